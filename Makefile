@@ -1,0 +1,68 @@
+# Everything a developer or a CI machine does with this project. `make` alone prints the list.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+PYTHON ?= python3
+UV_VERSION := 0.13.9
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+LOCK_VENV := build/lock-venv
+
+.PHONY: help
+help: ## Print this list
+	@echo "usage: make TARGET [PYTHON=python3.x]"
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: venv
+venv: $(STAMP) ## Install the locked dependencies and the project into .venv (instant when nothing changed)
+
+# The build tools go in first, from the same lock: source distributions (pyspark) are then built with pinned tools.
+# The stamp is written last, so an interrupted installation is taken up again; it needs no network when it is fresh.
+$(STAMP): requirements.lock pyproject.toml scripts/check-prerequisites.sh
+	@python=$$(scripts/check-prerequisites.sh "$(PYTHON)") && \
+		echo "Installing into $(VENV) with $$($$python --version); this takes some minutes the first time." && \
+		{ "$(BIN)/python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || "$$python" -m venv --clear $(VENV); }
+	@awk '/^(packaging|setuptools|wheel)==/ { on = 1 } on { print } !/\\$$/ { on = 0 }' requirements.lock > $(VENV)/build-tools.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/build-tools.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+.PHONY: jars
+jars: venv ## Fetch the jars of the embedded Kafka broker into the cache folder (once)
+	@$(BIN)/streams broker fetch
+
+.PHONY: lint
+lint: venv ## Check style, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.PHONY: test
+test: jars lint ## Check style and types, then run all tests on a real Kafka broker
+	$(BIN)/python -m pytest
+
+.PHONY: demo
+demo: jars ## Show the engine at work: a broker, a topology, a crash and its recovery
+	$(BIN)/python -m topologies.demo
+
+.PHONY: bench
+bench: jars ## Run the benchmarks and print their figures
+	$(BIN)/python -m benchmarks
+
+.PHONY: lock
+lock: ## Resolve the dependencies anew into requirements.lock (all platforms, Python >= 3.10)
+	@python=$$(scripts/check-prerequisites.sh "$(PYTHON)") && "$$python" -m venv $(LOCK_VENV)
+	@$(LOCK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	$(LOCK_VENV)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.10 --no-python-downloads \
+		--generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-package streams-on-spark \
+		--custom-compile-command "make lock" --output-file requirements.lock requirements.in
+
+.PHONY: clean
+clean: ## Remove the virtual environment and everything generated (the jar cache stays)
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis ./*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

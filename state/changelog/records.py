@@ -1,0 +1,189 @@
+"""Local rows <-> changelog records, for every kind of store; commit and restore both go through here.
+
+| kind | changelog key | changelog value | record timestamp |
+|---|---|---|---|
+| key-value | key | value | given at the put |
+| timestamped key-value | key | bare value | the value's timestamp |
+| window, timestamped window | key ∥ start(8) ∥ seq(4) | value, bare value | the same |
+| session | key ∥ end(8) ∥ start(8) | value | given at the put |
+| versioned | key | bare value | the version's timestamp |
+
+(Kafka Streams' own formats.) A local key has the store's id(2) in front, in segmented stores also the segment(8). The
+way back works on whole columns: a restore handles millions of records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state.errors import RestoreError
+from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
+from state.stores.segments import Segments
+from state.stores.spec import StoreKind, StoreSpec
+from state.stores.versioned_format import TOMBSTONE, VALUE
+
+Int64s = npt.NDArray[np.int64]
+_NOTHING = pa.scalar(b"", pa.binary())
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogBatch:
+    """Changelog records of one store, columns of equal length.
+
+    Attributes:
+        keys: binary, none null.
+        values: binary, null = tombstone.
+        timestamps: int64, ms.
+    """
+
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    timestamps: Int64s
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRows:
+    """Rows for a store's table.
+
+    Attributes:
+        keys: local keys, strictly rising.
+        values: local values, null = delete.
+        firsts: segment -> first offset among the records that belong to it.
+    """
+
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    firsts: Mapping[int, int]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def changelog_batch(spec: StoreSpec, entries: Iterable[tuple[bytes, bytes | None, int]]) -> ChangelogBatch:
+    """Changelog records for (local key, local value, timestamp)."""
+    rows = list(entries)
+    skip = 10 if spec.kind.segmented else 2
+    if spec.kind is StoreKind.VERSIONED:
+        # The store's own stream time (no key) and versions pruned from the history (no value) are local matters.
+        rows = [row for row in rows if len(row[0]) > skip and row[1] is not None]
+        keys = [key[2:-8] for key, _, _ in rows]
+        values = [value[1:] if value is not None and value[:1] == VALUE else None for _, value, _ in rows]
+    else:
+        keys = [key[skip:] for key, _, _ in rows]
+        if spec.kind.timestamped:
+            values = [None if value is None else value[8:] for _, value, _ in rows]
+        else:
+            values = [value for _, value, _ in rows]
+    return ChangelogBatch(
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.binary()),
+        np.fromiter((timestamp for _, _, timestamp in rows), np.int64, len(rows)),
+    )
+
+
+def local_rows(
+    spec: StoreSpec, prefix: bytes, segments: Segments | None, records: ChangelogBatch, offsets: Int64s
+) -> LocalRows:
+    """Local rows for changelog records in offset order: the last one of a key wins, expired ones are left out.
+
+    Args:
+        spec: the store.
+        prefix: first bytes of its local keys.
+        segments: its segments, None unless it is segmented.
+        records: the records.
+        offsets: their offsets, ascending.
+
+    Raises:
+        RestoreError: a record that cannot come from a changelog of this kind.
+    """
+    keys, values, stamps = records.keys, records.values, records.timestamps
+    if keys.null_count:
+        raise _foreign(spec, offsets, "a record without a key")
+    firsts: dict[int, int] = {}
+    if spec.kind is StoreKind.VERSIONED:
+        values = pc.fill_null(_join(pa.scalar(VALUE, pa.binary()), values), TOMBSTONE)
+        keys = _join(pa.scalar(prefix, pa.binary()), keys, _packed(stamps))
+    else:
+        if spec.kind.timestamped:
+            values = _join(_packed(stamps), values)
+        if segments is None:
+            keys = _join(pa.scalar(prefix, pa.binary()), keys)
+        else:
+            keys, values, firsts = _file_by_segment(spec, segments, keys, values, offsets)
+    keys, values = _last_of_each(keys, values)
+    return LocalRows(keys, values, firsts)
+
+
+def _file_by_segment(
+    spec: StoreSpec, segments: Segments, keys: pa.BinaryArray, values: pa.BinaryArray, offsets: Int64s
+) -> tuple[pa.BinaryArray, pa.BinaryArray, dict[int, int]]:
+    """Puts the segment in front of each key and leaves out what lies in expired ones."""
+    # The time that a row is filed under comes first in the suffix: a window's start, a session's end.
+    times = _times(spec, keys, SESSION_SUFFIX if spec.kind is StoreKind.SESSION else WINDOW_SUFFIX, offsets)
+    filed = times // segments.width_ms
+    alive = filed >= segments.bound
+    if not alive.all():
+        mask = pa.array(alive)
+        keys, values, filed, offsets = keys.filter(mask), values.filter(mask), filed[alive], offsets[alive]
+    found, first, place = np.unique(filed, return_index=True, return_inverse=True)
+    prefixes = pa.array([segments.prefix(segment) for segment in found.tolist()], pa.binary())
+    keys = _join(prefixes.take(pa.array(place)), keys)
+    return keys, values, dict(zip(found.tolist(), offsets[first].tolist(), strict=True))
+
+
+def _times(spec: StoreSpec, keys: pa.BinaryArray, suffix: int, offsets: Int64s) -> Int64s:
+    """The big-endian number at the beginning of each key's suffix."""
+    if not len(keys):
+        return np.empty(0, np.int64)
+    bounds = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1]
+    if int(np.diff(bounds).min()) < suffix:
+        raise _foreign(spec, offsets, f"a key of less than {suffix} bytes")
+    data = np.frombuffer(keys.buffers()[2], np.uint8)
+    times = data[(bounds[1:] - suffix)[:, np.newaxis] + np.arange(8)].view(">i8").ravel().astype(np.int64)
+    if int(times.min()) < 0:
+        raise _foreign(spec, offsets, "a key with a time below zero")
+    return times
+
+
+def _last_of_each(keys: pa.BinaryArray, values: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+    """Sorts by key; of equal keys the last row remains."""
+    if len(keys) < 2:
+        return keys, values
+    table = pa.table({"key": keys, "order": np.arange(len(keys))})
+    indices = pc.sort_indices(table, sort_keys=[("key", "ascending"), ("order", "ascending")])
+    ordered = keys.take(indices)
+    differs = pc.not_equal(ordered[1:], ordered[:-1]).to_numpy(zero_copy_only=False)
+    if differs.all():
+        return ordered, values.take(indices)
+    last = pa.array(np.append(differs, True))
+    return ordered.filter(last), values.take(indices.filter(last))
+
+
+def _packed(numbers: Int64s) -> pa.BinaryArray:
+    """Each number as 8 bytes, big endian."""
+    bounds = np.arange(len(numbers) + 1, dtype=np.int32) * 8
+    data = numbers.astype(">i8").tobytes()
+    return pa.BinaryArray.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+
+
+def _join(*parts: Any) -> pa.BinaryArray:
+    """Puts columns (or constants) together, row by row; null where any part is null."""
+    return pc.binary_join_element_wise(*parts, _NOTHING)
+
+
+def _foreign(spec: StoreSpec, offsets: Int64s, what: str) -> RestoreError:
+    return RestoreError(
+        f"the changelog of store {spec.name!r} has {what} in offsets [{offsets[0]}, {offsets[-1]}], which no "
+        f"{spec.kind.value} store wrote: the topic belongs to another store or application, or the kind of the store was "
+        f"changed; give the store a new name, or reset the application"
+    )

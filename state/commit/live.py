@@ -1,0 +1,113 @@
+"""The real Kafka behind a step (`state.commit.step.KafkaAccess`). One admin client and one metadata cache for each process."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from state.commit.step import Send, TopicPartition
+from state.errors import TopicNotFoundError
+from state.kafka.admin import KafkaAdmin
+from state.kafka.columns import RecordColumns
+from state.kafka.partitioner import partition_for_keys
+from state.kafka.producer import TransactionalProducer
+from state.kafka.reader import open_range_reader
+
+METADATA_MAX_AGE_S = 300.0
+"""How long a topic's partition count is believed, as Kafka clients do (`metadata.max.age.ms`)."""
+
+
+class LiveKafka:
+    """Kafka as a task sees it.
+
+    Args:
+        client: librdkafka client properties.
+        transaction_timeout_ms: of the producers.
+        bulk: librdkafka's C API instead of the ordinary client.
+    """
+
+    def __init__(self, client: Mapping[str, str], transaction_timeout_ms: int, bulk: bool = True) -> None:
+        self._client = dict(client)
+        self._timeout_ms = transaction_timeout_ms
+        self._bulk = bulk
+
+    @property
+    def admin(self) -> KafkaAdmin:
+        """The process's admin client."""
+        return _process_clients(self._client).admin
+
+    def producer(self, transactional_id: str) -> TransactionalProducer:
+        """A new producer; call its `init_transactions` before anything else."""
+        return TransactionalProducer(self._client, transactional_id, self._timeout_ms / 1000, bulk=self._bulk)
+
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Last stable offsets."""
+        return self.admin.end_offsets(partitions)
+
+    def begin_offset(self, partition: TopicPartition) -> int:
+        """First offset that the log still has."""
+        return self.admin.begin_offsets([partition])[partition]
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:
+        """Committed records [start, end)."""
+        if start >= end:
+            return
+        reader = open_range_reader(self._client, topic, partition, start, bulk=self._bulk)
+        try:
+            yield from reader.read(end)
+        finally:
+            reader.close()
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        """Trims logs below the given offsets."""
+        self.admin.delete_records(before)
+
+    def partitions_for(self, send: Send) -> npt.NDArray[np.int32]:
+        """The partition of each row: the one it names, else Kafka's default partitioner; null keys go round."""
+        count = self.partition_count(send.topic)
+        partitions = partition_for_keys(send.keys if send.partition_keys is None else send.partition_keys, count)
+        if send.partitions is not None:
+            partitions = np.where(send.partitions < 0, partitions, send.partitions)
+        turns = np.arange(len(partitions), dtype=np.int32) % count
+        return np.where(partitions < 0, turns, partitions)
+
+    def partition_count(self, topic: str) -> int:
+        """Partitions of a topic.
+
+        Raises:
+            TopicNotFoundError: there is no such topic.
+        """
+        return _process_clients(self._client).partition_count(topic)
+
+
+class _ProcessClients:
+    """Clients that live as long as the worker process."""
+
+    def __init__(self, client: Mapping[str, str]) -> None:
+        self.admin = KafkaAdmin(client)
+        self._counts: dict[str, tuple[int, float]] = {}
+
+    def partition_count(self, topic: str) -> int:
+        count, until = self._counts.get(topic, (0, 0.0))
+        if time.monotonic() < until:
+            return count
+        found = self.admin.describe_topics([topic])
+        if topic not in found:
+            raise TopicNotFoundError(topic)
+        self._counts[topic] = (found[topic].partitions, time.monotonic() + METADATA_MAX_AGE_S)
+        return found[topic].partitions
+
+
+_clients: dict[tuple[int, tuple[tuple[str, str], ...]], _ProcessClients] = {}
+
+
+def _process_clients(client: Mapping[str, str]) -> _ProcessClients:
+    """Keyed by process: threads of librdkafka do not survive a fork."""
+    key = (os.getpid(), tuple(sorted(client.items())))
+    if key not in _clients:
+        _clients[key] = _ProcessClients(client)
+    return _clients[key]

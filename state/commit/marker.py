@@ -1,0 +1,106 @@
+"""The commit marker: the last record of every step's transaction, and the only truth about what a task has done.
+
+It lies on partition `task` of the compacted topic `<app>-<sub-topology>-commits`, under one constant key, so the newest one
+always survives. Spark's GroupState holds a copy of it (`MarkerCopy`), which is checked against the topic and never trusted
+over it: a zombie attempt may overwrite Spark's state file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import orjson
+
+from state.errors import MarkerFormatError
+
+MARKER_KEY = b"marker"
+FORMAT = 1
+
+Ranges = Mapping[str, Mapping[str, tuple[int, int]]]
+"""topic -> partition (as text, for JSON) -> [start, end) of the offsets that fed a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMarker:
+    """What one committed step of a task did.
+
+    Attributes:
+        query_id: id of the Spark streaming query (of its checkpoint) that made the step.
+        task: number of the task; also the partition of its changelogs.
+        tasks: how many tasks the sub-topology has; frozen for the life of the checkpoint.
+        topology_hash: hash of the sub-topology's structure.
+        version: number of the step, from 1, without gaps.
+        batch_id: Spark's micro-batch. Batches without rows for the task leave gaps.
+        batch: digest of the offset ranges of the whole micro-batch: two runs with the same digest had the same input.
+        ranges: the ranges that fed this task.
+        topic_ids: Kafka's topic ids of the sources, to recognise a recreated topic.
+        stream_time: largest timestamp that the task has seen, ms since the epoch; -1 before the first record.
+        operator_state: what operators remember beside their stores (their own stream times and the like).
+        changelog_ends: store -> offset after its last changelog record of this step.
+        expired_before: windowed store -> rows with times below it never matter again, ms: a restore leaves them out.
+        counts: records in, out, changelog.
+        changelog_hash: digest of the step's changelog records.
+        now_ms: Spark's logged time of the micro-batch: the only "now" a topology sees.
+    """
+
+    query_id: str
+    task: int
+    tasks: int
+    topology_hash: str
+    version: int
+    batch_id: int
+    batch: str
+    ranges: Ranges
+    topic_ids: Mapping[str, str]
+    stream_time: int
+    operator_state: Mapping[str, Any]
+    changelog_ends: Mapping[str, int]
+    expired_before: Mapping[str, int]
+    counts: Mapping[str, int]
+    changelog_hash: str
+    now_ms: int
+    format: int = field(default=FORMAT)
+
+    def to_bytes(self) -> bytes:
+        """The marker as JSON with sorted keys: equal markers have equal bytes."""
+        return orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> CommitMarker:
+        """Reads a marker back.
+
+        Raises:
+            MarkerFormatError: no marker, or one of a newer format than this code knows.
+        """
+        try:
+            fields = orjson.loads(data)
+            found = fields["format"]
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            raise MarkerFormatError(
+                f"not a commit marker: {data[:80]!r}. The commits topic belongs to something else."
+            ) from error
+        if found != FORMAT:
+            raise MarkerFormatError(
+                f"the commit marker has format {found}, this version knows {FORMAT}. Run the version that wrote it, or a newer one."
+            )
+        fields["ranges"] = {t: {p: (r[0], r[1]) for p, r in of.items()} for t, of in fields["ranges"].items()}
+        return cls(**fields)
+
+    def same_input(self, query_id: str, batch_id: int, batch: str) -> bool:
+        """Whether the marker commits exactly this micro-batch of this query."""
+        return (self.query_id, self.batch_id, self.batch) == (query_id, batch_id, batch)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerCopy:
+    """Spark's copy of a marker: its bytes and its offset on the commits partition."""
+
+    data: bytes
+    offset: int
+
+    @property
+    def marker(self) -> CommitMarker:
+        """The marker that was copied."""
+        return CommitMarker.from_bytes(self.data)

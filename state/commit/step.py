@@ -1,0 +1,299 @@
+"""One step of a task: the numbered order in which everything happens, so that a crash anywhere changes nothing but time.
+
+ 1. A new producer with the task's transactional id; `init_transactions` fences every other attempt and decides every older
+    transaction. One producer for each step: librdkafka speaks the old EndTxn, so a delayed commit of one transaction could
+    commit half of the next one of the same producer.
+ 2. Only then the last marker is read, up to the last stable offset, and compared with Spark's copy (`decide`).
+ 3. The store is brought to the marker: rolled forward, or restored.
+ 4. The records are processed in memory.
+ 5. begin, outputs, changelog, source offsets, marker, commit. Any error fails the attempt; nothing is retried here.
+ 6. The writes are applied to the local store together with its position: so it can be behind Kafka, never ahead.
+
+The caller then updates Spark's GroupState (7) and reports (8).
+"""
+
+# ruff: noqa: D102 - members of protocols are described where they are implemented
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from state.changelog.topics import changelog_topic, commits_topic
+from state.commit.crash_points import CrashPoints
+from state.commit.decide import Decision, TaskIdentity, decide
+from state.commit.digest import changelog_digest
+from state.commit.marker import MARKER_KEY, CommitMarker, MarkerCopy, Ranges
+from state.kafka.columns import RecordColumns
+from state.stores.task_store import StorePosition, TaskStore
+
+TopicPartition = tuple[str, int]
+
+
+class Producer(Protocol):
+    """What a step needs of `state.kafka.producer.TransactionalProducer`."""
+
+    def init_transactions(self) -> None: ...
+    def begin(self) -> None: ...
+    def send(
+        self, topic: str, partition: int | None, key: bytes | None, value: bytes | None, timestamp_ms: int
+    ) -> None: ...
+    def send_columns(
+        self, topic: str, partitions: Any, keys: Any, values: Any, timestamps: Any, headers: Any = None
+    ) -> None: ...
+    def send_offsets(self, offsets: Mapping[TopicPartition, int], group_id: str) -> None: ...
+    def commit(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class KafkaAccess(Protocol):
+    """The log as a step sees it; `state.commit.live.LiveKafka` is the real one, a simulator has its own."""
+
+    def producer(self, transactional_id: str) -> Producer: ...
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]: ...
+    def begin_offset(self, partition: TopicPartition) -> int: ...
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
+    def partitions_for(self, send: Send) -> Any: ...
+
+
+class Send(Protocol):
+    """Columns bound for one topic (`streams.runtime.collector.SendBatch`)."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def keys(self) -> pa.Array: ...
+    @property
+    def values(self) -> pa.Array: ...
+    @property
+    def timestamps(self) -> np.ndarray: ...
+    @property
+    def headers(self) -> pa.Array | None: ...
+    @property
+    def partition_keys(self) -> pa.Array | None: ...
+    @property
+    def partitions(self) -> np.ndarray | None: ...
+
+
+class Effects(Protocol):
+    """What processing a micro-batch gave, besides the writes pending in the task's store."""
+
+    @property
+    def sends(self) -> Sequence[Send]: ...
+    @property
+    def operator_state(self) -> Mapping[str, Any]: ...
+    @property
+    def counters(self) -> Mapping[str, int]: ...
+    @property
+    def stream_time(self) -> int: ...
+    @property
+    def records_in(self) -> int: ...
+
+
+class StoreAccess(Protocol):
+    """Opens a task's store and brings it to a marker."""
+
+    def open(self) -> AbstractContextManager[TaskStore]: ...
+    def bring_to(self, store: TaskStore, marker: CommitMarker | None) -> None: ...
+    def trim(self, store: TaskStore) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepInput:
+    """The micro-batch.
+
+    Attributes:
+        batch_id: Spark's number of it.
+        batch: digest of the offset ranges of all its partitions.
+        ranges: the ranges that fed this task.
+        offsets: the source partitions whose progress this task reports, with their new offsets.
+        topic_ids: Kafka's topic ids of the sources.
+        now_ms: Spark's logged batch time.
+    """
+
+    batch_id: int
+    batch: str
+    ranges: Ranges
+    offsets: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, str]
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a step did: the marker that is now the last one, and how long each part took (seconds)."""
+
+    copy: MarkerCopy
+    decision: Decision
+    counters: Mapping[str, int]
+    seconds: Mapping[str, float]
+
+
+@dataclass(slots=True)
+class StopWatch:
+    """Seconds spent in each named part; for reports only, never for decisions."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    _last: float = field(default_factory=time.perf_counter)
+
+    def lap(self, name: str) -> None:
+        """Books the time since the last call under `name`."""
+        now = time.perf_counter()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - self._last
+        self._last = now
+
+
+class CommitStep:
+    """Runs one step of one task. See the module's docstring for the order and why it must be that one."""
+
+    def __init__(self, identity: TaskIdentity, kafka: KafkaAccess, stores: StoreAccess, crash: CrashPoints) -> None:
+        self._identity = identity
+        self._kafka = kafka
+        self._stores = stores
+        self._crash = crash
+        self._commits: TopicPartition = (
+            commits_topic(identity.application_id, identity.sub_topology),
+            identity.task,
+        )
+        self._fencing: Future[Producer] | None = None
+
+    def start_fencing(self) -> None:
+        """Begins item 1 in the background: it waits for the broker while the caller may still unpack its input."""
+        pool = ThreadPoolExecutor(1, thread_name_prefix="fence")
+        self._fencing = pool.submit(self._fenced_producer)
+        pool.shutdown(wait=False)
+
+    def _fenced_producer(self) -> Producer:
+        producer = self._kafka.producer(self._identity.transactional_id)
+        try:
+            producer.init_transactions()
+        except BaseException:
+            producer.close()
+            raise
+        return producer
+
+    def run(
+        self,
+        step: StepInput,
+        copy: MarkerCopy | None,
+        process: Callable[[TaskStore, CommitMarker | None], Effects],
+    ) -> StepResult:
+        """Commits the micro-batch, or finds that it is committed already.
+
+        Args:
+            step: the micro-batch.
+            copy: Spark's copy of the last marker; None before the task's first step.
+            process: computes the effects in memory; its writes go to the store's buffer.
+
+        Raises:
+            StreamsError: anything went wrong; the attempt is over, Spark runs another.
+        """
+        watch = StopWatch()
+        known = copy.marker if copy else None
+        version = (known.version if known else 0) + 1
+        self._reach("before_init", version)
+        producer = self._fencing.result() if self._fencing else self._fenced_producer()
+        try:
+            self._reach("after_init", version)
+            watch.lap("fence")
+            last = self._read_last_marker(copy)
+            found = last.marker if last else None
+            self._reach("after_tail_read", version)
+            decision = decide(self._identity, step.batch_id, step.batch, known, found)
+            self._reach("after_decide", version)
+            watch.lap("decide")
+            with self._stores.open() as store:
+                self._stores.bring_to(store, found)
+                self._reach("restore_done", version)
+                watch.lap("restore")
+                if decision is Decision.SKIP and last is not None:
+                    return StepResult(last, decision, {}, watch.seconds)
+                # Spark has confirmed the step that the store is at, so it will never be asked for again.
+                self._stores.trim(store)
+                effects = process(store, found)
+                self._reach("process_done", version)
+                watch.lap("process")
+                result, position = self._commit(producer, step, version, store, effects)
+                self._reach("after_commit", version)
+                watch.lap("commit")
+                store.apply(position)
+                self._reach("store_applied", version)
+                watch.lap("apply")
+            return StepResult(result, decision, effects.counters, watch.seconds)
+        finally:
+            producer.close()
+
+    def _reach(self, point: str, version: int) -> None:
+        self._crash.reach(point, self._identity.task, version)
+
+    def _read_last_marker(self, copy: MarkerCopy | None) -> MarkerCopy | None:
+        topic, partition = self._commits
+        end = self._kafka.end_offsets([self._commits])[self._commits]
+        start = copy.offset if copy else self._kafka.begin_offset(self._commits)
+        last: MarkerCopy | None = None
+        for columns in self._kafka.read(topic, partition, min(start, end), end):
+            if len(columns.offsets):
+                last = MarkerCopy(columns.values[len(columns.values) - 1].as_py(), int(columns.offsets[-1]))
+        return last
+
+    def _commit(
+        self, producer: Producer, step: StepInput, version: int, store: TaskStore, effects: Effects
+    ) -> tuple[MarkerCopy, StorePosition]:
+        identity = self._identity
+        changelog = store.changelog()
+        logs = {name: (changelog_topic(identity.application_id, name), identity.task) for name in store.logged_stores}
+        ends = self._kafka.end_offsets([self._commits, *logs.values()])
+        producer.begin()
+        self._reach("after_begin", version)
+        sent = 0
+        for send in effects.sends:
+            producer.send_columns(
+                send.topic, self._kafka.partitions_for(send), send.keys, send.values, send.timestamps, send.headers
+            )
+            sent += len(send.keys)
+        self._reach("outputs_sent", version)
+        for name, batch in changelog.items():
+            producer.send_columns(logs[name][0], identity.task, batch.keys, batch.values, batch.timestamps)
+        self._reach("changelog_sent", version)
+        # Nobody else writes these partitions and every older transaction is decided: the records land right at the ends.
+        changelog_ends = {
+            name: ends[log] + (len(changelog[name].keys) if name in changelog else 0) for name, log in logs.items()
+        }
+        marker = CommitMarker(
+            query_id=identity.query_id,
+            task=identity.task,
+            tasks=identity.tasks,
+            topology_hash=identity.topology_hash,
+            version=version,
+            batch_id=step.batch_id,
+            batch=step.batch,
+            ranges=step.ranges,
+            topic_ids=step.topic_ids,
+            stream_time=effects.stream_time,
+            operator_state=effects.operator_state,
+            changelog_ends=changelog_ends,
+            expired_before=store.expired_before,
+            counts={
+                "in": effects.records_in,
+                "out": sent,
+                "changelog": sum(len(batch.keys) for batch in changelog.values()),
+            },
+            changelog_hash=changelog_digest(changelog),
+            now_ms=step.now_ms,
+        )
+        if step.offsets:
+            producer.send_offsets(step.offsets, identity.application_id)
+        data = marker.to_bytes()
+        producer.send(self._commits[0], self._commits[1], MARKER_KEY, data, step.now_ms)
+        self._reach("marker_sent", version)
+        producer.commit()
+        return (
+            MarkerCopy(data, ends[self._commits]),
+            StorePosition(identity.query_id, version, changelog_ends, step.now_ms),
+        )

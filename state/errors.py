@@ -1,0 +1,328 @@
+"""Every error of the engine that has a name, in one tree.
+
+What: the exceptions raised by `state` (and by everything built on it). Why one file: a user who catches or searches an
+error finds all of them, and what to do about each, in one place. Invariants: a message says what happened, where
+(topic, partition, offset, key) and what to do; no message holds a secret; every error survives pickling (Spark sends
+them between processes).
+
+    StreamsError
+    ├── KafkaClientError               a Kafka request failed; `failure` = the client library's code and flags
+    │   ├── TopicNotFoundError         the topic or the partition does not exist
+    │   ├── TopicRecreatedError        the topic was deleted and made again: its offsets mean other records now
+    │   ├── TopicMismatchError         the topic exists, but not as it is needed (number of partitions)
+    │   ├── OffsetsLostError           offsets that are still needed are gone (retention, DeleteRecords, truncation)
+    │   ├── ReadTimeoutError           no progress while reading a range
+    │   └── ProduceError               a record or a transaction could not be written
+    │       ├── FencedError            another producer took the transactional id, or the transaction timed out
+    │       ├── RecordTooLargeError    one record is larger than the client or the topic allows
+    │       └── ProducerStateError     calls in a wrong order, or a producer used again after its end
+    ├── CommitError                    Spark's checkpoint and Kafka's commits topic do not fit together
+    │   ├── CheckpointMismatchError    lost, rolled back, foreign, or of another topology: an operator decides
+    │   └── MarkerFormatError          the commits topic holds something that this version cannot read
+    └── StateError                     local state or its changelog cannot be used as it is
+        ├── StateLockedError           another process has the store open
+        ├── StateCorruptedError        the local store is damaged; delete it, the changelog restores it
+        ├── ChangelogMismatchError     a changelog topic exists, but not as the store needs it
+        └── RestoreError               the changelog does not give the state that the commit marker promises
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+class StreamsError(Exception):
+    """Root of all errors of the engine."""
+
+    def __reduce__(self) -> tuple[Callable[..., StreamsError], tuple[Any, ...]]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(kind: type[StreamsError], args: tuple[Any, ...], attributes: dict[str, Any]) -> StreamsError:
+    """Unpickle: constructors take the parts of a message, `args` holds the message itself, so `__init__` is not run."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
+
+
+@dataclass(frozen=True)
+class ClientFailure:
+    """What the client library said about one failed call.
+
+    Attributes:
+        code: librdkafka's number; negative = found by the client itself, positive = Kafka's protocol error.
+        name: the name of the code, e.g. ``_FENCED`` or ``UNKNOWN_TOPIC_OR_PART``.
+        text: the library's sentence.
+        retriable: the library would allow the same call again.
+        fatal: the client instance is of no use any more.
+        abortable: the current transaction can only be aborted.
+    """
+
+    code: int
+    name: str
+    text: str
+    retriable: bool = False
+    fatal: bool = False
+    abortable: bool = False
+
+    def __str__(self) -> str:
+        flags = [flag for flag in ("retriable", "fatal", "abortable") if getattr(self, flag)]
+        return f"{self.name} ({', '.join([str(self.code), *flags])}): {self.text}"
+
+
+class KafkaClientError(StreamsError):
+    """A request to Kafka failed.
+
+    Args:
+        message: what was tried, where, and what to do.
+        failure: what the client library said, if the error came from it.
+    """
+
+    def __init__(self, message: str, failure: ClientFailure | None = None) -> None:
+        super().__init__(message if failure is None else f"{message} [{failure}]")
+        self.failure = failure
+
+    @property
+    def code(self) -> int | None:
+        """The client library's number of the error; None if the error did not come from it."""
+        return None if self.failure is None else self.failure.code
+
+
+class TopicNotFoundError(KafkaClientError):
+    """A topic, or one partition of it, does not exist (or may not be described with these credentials)."""
+
+    def __init__(self, topic: str, partition: int | None = None, failure: ClientFailure | None = None) -> None:
+        where = f"topic {topic!r}" if partition is None else f"partition {partition} of topic {topic!r}"
+        super().__init__(
+            f"{where} does not exist, or these credentials may not see it; create it, or correct the name in the "
+            f"topology or in bootstrap.servers",
+            failure,
+        )
+        self.topic = topic
+        self.partition = partition
+
+
+class TopicRecreatedError(KafkaClientError):
+    """A topic has another id than the one this application has read from: it was deleted and created again."""
+
+    def __init__(self, topic: str, expected_id: str, found_id: str) -> None:
+        super().__init__(
+            f"topic {topic!r} was deleted and created again: its id was {expected_id}, now it is {found_id}, so saved "
+            f"offsets point at other records; reset the application, or restore the old topic"
+        )
+        self.topic = topic
+        self.expected_id = expected_id
+        self.found_id = found_id
+
+
+class TopicMismatchError(KafkaClientError):
+    """A topic that was to be created exists with another number of partitions."""
+
+    def __init__(self, topic: str, expected: int, found: int) -> None:
+        super().__init__(
+            f"topic {topic!r} exists with {found} partitions, but {expected} are needed; choose another application "
+            f"id, set the number of tasks to {found}, or delete the topic if it is left over from another application"
+        )
+        self.topic = topic
+        self.expected = expected
+        self.found = found
+
+
+class OffsetsLostError(KafkaClientError):
+    """Offsets that must be read are not in the log (any more).
+
+    Args:
+        topic: the topic.
+        partition: the partition.
+        expected: the offset that was to be read next.
+        earliest: the first offset that the log still has.
+        latest: the offset after the last record of the log.
+        failure: what the client library said.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        expected: int,
+        *,
+        earliest: int,
+        latest: int,
+        failure: ClientFailure | None = None,
+    ) -> None:
+        if expected > latest:
+            why = "the log is shorter than that: the topic was truncated, or deleted and created again"
+        else:
+            why = "the records before the earliest offset were deleted (retention, or DeleteRecords)"
+        super().__init__(
+            f"{topic}-{partition}: offset {expected} is needed next, but the log has [{earliest}, {latest}): {why}; "
+            f"restore the topic, or reset this partition's offset knowing that its records are lost",
+            failure,
+        )
+        self.topic = topic
+        self.partition = partition
+        self.expected = expected
+        self.earliest = earliest
+        self.latest = latest
+
+
+class ReadTimeoutError(KafkaClientError):
+    """Reading a range made no progress for too long.
+
+    Args:
+        topic: the topic.
+        partition: the partition.
+        position: the offset that was to be read next.
+        end: the end of the range, exclusive.
+        seconds: how long nothing came.
+        failure: the last passing error of the client (e.g. a broker that is down), if there was one.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        position: int,
+        end: int,
+        *,
+        seconds: float,
+        failure: ClientFailure | None = None,
+    ) -> None:
+        super().__init__(
+            f"{topic}-{partition}: nothing came for {seconds:g} s at offset {position} of a range that ends at {end}; "
+            f"check that the brokers are up, and that no foreign transaction is left open on this partition "
+            f"(kafka-transactions.sh find-hanging)",
+            failure,
+        )
+        self.topic = topic
+        self.partition = partition
+        self.position = position
+        self.end = end
+
+
+class ProduceError(KafkaClientError):
+    """A record, or the transaction around it, could not be written; the producer must be thrown away.
+
+    Args:
+        message: what was tried and what to do.
+        failure: what the client library said.
+        topic: topic of the record, if one record is to blame.
+        partition: its partition, -1 if none was chosen yet.
+        key: its key.
+        offset: its offset, -1 if it never had one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        failure: ClientFailure | None = None,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        key: bytes | None = None,
+        offset: int | None = None,
+    ) -> None:
+        super().__init__(message, failure)
+        self.topic = topic
+        self.partition = partition
+        self.key = key
+        self.offset = offset
+
+    @property
+    def retriable(self) -> bool:
+        """The client library would allow the same call again (the engine never does: a new attempt decides)."""
+        return self.failure is not None and self.failure.retriable
+
+    @property
+    def fatal(self) -> bool:
+        """The client instance is of no use any more."""
+        return self.failure is not None and self.failure.fatal
+
+
+class FencedError(ProduceError):
+    """This producer lost its transactional id: to a newer attempt, or to the transaction timeout; both look the same.
+
+    It never means that the work was done by someone else: the next attempt reads the commit marker and decides.
+    """
+
+
+class RecordTooLargeError(ProduceError):
+    """One record is larger than the client (`message.max.bytes`) or the topic (`max.message.bytes`) allows."""
+
+
+class ProducerStateError(ProduceError):
+    """Calls came in a wrong order, or a producer was used again after commit, failure or close."""
+
+
+class CommitError(StreamsError):
+    """Spark's checkpoint and Kafka's commits topic do not fit together."""
+
+
+class CheckpointMismatchError(CommitError):
+    """The last commit marker cannot be the one that Spark's checkpoint knows; nothing was written."""
+
+
+class MarkerFormatError(CommitError):
+    """A record of the commits topic is no marker that this version can read."""
+
+
+class StateError(StreamsError):
+    """Local state or its changelog cannot be used as it is."""
+
+
+class StateLockedError(StateError):
+    """Another process (or another handle in this one) has the store open.
+
+    Args:
+        path: folder of the store.
+        seconds: how long it was waited for.
+        detail: what the database said.
+    """
+
+    def __init__(self, path: str, seconds: float, detail: str) -> None:
+        super().__init__(
+            f"the store in {path} is open elsewhere and was not released within {seconds:g} s: an older attempt of the "
+            f"task that still ends, a second application with the same state_dir, or a stopped process. If it stays, "
+            f"find the process with `fuser {path}/LOCK` and end it, or give each application its own state_dir [{detail}]"
+        )
+        self.path = path
+
+
+class StateCorruptedError(StateError):
+    """The local store is damaged. Nothing is lost: delete it, and it is restored from its changelog.
+
+    Args:
+        path: folder of the store.
+        detail: what the database said.
+    """
+
+    def __init__(self, path: str, detail: str) -> None:
+        super().__init__(
+            f"the store in {path} is damaged: {detail}. It is to be deleted and restored from its changelog (the engine "
+            f"does so by itself); if it comes again, check the disk"
+        )
+        self.path = path
+        self.detail = detail
+
+
+class ChangelogMismatchError(StateError):
+    """A changelog or commits topic exists, but not as it is needed.
+
+    Args:
+        topic: the topic.
+        found: what is wrong with it.
+        remedy: what to do, with the command.
+    """
+
+    def __init__(self, topic: str, found: str, remedy: str) -> None:
+        super().__init__(f"topic {topic!r}: {found}; {remedy}")
+        self.topic = topic
+        self.found = found
+        self.remedy = remedy
+
+
+class RestoreError(StateError):
+    """The changelog does not give the state that the commit marker promises, or records in it make no sense."""

@@ -1,0 +1,303 @@
+"""`KafkaAdmin`: the questions and orders about topics that the engine needs, batched.
+
+Why a wrapper: one request for many partitions, results as plain values, missing topics as missing keys, and the errors
+of `state.errors`. Invariants: offsets are those a `read_committed` reader can reach unless asked otherwise; creating a
+topic ends when every partition of it has a leader, so that the next request finds it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import TypeVar
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    ListOffsetsResultInfo,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+    TopicDescription,
+)
+
+from state.errors import KafkaClientError, TopicMismatchError, TopicNotFoundError
+from state.kafka.config import ClientConfig, admin_config
+from state.kafka.failures import TOPIC_NOT_FOUND, failure_of
+from state.kafka.topics import Partition, TopicInfo, TopicSpec
+
+__all__ = ["KafkaAdmin", "Partition", "TopicInfo", "TopicSpec"]
+
+_Result = TypeVar("_Result")
+_POLL_S = 0.05
+# The request itself ends in time; this only guards against an answer that never comes.
+_GRACE_S = 5.0
+# What listing offsets says of a topic or partition that does not exist.
+_NO_LEADER = TOPIC_NOT_FOUND | {KafkaError._NOENT}
+
+
+class KafkaAdmin:
+    """Admin client; thread safe. Must be opened after a fork, not before.
+
+    Args:
+        config: the user's client properties.
+        timeout_s: seconds that one request may take.
+    """
+
+    def __init__(self, config: ClientConfig, timeout_s: float = 30.0) -> None:
+        self._config = config
+        self._timeout_s = timeout_s
+        self._admin: AdminClient | None = AdminClient(admin_config(config))
+
+    @property
+    def _client(self) -> AdminClient:
+        if self._admin is None:
+            raise KafkaClientError("this admin client is closed; open a new one")
+        return self._admin
+
+    def _result(self, future: Future[_Result], what: str) -> _Result:
+        """Wait for the answer about one thing of a request; its failure as a named error."""
+        try:
+            return future.result(self._timeout_s + _GRACE_S)
+        except KafkaException as exception:
+            failure = failure_of(exception.args[0])
+            raise KafkaClientError(f"{what} failed; check the brokers and the rights", failure) from exception
+        except TimeoutError as timeout:
+            raise KafkaClientError(f"{what} took longer than {self._timeout_s:g} s; check the brokers") from timeout
+
+    def _descriptions(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        """Descriptions of those of the topics that exist."""
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        futures = self._client.describe_topics(TopicCollection(wanted), request_timeout=self._timeout_s)
+        found = {}
+        for name, future in futures.items():
+            try:
+                found[name] = self._result(future, f"describing topic {name!r}")
+            except KafkaClientError as error:
+                if error.code not in TOPIC_NOT_FOUND:
+                    raise
+        return found
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """Describe topics.
+
+        Args:
+            names: topics to look for.
+
+        Returns:
+            What exists of them; missing topics are left out.
+        """
+        return {
+            name: TopicInfo(str(described.topic_id), len(described.partitions))
+            for name, described in self._descriptions(names).items()
+        }
+
+    def topic_names(self) -> list[str]:
+        """All topics that these credentials may see, sorted; internal ones too."""
+        return sorted(self._metadata())
+
+    def _metadata(self) -> dict[str, int]:
+        """Every topic's number of partitions."""
+        try:
+            topics = self._client.list_topics(timeout=self._timeout_s).topics
+        except KafkaException as exception:
+            failure = failure_of(exception.args[0])
+            raise KafkaClientError("listing topics failed; check the brokers", failure) from exception
+        return {name: len(topic.partitions) for name, topic in topics.items()}
+
+    def create_topics(self, topics: Iterable[TopicSpec]) -> None:
+        """Create topics and wait until they are ready; one that exists with as many partitions is left as it is.
+
+        Args:
+            topics: what to create.
+
+        Raises:
+            TopicMismatchError: a topic exists with another number of partitions.
+            KafkaClientError: the broker refused, or a topic did not become ready in time.
+        """
+        specs = {spec.name: spec for spec in topics}
+        missing = specs.keys() - self._descriptions(specs).keys()
+        if missing:
+            new = [
+                NewTopic(spec.name, spec.partitions, spec.replication, config=dict(spec.config))
+                for spec in (specs[name] for name in sorted(missing))
+            ]
+            for name, future in self._client.create_topics(new, request_timeout=self._timeout_s).items():
+                try:
+                    self._result(future, f"creating topic {name!r}")
+                except KafkaClientError as error:
+                    # Another attempt may have been quicker: then the wait below decides whether its topic fits.
+                    if error.code != KafkaError.TOPIC_ALREADY_EXISTS:
+                        raise
+        self._wait_until_ready(specs)
+
+    def _wait_until_ready(self, specs: Mapping[str, TopicSpec]) -> None:
+        """Wait until each topic is described with all its partitions and a leader for each."""
+        deadline = time.monotonic() + self._timeout_s
+        waiting = set(specs)
+        while True:
+            for name, described in self._descriptions(waiting).items():
+                if len(described.partitions) != specs[name].partitions:
+                    raise TopicMismatchError(name, specs[name].partitions, len(described.partitions))
+                if all(partition.leader is not None for partition in described.partitions):
+                    waiting.discard(name)
+            if not waiting:
+                return
+            if time.monotonic() > deadline:
+                raise KafkaClientError(
+                    f"topics {sorted(waiting)} have no leader after {self._timeout_s:g} s; check the brokers"
+                )
+            time.sleep(_POLL_S)
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics and wait until they are gone; missing ones are no error."""
+        wanted = sorted(set(names))
+        if not wanted:
+            return
+        for name, future in self._client.delete_topics(wanted, request_timeout=self._timeout_s).items():
+            try:
+                self._result(future, f"deleting topic {name!r}")
+            except KafkaClientError as error:
+                if error.code not in TOPIC_NOT_FOUND:
+                    raise
+        deadline = time.monotonic() + self._timeout_s
+        while self._descriptions(wanted):
+            if time.monotonic() > deadline:
+                raise KafkaClientError(f"topics {wanted} still exist {self._timeout_s:g} s after they were deleted")
+            time.sleep(_POLL_S)
+
+    def topic_config(self, name: str) -> dict[str, str]:
+        """Configuration of a topic that is in force, defaults included; sensitive values are left out.
+
+        Raises:
+            TopicNotFoundError: there is no such topic.
+        """
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        (future,) = self._client.describe_configs([resource], request_timeout=self._timeout_s).values()
+        try:
+            entries = self._result(future, f"reading the configuration of topic {name!r}")
+        except KafkaClientError as error:
+            if error.code in TOPIC_NOT_FOUND:
+                raise TopicNotFoundError(name, failure=error.failure) from error
+            raise
+        return {key: entry.value for key, entry in entries.items() if entry.value is not None}
+
+    def begin_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """First offset of each partition's log."""
+        found = self._list_offsets(dict.fromkeys(partitions, OffsetSpec.earliest()))
+        return {partition: info.offset for partition, info in found.items()}
+
+    def end_offsets(self, partitions: Iterable[Partition], committed: bool = True) -> dict[Partition, int]:
+        """End of each partition: the last stable offset, or (`committed` False) the end of the log (high watermark)."""
+        found = self._list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()), committed)
+        return {partition: info.offset for partition, info in found.items()}
+
+    def offsets_for_times(self, times: Mapping[Partition, int]) -> dict[Partition, int]:
+        """First offset whose timestamp is at or past a time; the (committed) end where there is none.
+
+        Control records count in this, and have the broker's clock as timestamp: where old events were written in
+        transactions, the answer may be the control record behind the first transaction.
+
+        Args:
+            times: (topic, partition) -> milliseconds since the epoch.
+        """
+        found = self._list_offsets({where: OffsetSpec.for_timestamp(time_ms) for where, time_ms in times.items()})
+        offsets = {where: info.offset for where, info in found.items()}
+        none_later = [where for where, offset in offsets.items() if offset < 0]
+        return {**offsets, **self.end_offsets(none_later)}
+
+    def max_timestamps(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Largest timestamp of each partition, milliseconds; -1 for an empty partition.
+
+        Control records count in this, with the broker's clock as timestamp.
+        """
+        found = self._list_offsets(dict.fromkeys(partitions, OffsetSpec.max_timestamp()))
+        return {partition: info.timestamp for partition, info in found.items()}
+
+    def _list_offsets(
+        self, specs: Mapping[Partition, OffsetSpec], committed: bool = True
+    ) -> dict[Partition, ListOffsetsResultInfo]:
+        """One request for all partitions.
+
+        Raises:
+            TopicNotFoundError: a topic or partition does not exist.
+        """
+        if not specs:
+            return {}
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        request = {TopicPartition(topic, number): spec for (topic, number), spec in specs.items()}
+        futures = self._client.list_offsets(request, isolation_level=level, request_timeout=self._timeout_s)
+        found = {}
+        for where, future in futures.items():
+            try:
+                info = self._result(future, f"listing offsets of {where.topic}-{where.partition}")
+            except KafkaClientError as error:
+                if error.code in _NO_LEADER:
+                    raise TopicNotFoundError(where.topic, where.partition, error.failure) from error
+                raise
+            found[where.topic, where.partition] = info
+        return found
+
+    def delete_records(self, before: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Delete the records below an offset (refused by topics that are only compacted).
+
+        Args:
+            before: (topic, partition) -> first offset to keep.
+
+        Returns:
+            The first offset that each partition now has.
+        """
+        if not before:
+            return {}
+        request = [TopicPartition(topic, number, offset) for (topic, number), offset in before.items()]
+        futures = self._client.delete_records(request, request_timeout=self._timeout_s)
+        return {
+            (where.topic, where.partition): self._result(
+                future, f"deleting records of {where.topic}-{where.partition} below {where.offset}"
+            ).low_watermark
+            for where, future in futures.items()
+        }
+
+    def group_offsets(self, group: str, partitions: Iterable[Partition] | None = None) -> dict[Partition, int]:
+        """Committed offsets of a consumer group; empty for a group that does not exist.
+
+        Args:
+            group: the group's id.
+            partitions: which to ask for; None = all partitions of all topics.
+        """
+        # By way of a consumer that never joins: the admin request for this ends the process with a segmentation fault
+        # (librdkafka 2.16) while the group's coordinator is not ready. Uncommitted: else it waits for transactions.
+        properties = {**admin_config(self._config), "group.id": group, "isolation.level": "read_uncommitted"}
+        if partitions is None:
+            partitions = [(name, number) for name, count in self._metadata().items() for number in range(count)]
+        consumer = Consumer(properties)
+        try:
+            asked = [TopicPartition(topic, number) for topic, number in partitions]
+            found = consumer.committed(asked, self._timeout_s) if asked else []
+        except KafkaException as exception:
+            failure = failure_of(exception.args[0])
+            raise KafkaClientError(f"reading the offsets of group {group!r} failed", failure) from exception
+        finally:
+            consumer.close()
+        return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+
+    def close(self) -> None:
+        """Release the client; safe to call again."""
+        self._admin = None
+
+    def __enter__(self) -> KafkaAdmin:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,71 @@
+"""`RecordColumns`: a run of records of one topic-partition, column by column.
+
+What else: `BinaryCells`, the way into the buffers of an Arrow column for kernels. Why: a Python object per record costs
+more than reading and processing it. Invariants: all columns have the same length; offsets rise strictly; `headers` is
+None when no record of the run has any (the usual case costs nothing).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+BinaryColumn: TypeAlias = "pa.BinaryArray | pa.LargeBinaryArray"
+"""Bytes or null per row."""
+
+
+@dataclass(frozen=True)
+class RecordColumns:
+    """A run of n >= 1 records of one topic-partition, in offset order.
+
+    Attributes:
+        topic: the topic.
+        partition: the partition.
+        offsets: int64[n], strictly rising, with gaps where Kafka has control records or compacted records.
+        timestamps: int64[n], milliseconds since the epoch; -1 where a record has none.
+        keys: binary[n], null = the record has no key.
+        values: binary[n], null = tombstone.
+        headers: binary[n] of encoded header lists (see `state.kafka.headers`), null = none; None = no record has any.
+    """
+
+    topic: str
+    partition: int
+    offsets: npt.NDArray[np.int64]
+    timestamps: npt.NDArray[np.int64]
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    headers: pa.BinaryArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+
+class BinaryCells:
+    """Addresses of an Arrow binary column's buffers, for compiled kernels; keeps the buffers alive.
+
+    Args:
+        column: the column; None = all null.
+
+    Attributes:
+        addresses: of the ends (int64[n + 1], relative to the data), of the data, and of the validity (uint8[n], 0 =
+        null;
+            address 0 = no nulls). All 0 = every cell is null.
+    """
+
+    def __init__(self, column: BinaryColumn | pa.NullArray | None) -> None:
+        self.addresses = (0, 0, 0)
+        if column is None or column.null_count == len(column):
+            return
+        _, ends_buffer, data_buffer = column.buffers()
+        width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
+        ends = np.frombuffer(ends_buffer, width)[column.offset : column.offset + len(column) + 1]
+        self._ends: npt.NDArray[np.int64] = np.ascontiguousarray(ends, np.int64)
+        # An address even where there are no bytes at all: for librdkafka address 0 means null, not empty.
+        self._data = np.frombuffer(data_buffer, np.uint8) if data_buffer and data_buffer.size else np.zeros(1, np.uint8)
+        self._valid = np.ascontiguousarray(column.is_valid(), np.uint8) if column.null_count else np.empty(0, np.uint8)
+        validity = self._valid.ctypes.data if column.null_count else 0
+        self.addresses = (self._ends.ctypes.data, self._data.ctypes.data, validity)

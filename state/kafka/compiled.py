@@ -1,0 +1,86 @@
+"""What compiled kernels need to call librdkafka: `kernel`, and the few pointer operations that numba lacks.
+
+Why addresses as arguments: a kernel that captures a ctypes function has the address of this very process inside and
+cannot be cached on disk; with addresses passed as int64 the machine code is compiled once per machine. Invariants: all
+kernels release the GIL; a pointer is an int64; arguments and results of C calls are integers or pointers (both 64-bit
+ABIs pass them in registers, so int32 parameters may be given as int64; of an int32 result only the low half counts).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _use_writable_cache() -> None:
+    """Give numba a cache folder where its own choices (beside the source, the user's cache) cannot be written."""
+    if os.environ.get("NUMBA_CACHE_DIR"):
+        return
+    beside = Path(__file__).parent / "__pycache__"
+    if os.access(beside if beside.exists() else beside.parent, os.W_OK):
+        return
+    folder = Path(tempfile.gettempdir()) / f"streams-kernels-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    state = folder.stat()
+    # The cache holds code that will be run: never take it from a folder that someone else may write.
+    if state.st_uid != os.getuid() or stat.S_IMODE(state.st_mode) & 0o022:
+        folder = Path(tempfile.mkdtemp(prefix="streams-kernels-"))
+    numba.config.CACHE_DIR = str(folder)
+
+
+_use_writable_cache()
+
+
+def kernel(function: _Function) -> _Function:
+    """Compile on first call (or load from the disk cache), without the GIL."""
+    compiled: _Function = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+    return compiled
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def as_pointer(_context: Any, address: Any) -> Any:
+    """int64 address -> pointer, for `numba.carray`."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
+
+    return types.voidptr(types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def call(_context: Any, address: Any, arguments: Any) -> Any:
+    """Call the C function at `address` with a tuple of int64 arguments; its result as int64."""
+
+    def generate(_target: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        word = ir.IntType(64)
+        function = ir.FunctionType(word, [word] * arguments.count)
+        pointer = builder.inttoptr(values[0], function.as_pointer())
+        return builder.call(pointer, cgutils.unpack_tuple(builder, values[1], arguments.count))
+
+    if arguments.key[0] != types.int64:
+        raise numba.TypingError(f"arguments of a C call must be int64, not {arguments}")
+    return types.int64(types.int64, arguments), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def copy_bytes(_context: Any, target: Any, source: Any, size: Any) -> Any:
+    """Copy `size` bytes from one address to another."""
+
+    def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        byte_pointer = ir.IntType(8).as_pointer()
+        to, start = (builder.inttoptr(value, byte_pointer) for value in values[:2])
+        cgutils.raw_memcpy(builder, to, start, values[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate

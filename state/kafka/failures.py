@@ -1,0 +1,141 @@
+"""From the client library's error codes to named errors; the same for both ways of talking to Kafka.
+
+Why one place: the ordinary client and the C API report the same codes, and must raise the same errors. Invariant: a
+code that is in none of the sets below is an error of its own (`KafkaClientError`), never ignored.
+"""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError
+
+from state.errors import (
+    ClientFailure,
+    FencedError,
+    KafkaClientError,
+    ProduceError,
+    RecordTooLargeError,
+    TopicNotFoundError,
+)
+
+PARTITION_EOF: int = KafkaError._PARTITION_EOF
+QUEUE_FULL: int = KafkaError._QUEUE_FULL
+TIMED_OUT: int = KafkaError._TIMED_OUT
+STATE: int = KafkaError._STATE
+
+OFFSETS_LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
+TOPIC_NOT_FOUND = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+)
+# Passing troubles: librdkafka goes on by itself. The group's own are among them because a range reader never joins its
+# group.
+TRANSIENT = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TRANSPORT,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._WAIT_COORD,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+    }
+)
+FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+# What does not get better by waiting, among the errors of a client as a whole.
+REFUSED = TOPIC_NOT_FOUND | {
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+}
+
+
+def failure_of(error: KafkaError) -> ClientFailure:
+    """What confluent-kafka's error object says."""
+    return ClientFailure(
+        int(error.code()), error.name(), error.str(), error.retriable(), error.fatal(), error.txn_requires_abort()
+    )
+
+
+def read_error(topic: str, partition: int, failure: ClientFailure) -> KafkaClientError:
+    """The named error of a failed read that is neither transient nor a loss of offsets."""
+    if failure.code in TOPIC_NOT_FOUND:
+        return TopicNotFoundError(topic, partition, failure)
+    return KafkaClientError(
+        f"reading {topic}-{partition} failed; check the client properties (addresses, credentials, TLS) and the "
+        f"rights on this topic",
+        failure,
+    )
+
+
+def transaction_error(transactional_id: str, what: str, failure: ClientFailure) -> ProduceError:
+    """The named error of a failed transaction call.
+
+    Args:
+        transactional_id: whose transaction.
+        what: the step that failed, e.g. ``commit``.
+        failure: what the client library said.
+    """
+    where = f"{what} of transactional id {transactional_id!r} failed"
+    if failure.code in FENCED:
+        return FencedError(
+            f"{where}: a newer producer has taken over this id, or the transaction was open longer than its timeout; "
+            f"fail this attempt, the next one finds out from the commit marker what was committed",
+            failure,
+        )
+    return ProduceError(
+        f"{where}; the transaction may or may not be committed: throw this producer away, the next attempt fences it "
+        f"and reads the commit marker",
+        failure,
+    )
+
+
+def record_error(
+    transactional_id: str,
+    topic: str,
+    partition: int,
+    *,
+    key: bytes | None,
+    size: int,
+    offset: int,
+    failure: ClientFailure,
+) -> ProduceError:
+    """The named error of one record that could not be written.
+
+    Args:
+        transactional_id: of the producer.
+        topic: the record's topic.
+        partition: its partition; -1 when none was chosen yet.
+        key: its key.
+        size: bytes of key and value.
+        offset: its offset, -1 if it never had one.
+        failure: what the client library said.
+    """
+    shown = "without key" if key is None else f"with key {key[:64]!r}" + ("..." if len(key) > 64 else "")
+    where = f"the record {shown} ({size} bytes) for {topic}-{partition} (transactional id {transactional_id!r})"
+    if failure.code in FENCED:
+        return FencedError(
+            f"{where} was refused: a newer producer has taken over this id, or the transaction was open longer than "
+            f"its timeout; fail this attempt, the next one decides by the commit marker",
+            failure, topic=topic, partition=partition, key=key, offset=offset,
+        )  # fmt: skip
+    if failure.code == KafkaError.MSG_SIZE_TOO_LARGE:
+        return RecordTooLargeError(
+            f"{where} is too large; raise message.max.bytes of the client and max.message.bytes of the topic, or "
+            f"make the record smaller",
+            failure, topic=topic, partition=partition, key=key, offset=offset,
+        )  # fmt: skip
+    if failure.code in TOPIC_NOT_FOUND:
+        advice = "the topic or the partition does not exist: create it first"
+    elif failure.code == KafkaError.INVALID_TIMESTAMP:
+        advice = "the topic refuses its timestamp: raise message.timestamp.after.max.ms of the topic"
+    else:
+        advice = "nothing of this transaction becomes visible; fail this attempt"
+    return ProduceError(
+        f"{where} was not written: {advice}", failure, topic=topic, partition=partition, key=key, offset=offset
+    )

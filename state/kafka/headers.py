@@ -1,0 +1,70 @@
+"""Record headers as bytes: one cell of an Arrow column holds the header list of one record.
+
+Format, little endian, no padding, the headers one after the other in the order of the record: ``int32 length of name ∥
+name (UTF-8) ∥ int32 length of value, -1 = null ∥ value``. Invariant: the compiled reader (`gather.py`) and writer
+(`scatter.py`) speak the same format; tests compare them with these two functions. Names may repeat and the order
+counts, as in Kafka. A header list that is empty is written as no headers at all: Kafka does not tell them apart.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+_LENGTH = struct.Struct("<i")
+
+Header = tuple[str, "bytes | None"]
+
+
+def encode_headers(headers: Iterable[Header]) -> bytes:
+    """Encode the header list of one record.
+
+    Args:
+        headers: (name, value or None) in order.
+
+    Returns:
+        The encoded list; empty for an empty list.
+    """
+    parts: list[bytes] = []
+    for name, value in headers:
+        encoded = name.encode()
+        parts += (_LENGTH.pack(len(encoded)), encoded)
+        parts += (_LENGTH.pack(-1),) if value is None else (_LENGTH.pack(len(value)), value)
+    return b"".join(parts)
+
+
+def decode_headers(cell: bytes | None) -> list[Header]:
+    """Decode one cell made by `encode_headers`; null means no headers.
+
+    Args:
+        cell: encoded header list or None.
+
+    Returns:
+        (name, value or None) in order.
+
+    Raises:
+        ValueError: the cell is cut off.
+    """
+    headers: list[Header] = []
+    at = 0
+    data = cell or b""
+    while at < len(data):
+        name, at = _take(data, at)
+        value, at = _take(data, at)
+        if name is None:
+            raise ValueError(f"encoded headers have a null name before byte {at} of {len(data)}: not a header cell")
+        headers.append((name.decode(), value))
+    return headers
+
+
+def _take(data: bytes, at: int) -> tuple[bytes | None, int]:
+    """Read one length-prefixed field at `at`: the field, and where the next one begins."""
+    start = at + _LENGTH.size
+    if start > len(data):
+        raise ValueError(f"encoded headers are cut off at byte {len(data)}: not a header cell")
+    (length,) = _LENGTH.unpack_from(data, at)
+    if length < 0:
+        return None, start
+    if start + length > len(data):
+        raise ValueError(f"encoded headers are cut off at byte {len(data)}: not a header cell")
+    return data[start : start + length], start + length

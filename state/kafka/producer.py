@@ -1,0 +1,213 @@
+"""`TransactionalProducer`: one producer writes one transaction, and then it is gone.
+
+Why one transaction per producer: librdkafka speaks the old EndTxn, in which a delayed commit of one transaction can
+commit half of the next one of the same producer; a new producer gets a new epoch, and the broker refuses the late
+request. Why no abort: after an error nobody knows what the broker did; the next attempt fences this producer (which
+aborts what is open) and reads the commit marker. Invariants (checked here, not left to callers): the calls come in the
+order NEW -> READY -> IN_TRANSACTION -> COMMITTED; any error makes the producer FAILED for good; a commit is only tried
+when every record was acknowledged by the broker.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from state.errors import ProduceError, ProducerStateError
+from state.kafka.columns import BinaryColumn
+from state.kafka.config import ClientConfig, producer_config
+from state.kafka.headers import Header
+from state.kafka.library import bulk_available
+from state.kafka.transport import ProducerTransport, SendColumns
+
+
+class ProducerState(enum.Enum):
+    """Where a producer is in its one life."""
+
+    NEW = "new"
+    READY = "ready"
+    IN_TRANSACTION = "in transaction"
+    COMMITTED = "committed"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+class TransactionalProducer:
+    """Writes records, source offsets and one commit; not thread safe.
+
+    Args:
+        config: the user's client properties.
+        transactional_id: Kafka's `transactional.id`; at most one producer of an id is alive, the newest.
+        timeout_s: seconds that any one call may take; also how long the broker keeps the open transaction.
+        bulk: produce through librdkafka's C API where the installed confluent-kafka allows it.
+        compression: `compression.type`, e.g. ``lz4``; None = as in `config`.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        transactional_id: str,
+        timeout_s: float = 60.0,
+        *,
+        bulk: bool = True,
+        compression: str | None = None,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.state = ProducerState.NEW
+        self._timeout_s = timeout_s
+        properties = producer_config(config, transactional_id, int(timeout_s * 1000), compression)
+        self._transport: ProducerTransport
+        if bulk and bulk_available():
+            from state.kafka.bulk_producer import BulkTransport
+
+            self._transport = BulkTransport(properties, transactional_id)
+        else:
+            from state.kafka.ordinary_producer import OrdinaryTransport
+
+            self._transport = OrdinaryTransport(config, properties, transactional_id)
+
+    def init_transactions(self) -> None:
+        """Fence every older producer of this id, and have its transaction decided (aborted if it is open).
+
+        Raises:
+            ProduceError: it failed or took longer than `timeout_s`.
+        """
+        with self._step("init_transactions", ProducerState.NEW, ProducerState.READY):
+            self._transport.init_transactions(self._timeout_s)
+
+    def begin(self) -> None:
+        """Begin the transaction."""
+        with self._step("begin", ProducerState.READY, ProducerState.IN_TRANSACTION):
+            self._transport.begin()
+
+    def send(
+        self,
+        topic: str,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        headers: Sequence[Header] | None = None,
+    ) -> None:
+        """Send one record; for many use `send_columns`.
+
+        Args:
+            topic: where to.
+            partition: partition, or None = by Kafka's default partitioner (murmur2 of the key; any, without a key).
+            key: key or None.
+            value: value, or None for a tombstone.
+            timestamp_ms: milliseconds since the epoch; see `SendColumns` for the edge cases.
+            headers: (name, value or None) in order.
+
+        Raises:
+            RecordTooLargeError: the record is larger than allowed.
+            ProduceError: the record was refused, or an earlier one was.
+        """
+        with self._step("send", ProducerState.IN_TRANSACTION, ProducerState.IN_TRANSACTION):
+            columns = SendColumns.of_record(topic, partition, key, value, timestamp_ms, headers)
+            self._transport.send(columns, self._timeout_s)
+
+    def send_columns(
+        self,
+        topic: str,
+        partitions: npt.NDArray[np.int32] | int,
+        keys: BinaryColumn | None,
+        values: BinaryColumn | pa.NullArray,
+        timestamps: npt.NDArray[np.int64],
+        headers: BinaryColumn | None = None,
+    ) -> None:
+        """Send n records of one topic, in the order of the rows.
+
+        Args:
+            topic: where to.
+            partitions: int32[n], or one partition for all; -1 = by Kafka's default partitioner.
+            keys: binary[n]; None = no record has a key.
+            values: binary[n], null = tombstone.
+            timestamps: int64[n], milliseconds since the epoch; see `SendColumns` for the edge cases.
+            headers: binary[n] of encoded header lists (`state.kafka.headers`); None = no record has any.
+
+        Raises:
+            ValueError: the columns differ in length.
+            RecordTooLargeError: a record is larger than allowed.
+            ProduceError: a record was refused, or an earlier one was.
+        """
+        with self._step("send_columns", ProducerState.IN_TRANSACTION, ProducerState.IN_TRANSACTION):
+            columns = SendColumns.of_columns(topic, partitions, keys, values, timestamps, headers)
+            self._transport.send(columns, self._timeout_s)
+
+    def send_offsets(self, offsets: Mapping[tuple[str, int], int], group_id: str) -> None:
+        """Commit source offsets to a consumer group within the transaction; no member of the group is needed.
+
+        Args:
+            offsets: (topic, partition) -> next offset to read.
+            group_id: the consumer group.
+        """
+        with self._step("send_offsets", ProducerState.IN_TRANSACTION, ProducerState.IN_TRANSACTION):
+            if offsets:
+                self._transport.send_offsets(offsets, group_id, self._timeout_s)
+
+    def flush(self) -> None:
+        """Wait until the broker has acknowledged every record sent so far.
+
+        Raises:
+            ProduceError: a record failed, or not all were acknowledged within `timeout_s`.
+        """
+        with self._step("flush", ProducerState.IN_TRANSACTION, ProducerState.IN_TRANSACTION):
+            self._flush()
+
+    def commit(self) -> None:
+        """Commit the transaction, after every record was acknowledged.
+
+        Raises:
+            FencedError: this producer was fenced, or its transaction timed out.
+            ProduceError: a record failed (then nothing is committed), or the commit failed (then nobody knows: the next
+                attempt reads the marker).
+        """
+        with self._step("commit", ProducerState.IN_TRANSACTION, ProducerState.COMMITTED):
+            self._flush()
+            self._transport.commit(self._timeout_s)
+            self._transport.raise_delivery_failure()
+
+    def _flush(self) -> None:
+        remaining = self._transport.flush(self._timeout_s)
+        self._transport.raise_delivery_failure()
+        if remaining:
+            raise ProduceError(
+                f"{remaining} records of transactional id {self.transactional_id!r} were not acknowledged within "
+                f"{self._timeout_s:g} s; check the brokers or raise the timeout; nothing of this transaction is visible"
+            )
+
+    def close(self) -> None:
+        """Release the client at once: records that were not sent yet are dropped, nothing is committed or aborted."""
+        if self.state is not ProducerState.CLOSED:
+            self.state = ProducerState.CLOSED
+            self._transport.close()
+
+    def __enter__(self) -> TransactionalProducer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _step(self, what: str, required: ProducerState, following: ProducerState) -> Iterator[None]:
+        """Run one call: only in the `required` state; `following` if it succeeds, FAILED on any error whatsoever."""
+        if self.state is not required:
+            raise ProducerStateError(
+                f"{what} of transactional id {self.transactional_id!r} needs a producer that is {required.value!r}, "
+                f"this one is {self.state.value!r}; a producer serves one transaction, the next attempt needs a new one"
+            )
+        try:
+            yield
+        except BaseException:
+            self.state = ProducerState.FAILED
+            raise
+        self.state = following

@@ -1,0 +1,174 @@
+"""`RangeReader`: reads exact offset ranges of one topic-partition; the loop that both implementations share.
+
+Why by position and never by count: control records, aborted transactions and compaction leave gaps in the offsets, so a
+range of n offsets holds anything from 0 to n records (reliability rule R11). A range [position, end) is done when the
+next record lies at or beyond `end`, when the client has passed `end` over control records, or at the end of the
+partition. Invariants: records come out in offset order, each once, none at or beyond `end`; what was prefetched beyond
+`end` stays for the next `read`; after an error the reader is `failed` and must be closed.
+"""
+
+from __future__ import annotations
+
+import abc
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from state.errors import ClientFailure, KafkaClientError, OffsetsLostError, ReadTimeoutError
+from state.kafka.columns import RecordColumns
+from state.kafka.failures import OFFSETS_LOST, PARTITION_EOF, REFUSED, TRANSIENT, read_error
+
+# Control records never wake a waiting call, they only move the position. So the first waits are short: the last thing
+# of a range is usually the control record of a transaction, and a step must not wait for it.
+_FIRST_WAIT_MS = 1
+_LONGEST_WAIT_MS = 50
+_WATERMARK_TIMEOUT_S = 10.0
+
+
+class Head(NamedTuple):
+    """What lies first in the fetched queue: a record (`failure` None) or an event of the partition."""
+
+    offset: int
+    failure: ClientFailure | None
+
+
+class RangeReader(abc.ABC):
+    """Reads [position, end) ranges of one topic-partition, one after the other; not thread safe.
+
+    Args:
+        topic: topic to read.
+        partition: partition to read.
+        start: offset of the first record that may be returned.
+        timeout_s: seconds without any progress after which a read fails.
+    """
+
+    def __init__(self, topic: str, partition: int, start: int, timeout_s: float) -> None:
+        if start < 0:
+            raise ValueError(f"{topic}-{partition}: a range starts at an offset >= 0, not at {start}")
+        self.topic = topic
+        self.partition = partition
+        self._position = start
+        self._timeout_s = timeout_s
+        self._last_trouble: ClientFailure | None = None
+        self._refusal: ClientFailure | None = None
+        self.failed = False
+        self.closed = False
+
+    @property
+    def position(self) -> int:
+        """Offset where the next read goes on: every record below it was returned, or does not exist."""
+        return self._position
+
+    def read(self, end: int, max_records: int = 100_000) -> Iterator[RecordColumns]:
+        """Read the records in [position, end).
+
+        Args:
+            end: first offset not to be read; at most the last stable offset of the partition.
+            max_records: most records of one run; a run may hold fewer.
+
+        Yields:
+            Runs of records in offset order. When the iterator ends, `position` is `end`.
+
+        Raises:
+            OffsetsLostError: `position` is not in the log (any more).
+            TopicNotFoundError: the topic or partition does not exist.
+            ReadTimeoutError: no progress for `timeout_s`.
+            KafkaClientError: any other failure, or a reader that failed or was closed before.
+        """
+        if self.closed or self.failed:
+            raise KafkaClientError(f"{self.topic}-{self.partition}: reader is closed or failed; open a new one")
+        if end < self._position:
+            raise ValueError(f"{self.topic}-{self.partition}: range ends at {end}, before position {self._position}")
+        try:
+            yield from self._read(end, max_records)
+        except KafkaClientError:
+            self.failed = True
+            raise
+
+    def _read(self, end: int, max_records: int) -> Iterator[RecordColumns]:
+        deadline = time.monotonic() + self._timeout_s
+        wait_ms = _FIRST_WAIT_MS
+        while self._position < end:
+            before = self._position
+            columns = self._take(end, max_records)
+            if columns is not None:
+                self._position = int(columns.offsets[-1]) + 1
+                yield columns
+            elif (head := self._head()) is not None:
+                self._serve_head(head, end)
+            elif not self._fill(max_records, wait_ms):
+                self._position = max(self._position, min(self._client_position(), end))
+                if self._refusal is not None:
+                    raise read_error(self.topic, self.partition, self._refusal)
+            if self._position > before:
+                deadline = time.monotonic() + self._timeout_s
+                wait_ms = _FIRST_WAIT_MS
+            elif time.monotonic() > deadline:
+                raise ReadTimeoutError(
+                    self.topic,
+                    self.partition,
+                    self._position,
+                    end,
+                    seconds=self._timeout_s,
+                    failure=self._last_trouble,
+                )
+            else:
+                wait_ms = min(wait_ms * 2, _LONGEST_WAIT_MS)
+
+    def _serve_head(self, head: Head, end: int) -> None:
+        """Deal with a head that `_take` left: a record at or beyond `end`, or an event."""
+        if head.failure is None:
+            self._position = end
+            return
+        self._drop_head()
+        if head.failure.code == PARTITION_EOF:
+            self._position = max(self._position, min(head.offset, end))
+        elif head.failure.code in TRANSIENT:
+            self._last_trouble = head.failure
+        elif head.failure.code in OFFSETS_LOST:
+            earliest, latest = self._watermarks(_WATERMARK_TIMEOUT_S)
+            raise OffsetsLostError(
+                self.topic, self.partition, self._position, earliest=earliest, latest=latest, failure=head.failure
+            )
+        else:
+            raise read_error(self.topic, self.partition, head.failure)
+
+    def _on_client_error(self, failure: ClientFailure) -> None:
+        """Take an error of the client as a whole, which comes beside the queue; called while the queue is filled."""
+        if self._refusal is None and failure.code in REFUSED:
+            self._refusal = failure
+        self._last_trouble = failure
+
+    @abc.abstractmethod
+    def _fill(self, max_records: int, wait_ms: int) -> bool:
+        """Fetch into the empty queue what is there, else wait for something; False if nothing came."""
+
+    @abc.abstractmethod
+    def _take(self, end: int, max_records: int) -> RecordColumns | None:
+        """Take the records below `end` from the head of the queue; None if its head is none of these."""
+
+    @abc.abstractmethod
+    def _head(self) -> Head | None:
+        """What lies first in the queue; None if it is empty."""
+
+    @abc.abstractmethod
+    def _drop_head(self) -> None:
+        """Remove the first entry of the queue."""
+
+    @abc.abstractmethod
+    def _client_position(self) -> int:
+        """The client's own position (it passes control records); only asked while the queue is empty."""
+
+    @abc.abstractmethod
+    def _watermarks(self, timeout_s: float) -> tuple[int, int]:
+        """First offset and end of the partition's log, asked from the broker."""
+
+    @abc.abstractmethod
+    def _close(self) -> None:
+        """Release the client."""
+
+    def close(self) -> None:
+        """Release the client and what it has prefetched; safe to call again."""
+        if not self.closed:
+            self.closed = True
+            self._close()

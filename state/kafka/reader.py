@@ -1,0 +1,115 @@
+"""Opening range readers, and keeping them open between the steps of one process.
+
+Why a pool: the next range of a partition mostly continues where the last one ended, and then the records are already
+prefetched; a reader that is opened anew pays for connections and throws its prefetch away. Invariants: librdkafka's
+threads do not survive a fork, so a pool's readers belong to the process (pid) that opened them and are never touched in
+a child; a pool never holds more than `max_readers`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+
+from state.kafka.config import DEFAULT_PREFETCH_BYTES, ClientConfig
+from state.kafka.library import bulk_available
+from state.kafka.ordinary import OrdinaryReader
+from state.kafka.range_reader import RangeReader
+
+DEFAULT_TIMEOUT_S = 60.0
+
+
+def open_range_reader(
+    config: ClientConfig,
+    topic: str,
+    partition: int,
+    start: int,
+    bulk: bool = True,
+    *,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    prefetch_bytes: int = DEFAULT_PREFETCH_BYTES,
+) -> RangeReader:
+    """Open a reader of offset ranges of one topic-partition; nothing is waited for.
+
+    Args:
+        config: the user's client properties.
+        topic: topic to read.
+        partition: partition to read.
+        start: first offset of the first range.
+        bulk: read through librdkafka's C API if the installed confluent-kafka allows it; False = ordinary client.
+        timeout_s: seconds without progress after which a read fails.
+        prefetch_bytes: how much may be fetched ahead.
+
+    Returns:
+        The reader, at position `start`.
+    """
+    if bulk and bulk_available():
+        from state.kafka.bulk import BulkReader
+
+        return BulkReader(config, topic, partition, start, timeout_s=timeout_s, prefetch_bytes=prefetch_bytes)
+    return OrdinaryReader(config, topic, partition, start, timeout_s=timeout_s, prefetch_bytes=prefetch_bytes)
+
+
+class ReaderPool:
+    """Open readers of one process, by client properties and topic-partition; not thread safe.
+
+    Args:
+        max_readers: how many stay open; the one unused for longest is closed first.
+    """
+
+    def __init__(self, max_readers: int = 64) -> None:
+        self._max_readers = max_readers
+        self._pid = os.getpid()
+        self._readers: OrderedDict[tuple[object, ...], RangeReader] = OrderedDict()
+        self._inherited: list[RangeReader] = []
+
+    def reader(self, config: ClientConfig, topic: str, partition: int, start: int, bulk: bool = True) -> RangeReader:
+        """A reader whose position is `start`: the open one if it stands there, else a new one.
+
+        The pool owns the reader: do not close it, and do not use it after asking for the same partition again.
+
+        Args:
+            config: the user's client properties.
+            topic: topic to read.
+            partition: partition to read.
+            start: first offset to read.
+            bulk: see `open_range_reader`.
+        """
+        self._leave_behind_after_fork()
+        key = (tuple(sorted(config.items())), topic, partition, bulk)
+        reader = self._readers.pop(key, None)
+        if reader is not None and (reader.failed or reader.closed or reader.position != start):
+            reader.close()
+            reader = None
+        if reader is None:
+            while len(self._readers) >= self._max_readers:
+                self._readers.popitem(last=False)[1].close()
+            reader = open_range_reader(config, topic, partition, start, bulk)
+        self._readers[key] = reader
+        return reader
+
+    def close(self) -> None:
+        """Close all readers of this process."""
+        self._leave_behind_after_fork()
+        while self._readers:
+            self._readers.popitem()[1].close()
+
+    def _leave_behind_after_fork(self) -> None:
+        if self._pid != os.getpid():
+            # Their threads exist in the parent only: closing or even freeing them here would hang.
+            self._inherited += self._readers.values()
+            self._readers.clear()
+            self._pid = os.getpid()
+
+
+_process_pool = ReaderPool()
+
+
+def shared_reader(config: ClientConfig, topic: str, partition: int, start: int, bulk: bool = True) -> RangeReader:
+    """A reader from the pool of this process; see `ReaderPool.reader`."""
+    return _process_pool.reader(config, topic, partition, start, bulk)
+
+
+def close_shared_readers() -> None:
+    """Close the readers of this process's pool."""
+    _process_pool.close()

@@ -1,0 +1,39 @@
+"""Topics as values: what exists, and what is to be created."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Partition = tuple[str, int]
+"""(topic, partition)."""
+
+
+@dataclass(frozen=True)
+class TopicInfo:
+    """A topic that exists.
+
+    Attributes:
+        topic_id: Kafka's id of this creation of the topic (base64 of a UUID): another one after delete and create.
+        partitions: number of partitions.
+    """
+
+    topic_id: str
+    partitions: int
+
+
+@dataclass(frozen=True)
+class TopicSpec:
+    """A topic to create.
+
+    Attributes:
+        name: its name.
+        partitions: number of partitions.
+        config: topic configuration.
+        replication: replication factor; -1 = the broker's default.
+    """
+
+    name: str
+    partitions: int
+    config: Mapping[str, str] = field(default_factory=dict)
+    replication: int = -1

@@ -1,0 +1,142 @@
+"""What the two ways of producing have in common: their interface, and the rows they are given.
+
+Why: `TransactionalProducer` holds the rules (order of calls, failures); a transport only moves bytes. Invariants: a
+transport raises named errors, keeps the first delivery failure until it is asked for, and never retries a transaction
+call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from state.kafka.columns import BinaryColumn
+from state.kafka.headers import Header, encode_headers
+
+EARLIEST_TIMESTAMP_MS = 1
+"""librdkafka reads timestamp 0 as "now", so 1 ms after the epoch is the smallest time that can be written."""
+
+
+@dataclass(frozen=True)
+class SendColumns:
+    """Records of one topic that are to be sent in this order.
+
+    Timestamps: 0 is written as 1 (`EARLIEST_TIMESTAMP_MS`): the broker's clock instead, which librdkafka would write,
+    would make results differ from run to run. Negative ones are refused, as by Kafka's own producer.
+
+    Attributes:
+        topic: where to.
+        partitions: int32[n], -1 = chosen by the partitioner.
+        keys: binary[n] or None = no keys.
+        values: binary[n], null = tombstone.
+        timestamps: int64[n], milliseconds, > 0.
+        headers: binary[n] of encoded header lists or None = no headers.
+    """
+
+    topic: str
+    partitions: npt.NDArray[np.int32]
+    keys: BinaryColumn | None
+    values: BinaryColumn
+    timestamps: npt.NDArray[np.int64]
+    headers: BinaryColumn | None
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    @classmethod
+    def of_columns(
+        cls,
+        topic: str,
+        partitions: npt.NDArray[np.int32] | int,
+        keys: BinaryColumn | None,
+        values: BinaryColumn | pa.NullArray,
+        timestamps: npt.NDArray[np.int64],
+        headers: BinaryColumn | None,
+    ) -> SendColumns:
+        """Bring the columns into the forms above.
+
+        Raises:
+            ValueError: columns of different lengths, or a negative timestamp.
+        """
+        count = len(timestamps)
+        for name, column in (("keys", keys), ("values", values), ("headers", headers)):
+            if column is not None and len(column) != count:
+                raise ValueError(f"records for {topic!r}: {len(column)} {name} for {count} timestamps")
+        if isinstance(partitions, int):
+            partitions = np.full(count, partitions, np.int32)
+        if len(partitions) != count:
+            raise ValueError(f"records for {topic!r}: {len(partitions)} partitions for {count} timestamps")
+        times = np.ascontiguousarray(timestamps, np.int64)
+        if count and times.min() < EARLIEST_TIMESTAMP_MS:
+            if times.min() < 0:
+                row = int(times.argmin())
+                raise ValueError(f"record {row} for {topic!r} has timestamp {times[row]}: Kafka takes none below 0")
+            times = np.maximum(times, EARLIEST_TIMESTAMP_MS)
+        return cls(
+            topic,
+            np.ascontiguousarray(partitions, np.int32),
+            None if keys is None else _binary(keys),
+            _binary(values),
+            times,
+            None if headers is None else _binary(headers),
+        )
+
+    @classmethod
+    def of_record(
+        cls,
+        topic: str,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        headers: Sequence[Header] | None,
+    ) -> SendColumns:
+        """One record as columns of length 1; arguments as in `TransactionalProducer.send`."""
+        return cls.of_columns(
+            topic,
+            -1 if partition is None else partition,
+            pa.array([key], pa.binary()),
+            pa.array([value], pa.binary()),
+            np.array([timestamp_ms], np.int64),
+            pa.array([encode_headers(headers)], pa.binary()) if headers else None,
+        )
+
+
+def _binary(column: BinaryColumn | pa.NullArray) -> BinaryColumn:
+    """Strings and all-null columns as binary."""
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        return column
+    return column.cast(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
+
+
+class ProducerTransport(Protocol):
+    """One client instance that produces."""
+
+    def init_transactions(self, timeout_s: float) -> None:
+        """Get a producer id and epoch: fences older producers of the transactional id."""
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+
+    def send(self, columns: SendColumns, timeout_s: float) -> None:
+        """Queue records; waits for room in the queue for at most `timeout_s` without any progress."""
+
+    def send_offsets(self, offsets: Mapping[tuple[str, int], int], group_id: str, timeout_s: float) -> None:
+        """Add offsets of a consumer group to the transaction."""
+
+    def flush(self, timeout_s: float) -> int:
+        """Wait for acknowledgements; returns how many records still lack theirs."""
+
+    def raise_delivery_failure(self) -> None:
+        """Raise the named error of the first record that could not be delivered, if there is one."""
+
+    def commit(self, timeout_s: float) -> None:
+        """Commit the transaction."""
+
+    def close(self) -> None:
+        """Drop what is queued and release the client."""

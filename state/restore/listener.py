@@ -1,0 +1,69 @@
+"""Who watches a restore, and what is told at its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from state.restore.plan import Action
+
+
+class RestoreListener(Protocol):
+    """Told of the progress of restores (Kafka Streams: `StateRestoreListener`)."""
+
+    def on_batch(self, store: str, task: int, records: int, bytes_: int, remaining: int) -> None:
+        """Some changelog records were loaded.
+
+        Args:
+            store: the store.
+            task: number of the task.
+            records: how many records were read in this batch.
+            bytes_: their keys and values in bytes.
+            remaining: offsets still to go; at most so many records.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class StoreReport:
+    """What was done for one store.
+
+    Attributes:
+        store: its name.
+        action: nothing, tail or from start.
+        reason: why.
+        records: changelog records read.
+        rows: rows written: superseded and expired records are left out.
+        bytes: keys and values read, in bytes.
+        seconds: wall-clock time.
+    """
+
+    store: str
+    action: Action
+    reason: str
+    records: int = 0
+    rows: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """What was done for one task."""
+
+    task: int
+    stores: tuple[StoreReport, ...]
+
+    @property
+    def records(self) -> int:
+        """Changelog records read."""
+        return sum(store.records for store in self.stores)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes read."""
+        return sum(store.bytes for store in self.stores)
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock time."""
+        return sum(store.seconds for store in self.stores)

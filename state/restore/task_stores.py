@@ -1,0 +1,125 @@
+"""`TaskStores`: opens a task's local stores for a step and brings them to the last commit marker.
+
+A damaged store is deleted and opened anew: the marker then leads to a full restore. Damage that shows only while a
+step runs fails that step, and the folder goes, so that the next attempt restores.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from state.changelog.trim import RecordDeleter, TopicPartition, trim, trim_targets
+from state.commit.decide import TaskIdentity
+from state.commit.marker import CommitMarker
+from state.errors import StateCorruptedError
+from state.restore.directory import StateDirectory, TaskDirectory
+from state.restore.listener import RestoreListener, RestoreReport
+from state.restore.plan import RestoreTarget
+from state.restore.restorer import ChangelogSource, Restorer
+from state.stores.buffer import DEFAULT_SPILL_BYTES
+from state.stores.memory import MemoryTable
+from state.stores.spec import StoreSpec
+from state.stores.task_store import TaskStore, open_task_store
+
+# Stores with persistent=False live as long as the worker process; keyed by process, because a fork copies them.
+_volatile: dict[tuple[int, Path], MemoryTable] = {}
+
+# Where this process has cut changelogs, so that it does not ask for the same cut at every step.
+_trimmed: dict[int, dict[TopicPartition, int]] = {}
+
+
+class StoreSource(ChangelogSource, RecordDeleter, Protocol):
+    """Kafka, for reading and trimming changelogs."""
+
+
+class TaskStores:
+    """The local stores of one task.
+
+    Args:
+        source: Kafka.
+        identity: the task.
+        specs: its stores.
+        state_dir: root of local state.
+        spill_bytes: bound of a step's write buffer.
+        now_ms: batch time of the step; tells how old a local store is.
+        listener: told of the progress of restores.
+    """
+
+    def __init__(
+        self,
+        source: StoreSource,
+        identity: TaskIdentity,
+        specs: Sequence[StoreSpec],
+        state_dir: Path | str,
+        spill_bytes: int = DEFAULT_SPILL_BYTES,
+        *,
+        now_ms: int = 0,
+        listener: RestoreListener | None = None,
+    ) -> None:
+        self._source = source
+        self._identity = identity
+        self._restorer = Restorer(source, identity.application_id, identity.task, listener)
+        self._specs = specs
+        self._spill_bytes = spill_bytes
+        self._now_ms = now_ms
+        self.directory: TaskDirectory = StateDirectory(state_dir).task(
+            identity.application_id, identity.sub_topology, identity.task
+        )
+        self.report: RestoreReport | None = None
+
+    @contextmanager
+    def open(self) -> Iterator[TaskStore]:
+        """The stores, open; closed at the end whatever happens.
+
+        Raises:
+            StateLockedError: another process has them open and does not let go.
+        """
+        try:
+            store = self._open()
+        except StateCorruptedError:
+            self.directory.wipe()
+            store = self._open()
+        damaged = False
+        try:
+            yield store
+        except StateCorruptedError:
+            damaged = True
+            raise
+        finally:
+            store.close()
+            if damaged:
+                self.directory.wipe()
+
+    def bring_to(self, store: TaskStore, marker: CommitMarker | None) -> None:
+        """Brings the stores to a marker; None = nothing was ever committed. Leaves a `report`."""
+        target = None
+        if marker is not None:
+            target = RestoreTarget(
+                query_id=marker.query_id,
+                version=marker.version,
+                changelog_ends=marker.changelog_ends,
+                written_ms=marker.now_ms,
+                expired_before=marker.expired_before,
+                changelog_records=marker.counts.get("changelog"),
+                changelog_hash=marker.changelog_hash,
+            )
+        self.report = self._restorer.bring_to(store, target, self._now_ms)
+
+    def trim(self, store: TaskStore) -> None:
+        """Deletes the changelog records that no live segment needs, up to the step that the stores hold."""
+        trimmed = _trimmed.setdefault(os.getpid(), {})
+        targets = trim_targets(
+            self._specs, store.trim_offsets, self._identity.application_id, self._identity.task, trimmed
+        )
+        trim(self._source, targets)
+        trimmed.update(targets)
+
+    def _open(self) -> TaskStore:
+        volatile = None
+        if any(not spec.persistent for spec in self._specs):
+            volatile = _volatile.setdefault((os.getpid(), self.directory.path), MemoryTable())
+        return open_task_store(self.directory.path, self._specs, self._spill_bytes, volatile=volatile)

@@ -1,0 +1,89 @@
+"""Key-value stores, plain and timestamped, as bytes.
+
+Values are local values: of a timestamped store `codec.timestamped(value, timestamp)`, both when read and when written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from state.stores.buffer import WriteBuffer
+from state.stores.codec import prefix_end
+from state.stores.spec import StoreSpec
+from state.stores.table import Row
+
+
+class KeyValueBytesStore:
+    """Sorted by the unsigned bytes of the keys; any bytes may be a key, none at all included.
+
+    Args:
+        spec: what it is.
+        buffer: the task's writes over its table.
+        prefix: first bytes of its local keys.
+    """
+
+    def __init__(self, spec: StoreSpec, buffer: WriteBuffer, prefix: bytes) -> None:
+        self.spec = spec
+        self._buffer = buffer
+        self._prefix = prefix
+        end = prefix_end(prefix)
+        assert end is not None
+        self._end: bytes = end
+        self._skip = len(prefix)
+
+    def get(self, key: bytes) -> bytes | None:
+        """The local value, None if there is none."""
+        return self._buffer.get(self._prefix + key)
+
+    def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The local values of several keys, in their order."""
+        prefix = self._prefix
+        return self._buffer.multi_get([prefix + key for key in keys])
+
+    def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
+        """Writes a local value, None deletes.
+
+        Args:
+            key: the key.
+            value: the local value.
+            timestamp: of the changelog record, ms; in a timestamped store the one that is in `value`.
+        """
+        self._buffer.put(self._prefix + key, value, timestamp)
+
+    def put_if_absent(self, key: bytes, value: bytes | None, timestamp: int) -> bytes | None:
+        """Writes unless the key has a value; gives the value that it had."""
+        old = self.get(key)
+        if old is None:
+            self.put(key, value, timestamp)
+        return old
+
+    def range(self, lower: bytes | None, upper: bytes | None, reverse: bool = False) -> Iterator[Row]:
+        """Rows with lower <= key <= upper (both included, None = open), as they are now."""
+        start = self._prefix if lower is None else self._prefix + lower
+        # No key lies between `upper` and `upper ∥ 0x00`.
+        end = self._end if upper is None else self._prefix + upper + b"\x00"
+        return self._rows(start, end, reverse)
+
+    def prefix(self, prefix: bytes, reverse: bool = False) -> Iterator[Row]:
+        """Rows whose key starts with these bytes (Kafka Streams: `prefixScan`)."""
+        start = self._prefix + prefix
+        end = prefix_end(start)
+        assert end is not None
+        return self._rows(start, end, reverse)
+
+    def all(self, reverse: bool = False) -> Iterator[Row]:
+        """All rows."""
+        return self._rows(self._prefix, self._end, reverse)
+
+    def delete_range(self, lower: bytes | None, upper: bytes | None, timestamp: int) -> int:
+        """Deletes the rows of a range, with a tombstone for each in the changelog; gives their number."""
+        keys = [key for key, _ in self.range(lower, upper)]
+        for key in keys:
+            self.put(key, None, timestamp)
+        return len(keys)
+
+    def _rows(self, start: bytes, end: bytes, reverse: bool) -> Iterator[Row]:
+        if start >= end:
+            return iter(())
+        skip = self._skip
+        return ((key[skip:], value) for key, value in self._buffer.scan(start, end, reverse))

@@ -1,0 +1,90 @@
+"""RocksDB's options, made once per process: one block cache and one bound on memtables for all tasks in it.
+
+Why: Kafka Streams gives every store, segment and partition its own cache and memtables (up to ~98 MiB each). Here the
+sum is bounded however many tasks a process runs. Nothing in this module may run before a fork: RocksDB's threads do
+not survive it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class RocksSettings:
+    """Memory and patience of the RocksDB instances in this process.
+
+    Attributes:
+        block_cache_bytes: blocks, indexes and filters of all tasks together; memtables are charged to it too.
+        write_buffer_bytes: memtables of all tasks together.
+        bloom_bits: bits per key of the Bloom filters (10 = about 1 % false positives).
+        max_open_files: file handles per task.
+        lock_timeout_s: how long to wait for a store that another process has open.
+    """
+
+    block_cache_bytes: int = 128 * 1024 * 1024
+    write_buffer_bytes: int = 64 * 1024 * 1024
+    bloom_bits: int = 10
+    max_open_files: int = 256
+    lock_timeout_s: float = 5.0
+
+
+DEFAULT_SETTINGS = RocksSettings()
+
+
+def database_options(settings: RocksSettings) -> Any:
+    """The `rocksdict.Options` of a task's database; the same object for every database of this process."""
+    return _database_options(settings, os.getpid())
+
+
+def write_options() -> Any:
+    """Writes without a log: the changelog in Kafka is the log."""
+    return _write_options(os.getpid())
+
+
+@lru_cache(maxsize=8)
+def _database_options(settings: RocksSettings, _process: int) -> Any:
+    import rocksdict
+
+    cache = rocksdict.Cache(settings.block_cache_bytes)
+    blocks = rocksdict.BlockBasedOptions()
+    blocks.set_block_cache(cache)
+    blocks.set_bloom_filter(settings.bloom_bits, False)
+    blocks.set_cache_index_and_filter_blocks(True)
+    blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    blocks.set_format_version(5)
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_block_based_table_factory(blocks)
+    options.set_write_buffer_manager(
+        rocksdict.WriteBufferManager.new_write_buffer_manager_with_cache(settings.write_buffer_bytes, False, cache)
+    )
+    options.set_write_buffer_size(settings.write_buffer_bytes)
+    options.set_compression_type(rocksdict.DBCompressionType.lz4())
+    # Every step ends in a flush, so small sorted runs come fast: merge runs of like size rather than all of a level.
+    options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
+    options.set_level_zero_file_num_compaction_trigger(8)
+    options.set_level_zero_slowdown_writes_trigger(40)
+    options.set_level_zero_stop_writes_trigger(80)
+    options.set_max_background_jobs(2)
+    options.set_max_open_files(settings.max_open_files)
+    # What makes opening cheap: no statistics, no scan of the files, few and small log files.
+    options.set_skip_stats_update_on_db_open(True)
+    options.set_stats_dump_period_sec(0)
+    options.set_stats_persist_period_sec(0)
+    options.set_keep_log_file_num(2)
+    options.set_max_log_file_size(1024 * 1024)
+    options.set_manifest_preallocation_size(64 * 1024)
+    return options
+
+
+@lru_cache(maxsize=2)
+def _write_options(_process: int) -> Any:
+    import rocksdict
+
+    options = rocksdict.WriteOptions()
+    options.disable_wal = True
+    return options

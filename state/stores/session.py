@@ -1,0 +1,101 @@
+"""Session stores as bytes: one row per (key, session end, session start).
+
+Local key: store(2) ∥ segment(8) ∥ key ∥ end(8) ∥ start(8), segment = end // segment width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from state.stores.buffer import WriteBuffer
+from state.stores.codec import MAX_TIME, SESSION_SUFFIX, pack_session_suffix, split_session_key
+from state.stores.segments import Segments
+from state.stores.spec import StoreSpec
+from state.stores.table import Row
+
+_SEGMENT_PREFIX = 10
+
+
+class SessionBytesStore:
+    """Sessions by key; a put of a session whose end lies in an expired segment is ignored.
+
+    Args:
+        spec: what it is.
+        buffer: the task's writes over its table.
+        segments: its segments.
+    """
+
+    def __init__(self, spec: StoreSpec, buffer: WriteBuffer, segments: Segments) -> None:
+        self.spec = spec
+        self._buffer = buffer
+        self._segments = segments
+        self._width = segments.width_ms
+
+    def put(self, key: bytes, start: int, end: int, value: bytes | None, timestamp: int) -> None:
+        """Writes a session's aggregate, None deletes it.
+
+        Args:
+            key: the key.
+            start: first timestamp of the session, ms, >= 0.
+            end: its last timestamp, ms.
+            value: the aggregate.
+            timestamp: of the changelog record, ms.
+        """
+        segment = end // self._width
+        if segment < self._segments.bound:
+            return
+        self._segments.touch(segment)
+        self._buffer.put(self._segments.prefix(segment) + key + pack_session_suffix(end, start), value, timestamp)
+
+    def fetch_session(self, key: bytes, start: int, end: int) -> bytes | None:
+        """The aggregate of one session."""
+        segment = end // self._width
+        if segment < self._segments.bound:
+            return None
+        return self._buffer.get(self._segments.prefix(segment) + key + pack_session_suffix(end, start))
+
+    def find_sessions(
+        self, key: bytes, earliest_end: int, latest_start: int, reverse: bool = False
+    ) -> Iterator[tuple[int, int, bytes]]:
+        """(start, end, aggregate) of one key with end >= earliest_end and start <= latest_start, by end, then start."""
+        earliest_end = max(earliest_end, 0)
+        low, high = pack_session_suffix(earliest_end, 0), pack_session_suffix(MAX_TIME, MAX_TIME) + b"\x00"
+        scans = []
+        for segment in self._segments.between(earliest_end, MAX_TIME):
+            prefix = self._segments.prefix(segment) + key
+            scans.append(self._buffer.scan(prefix + low, prefix + high, reverse))
+        if reverse:
+            scans.reverse()
+        return self._sessions(scans, _SEGMENT_PREFIX + len(key) + SESSION_SUFFIX, latest_start)
+
+    @staticmethod
+    def _sessions(scans: list[Iterator[Row]], length: int, latest_start: int) -> Iterator[tuple[int, int, bytes]]:
+        for scan in scans:
+            for row, value in scan:
+                if len(row) == length:
+                    _, end, start = split_session_key(row)
+                    if start <= latest_start:
+                        yield start, end, value
+
+    def fetch(self, key: bytes, reverse: bool = False) -> Iterator[tuple[int, int, bytes]]:
+        """All sessions of one key: (start, end, aggregate), by end, then start."""
+        return self.find_sessions(key, 0, MAX_TIME, reverse)
+
+    def fetch_all(self, from_end: int, to_end: int, reverse: bool = False) -> Iterator[tuple[bytes, int, int, bytes]]:
+        """(key, start, end, aggregate) with from_end <= end <= to_end, by end, then start, then key.
+
+        The rows of one segment at a time are sorted in memory.
+        """
+        from_end = max(from_end, 0)
+        if to_end < from_end:
+            return
+        segments = self._segments.between(from_end, to_end)
+        for segment in reversed(segments) if reverse else segments:
+            rows: list[tuple[int, int, bytes, bytes]] = []
+            for row, value in self._buffer.scan(self._segments.prefix(segment), self._segments.prefix(segment + 1)):
+                key, end, start = split_session_key(row[_SEGMENT_PREFIX:])
+                if from_end <= end <= to_end:
+                    rows.append((end, start, key, value))
+            rows.sort(reverse=reverse)
+            for end, start, key, value in rows:
+                yield key, start, end, value

@@ -1,0 +1,79 @@
+"""What a store is: name, kind, retention, how it is kept. Pure data, part of the topology and of its hash."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+MIN_SEGMENT_MS = 60_000
+
+
+class StoreKind(str, Enum):
+    """Kinds of stores; they differ in the form of keys and values, hence in the changelog."""
+
+    KEY_VALUE = "key-value"
+    TIMESTAMPED_KEY_VALUE = "timestamped-key-value"
+    WINDOW = "window"
+    TIMESTAMPED_WINDOW = "timestamped-window"
+    SESSION = "session"
+    VERSIONED = "versioned"
+
+    @property
+    def timestamped(self) -> bool:
+        """Whether a local value is `timestamp(8) ∥ value` while the changelog carries the bare value."""
+        return self in (StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.TIMESTAMPED_WINDOW)
+
+    @property
+    def windowed(self) -> bool:
+        """Whether keys hold a window start and a sequence number."""
+        return self in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW)
+
+    @property
+    def segmented(self) -> bool:
+        """Whether rows lie in segments of time that are dropped as a whole."""
+        return self.windowed or self is StoreKind.SESSION
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSpec:
+    """One store of a topology.
+
+    Attributes:
+        name: unique in the application; part of the changelog's name.
+        kind: form of keys and values.
+        retention_ms: how long rows of a windowed, session or versioned store matter, ms of stream time.
+        segment_ms: width of a segment, ms; default as in Kafka Streams: half the retention, at least a minute.
+        retain_duplicates: a window store that keeps every row of a (key, start), as joins need.
+        persistent: RocksDB; False = memory, restored from the changelog whenever the process starts.
+        logged: whether it has a changelog; without one it cannot be restored.
+        changelog_config: topic settings that win over the engine's own.
+    """
+
+    name: str
+    kind: StoreKind
+    retention_ms: int | None = None
+    segment_ms: int | None = None
+    retain_duplicates: bool = False
+    persistent: bool = True
+    logged: bool = True
+    changelog_config: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the parts against one another."""
+        needs_retention = self.kind.segmented or self.kind is StoreKind.VERSIONED
+        if needs_retention and (self.retention_ms is None or self.retention_ms < 0):
+            raise ValueError(
+                f"store {self.name!r}: a {self.kind.value} store needs retention_ms >= 0, got {self.retention_ms}"
+            )
+        if self.segment_ms is not None and self.segment_ms < 1:
+            raise ValueError(f"store {self.name!r}: segment_ms must be at least 1, got {self.segment_ms}")
+        if self.retain_duplicates and self.kind is not StoreKind.WINDOW:
+            raise ValueError(f"store {self.name!r}: only window stores without timestamps can retain duplicates")
+
+    @property
+    def segment_width_ms(self) -> int:
+        """Width of a segment in ms (Kafka Streams: `max(retention / 2, 60 s)`)."""
+        if self.segment_ms is not None:
+            return self.segment_ms
+        return max((self.retention_ms or 0) // 2, MIN_SEGMENT_MS)

@@ -1,0 +1,213 @@
+"""`TaskStore`: all stores of one task. The way into `state.stores`.
+
+A step reads and writes the byte stores (`store(name)`); nothing reaches the tables. Then either `apply(position)`
+writes everything and the position at once, after Kafka's commit, or `discard()` forgets it. `position` says which
+committed step the tables hold: behind Kafka perhaps, never ahead.
+
+Stores with `persistent=False` lie in a table in memory. The caller may keep it between steps; a fresh one has no
+offsets, which makes a restore start from the beginning of the changelog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from state.changelog.records import ChangelogBatch, Int64s, changelog_batch
+from state.stores.buffer import DEFAULT_SPILL_BYTES, BufferMemory, delete_left_scratch
+from state.stores.memory import MemoryTable
+from state.stores.position import StorePosition
+from state.stores.rocks import RocksTable
+from state.stores.rocks_options import DEFAULT_SETTINGS, RocksSettings
+from state.stores.spec import StoreSpec
+from state.stores.table import OrderedTable, Row
+from state.stores.table_state import ByteStore, TableState
+
+__all__ = ["StorePosition", "TaskStore", "open_task_store"]
+
+
+class TaskStore:
+    """The stores of a task over its tables.
+
+    Args:
+        table: the task's database.
+        specs: the stores of its sub-topology.
+        volatile: where `persistent=False` stores lie; default: a fresh one.
+        memory: bound of the write buffers; default: none.
+    """
+
+    def __init__(
+        self,
+        table: OrderedTable,
+        specs: Sequence[StoreSpec],
+        volatile: MemoryTable | None = None,
+        memory: BufferMemory | None = None,
+    ) -> None:
+        self.table = table
+        self.specs: Mapping[str, StoreSpec] = {spec.name: spec for spec in specs}
+        self._memory = memory or BufferMemory()
+        self._main = TableState(table, [spec for spec in specs if spec.persistent], self._memory)
+        states = [self._main]
+        if len(self._main.specs) < len(self.specs):
+            states.append(
+                TableState(volatile or MemoryTable(), [spec for spec in specs if not spec.persistent], self._memory)
+            )
+        self._states = states
+        self._state_of = {name: state for state in states for name in state.specs}
+
+    def store(self, name: str) -> ByteStore:
+        """The byte store of this name.
+
+        Raises:
+            KeyError: the topology has no such store.
+        """
+        return self._state_of[name].stores[name]
+
+    @property
+    def logged_stores(self) -> list[str]:
+        """Names of the stores that have a changelog."""
+        return [name for name, spec in self.specs.items() if spec.logged]
+
+    @property
+    def position(self) -> StorePosition | None:
+        """The step that the tables hold; None before the first one was applied or restored."""
+        step = self._main.meta.step
+        return None if step is None else StorePosition(step[0], step[1], self.offsets, step[2])
+
+    @property
+    def offsets(self) -> dict[str, int]:
+        """Store -> next changelog offset; a store without an entry must be restored from the start."""
+        return {name: state.meta.offsets[name] for name, state in self._state_of.items() if name in state.meta.offsets}
+
+    @property
+    def expired_before(self) -> dict[str, int]:
+        """Segmented store -> bound below which its rows never matter again, ms."""
+        return {name: segments.before_ms for state in self._states for name, segments in state.segments.items()}
+
+    @property
+    def trim_offsets(self) -> dict[str, int]:
+        """Segmented logged store -> first changelog offset that the applied state still needs."""
+        return {name: offset for state in self._states for name, offset in state.trim_offsets().items()}
+
+    def changelog(self) -> dict[str, ChangelogBatch]:
+        """The step's changelog records by logged store: the last value of each key, in a stable order."""
+        batches = {}
+        for name in self.logged_stores:
+            buffer = self._state_of[name].buffers[name]
+            if buffer.dirty:
+                batches[name] = changelog_batch(self.specs[name], buffer.entries())
+        return {name: batch for name, batch in batches.items() if len(batch)}
+
+    def apply(self, position: StorePosition) -> None:
+        """Writes the step's changes and the position, all or nothing; a process killed after it loses nothing."""
+        for state in self._states:
+            state.apply(position)
+        self._memory.clear()
+
+    def discard(self) -> None:
+        """Forgets the step's changes."""
+        for state in self._states:
+            state.discard()
+        self._memory.clear()
+
+    def expire(self, store: str, before_ms: int) -> None:
+        """Rows of a windowed (or session) store with a start (or end) below `before_ms` never matter again.
+
+        Segments that lie below it as a whole are hidden at once and leave the table with the next `apply` or `restore`.
+        """
+        segments = self._state_of[store].segments.get(store)
+        if segments is not None:
+            segments.expire(before_ms)
+
+    def restore(
+        self,
+        store: str,
+        keys: Sequence[bytes | None] | pa.BinaryArray,
+        values: Sequence[bytes | None] | pa.BinaryArray,
+        timestamps: Sequence[int] | Int64s,
+        *,
+        offsets: Sequence[int] | Int64s | None = None,
+        next_offset: int | None = None,
+    ) -> int:
+        """Writes changelog records (in offset order) to the table at once, with the offset that comes next.
+
+        Args:
+            store: the store.
+            keys: keys of the records.
+            values: their values, None = tombstone.
+            timestamps: ms.
+            offsets: their offsets; default: they follow the last restored one without gaps.
+            next_offset: where reading goes on; default: behind the last offset.
+
+        Returns:
+            The number of rows written: superseded and expired records are left out.
+        """
+        records = ChangelogBatch(_binary(keys), _binary(values), np.asarray(timestamps, np.int64))
+        first = self.offsets.get(store, 0)
+        if offsets is None:
+            offsets = np.arange(first, first + len(records))
+        places = np.asarray(offsets, np.int64)
+        if next_offset is None:
+            next_offset = int(places[-1]) + 1 if len(places) else first
+        return self._state_of[store].restore(store, records, places, next_offset)
+
+    def restored(self, position: StorePosition) -> None:
+        """A restore is complete: the tables hold this step."""
+        for state in self._states:
+            state.set_step(position)
+
+    def reset(self, store: str | None = None) -> None:
+        """Empties one store, or all and forgets the position; the next restore starts at the changelog's beginning."""
+        if store is not None:
+            self._state_of[store].reset(store)
+            return
+        for state in self._states:
+            state.reset_all()
+
+    def rows(self, store: str) -> Iterator[Row]:
+        """Committed rows of a store in the order of their local keys: (Kafka Streams' key bytes, local value).
+
+        The keys of a versioned store have the version's timestamp(8) at their end.
+        """
+        return self._state_of[store].rows(store)
+
+    def close(self) -> None:
+        """Forgets what was not applied and closes the table."""
+        self._memory.clear()
+        self.table.close()
+
+    def __enter__(self) -> TaskStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_task_store(
+    directory: Path,
+    specs: Sequence[StoreSpec],
+    spill_bytes: int = DEFAULT_SPILL_BYTES,
+    settings: RocksSettings = DEFAULT_SETTINGS,
+    volatile: MemoryTable | None = None,
+) -> TaskStore:
+    """Opens a task's stores on disk: the database in `<directory>/db`, scratch databases beside it.
+
+    Raises:
+        StateLockedError: another process has it open.
+        StateCorruptedError: delete the directory and restore.
+    """
+    table = RocksTable(directory / "db", settings)
+    try:
+        # Only now, with the lock held: a live process's scratch must not be touched.
+        delete_left_scratch(directory)
+        return TaskStore(table, specs, volatile, BufferMemory(spill_bytes, directory, settings))
+    except BaseException:
+        table.close()
+        raise
+
+
+def _binary(column: Sequence[bytes | None] | pa.BinaryArray) -> pa.BinaryArray:
+    return column if isinstance(column, pa.Array) else pa.array(column, pa.binary())

@@ -1,0 +1,139 @@
+"""What must be true in Kafka before an application runs: sources exist, internal topics exist and fit the number of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from state.changelog.topics import ensure_changelogs, ensure_commits, ensure_repartition
+from state.errors import TopicNotFoundError
+from state.kafka.admin import KafkaAdmin
+from streams.config import StreamsConfig
+from streams.runtime.settings import TaskSettings
+from streams.source.planner import SourceSpec
+from streams.topology.graph import Topology
+from streams.topology.plan import Plan, SubTopology, build_plan
+
+
+@dataclass(frozen=True)
+class PreparedSub:
+    """A sub-topology with its number of tasks."""
+
+    sub: SubTopology
+    tasks: int
+
+
+@dataclass(frozen=True)
+class Application:
+    """A planned topology and its settings.
+
+    Attributes:
+        plan: the cut topology.
+        config: the settings.
+        subs: its sub-topologies in the order in which data flows.
+    """
+
+    plan: Plan
+    config: StreamsConfig
+    subs: tuple[PreparedSub, ...]
+
+    def task_settings(self, partition_counts: Mapping[str, int]) -> TaskSettings:
+        """What the runtime is told."""
+        config = self.config
+        return TaskSettings(
+            application_id=config.application_id,
+            mode=config.mode.value,
+            deserialization=config.deserialization.value,
+            processing=config.processing.value,
+            production=config.production.value,
+            future=config.deserialization.value,
+            dead_letter_topic=config.dead_letter_topic,
+            max_record_bytes=config.max_record_bytes,
+            max_future_ms=config.max_future_ms,
+            partition_counts=dict(partition_counts),
+        )
+
+    def source_spec(self, sub: SubTopology) -> SourceSpec:
+        """What a sub-topology reads, and how."""
+        config = self.config
+        internal = self.plan.repartition_topics
+        starting = {
+            str(topic): "earliest" if str(topic) in internal else (source.offset_reset or config.starting_offsets)
+            for source in sub.sources
+            for topic in source.topics
+        }
+        return SourceSpec(
+            starting=starting,
+            trimmed=frozenset(starting) & frozenset(internal),
+            on_lost_offsets=config.on_lost_offsets,
+            max_records=config.max_records_per_trigger,
+            max_bytes=config.max_bytes_per_trigger,
+        )
+
+
+def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmin) -> Application:
+    """Plans a topology against what the cluster has.
+
+    Raises:
+        TopicNotFoundError: a source topic is missing.
+        TopologyError: the topology cannot be run.
+    """
+    plan = build_plan(topology, config.application_id)
+    counts = _source_partitions(plan, admin)
+    subs: list[PreparedSub] = []
+    waiting = list(plan.sub_topologies)
+    while waiting:
+        ready = [sub for sub in waiting if all(topic in counts for topic in sub.topics)]
+        # A circle of repartition topics has no first: their partitions then follow the sources that are known.
+        for sub in ready or waiting[:1]:
+            tasks = config.tasks or max((counts[topic] for topic in sub.topics if topic in counts), default=1)
+            subs.append(PreparedSub(sub, tasks))
+            waiting.remove(sub)
+            for sink in sub.sinks:
+                name = str(sink.topic)
+                if name in plan.repartition_topics:
+                    counts[name] = max(counts.get(name, 0), plan.repartition_topics[name] or tasks)
+    return Application(plan, config, tuple(subs))
+
+
+def ensure_internal_topics(
+    application: Application, admin: KafkaAdmin, report: Callable[[str], None]
+) -> dict[str, int]:
+    """Makes the missing internal topics, checks the others, and tells the partition counts of all static output topics.
+
+    Raises:
+        ChangelogMismatchError: an internal topic exists and does not fit.
+        TopicNotFoundError: an output topic is missing: it is the user's, so it is not made here.
+    """
+    config = application.config
+    app = config.application_id
+    for prepared in application.subs:
+        specs = [node.spec for node in prepared.sub.stores.values()]
+        made = ensure_changelogs(admin, specs, app, prepared.tasks, config.replication_factor)
+        made += ensure_commits(admin, app, prepared.sub.name, prepared.tasks, config.replication_factor)
+        for sink in prepared.sub.sinks:
+            name = str(sink.topic)
+            if name in application.plan.repartition_topics:
+                partitions = application.plan.repartition_topics[name] or prepared.tasks
+                made += ensure_repartition(admin, name, partitions, config.replication_factor)
+        for topic in made:
+            report(f"created topic {topic}")
+    outputs = {str(sink.topic) for p in application.subs for sink in p.sub.sinks if sink.topic is not None}
+    if config.dead_letter_topic:
+        outputs.add(config.dead_letter_topic)
+    found = admin.describe_topics(sorted(outputs))
+    for topic in sorted(outputs):
+        if topic not in found:
+            raise TopicNotFoundError(topic)
+    return {topic: info.partitions for topic, info in found.items()}
+
+
+def _source_partitions(plan: Plan, admin: KafkaAdmin) -> dict[str, int]:
+    external = sorted(
+        {topic for sub in plan.sub_topologies for topic in sub.topics if topic not in plan.repartition_topics}
+    )
+    found = admin.describe_topics(external)
+    for topic in external:
+        if topic not in found:
+            raise TopicNotFoundError(topic)
+    return {topic: info.partitions for topic, info in found.items()}

@@ -1,0 +1,36 @@
+"""A real Apache Kafka for development, tests and fault drills, run from Python: no Docker, no Maven, only Java.
+
+One data folder is one cluster of one or three KRaft nodes (broker and controller in one JVM each). The folder
+holds everything: logs, settings, and `broker.json` with ports and process ids, by which any later process finds,
+checks and stops the cluster. The cluster survives a stop, a kill and a restart on the same ports.
+
+    with EmbeddedBroker(Path(".kafka")) as broker:
+        print(broker.bootstrap_servers)
+"""
+
+from streams.broker.embedded import EmbeddedBroker
+from streams.broker.errors import (
+    BrokerError,
+    BrokerStartError,
+    DataFolderError,
+    JarFetchError,
+    JarsMissingError,
+    JavaError,
+)
+from streams.broker.fetch import fetch_jars
+from streams.broker.jars import KAFKA_VERSION
+from streams.broker.record import BrokerStatus, NodeStatus
+
+__all__ = [
+    "KAFKA_VERSION",
+    "BrokerError",
+    "BrokerStartError",
+    "BrokerStatus",
+    "DataFolderError",
+    "EmbeddedBroker",
+    "JarFetchError",
+    "JarsMissingError",
+    "JavaError",
+    "NodeStatus",
+    "fetch_jars",
+]

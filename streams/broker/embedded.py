@@ -1,0 +1,285 @@
+"""`EmbeddedBroker`: start, stop, kill, restart and look at a cluster in a data folder."""
+
+import base64
+import shutil
+import signal
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from streams.broker.errors import BrokerStartError, DataFolderError
+from streams.broker.guard import Guard
+from streams.broker.jars import KAFKA_VERSION
+from streams.broker.locks import file_lock
+from streams.broker.node import DEFAULT_JVM_OPTIONS, JavaSettings, NodeFolder, reap
+from streams.broker.ports import free_ports, is_listening
+from streams.broker.readiness import await_ready
+from streams.broker.record import FILE_NAME, BrokerStatus, ClusterRecord, NodeRecord, NodeStatus
+
+_LOCK_NAME = "broker.lock"
+_LOCK_TIMEOUT_S = 120.0
+_KILL_TIMEOUT_S = 10.0
+_PORT_ATTEMPTS = 3
+
+
+class EmbeddedBroker:
+    """A real Kafka cluster of one or three nodes on this machine, in a data folder of its own.
+
+    `start` on a folder that has held a cluster brings that cluster back: same id, ports, topics and properties.
+    Every method may be called from another process than the one that started the cluster.
+
+    Example:
+        with EmbeddedBroker(Path(".kafka")) as broker:
+            print(broker.bootstrap_servers)
+
+    Args:
+        data_dir: the data folder; made if it is missing.
+        ports: the nodes' ports for clients; default: those of the folder's cluster, or free ones.
+        nodes: 1 or 3; default: as many as the folder's cluster has, or 1.
+        properties: broker settings on top of the embedded ones; default: those of the folder's cluster.
+        heap: Java's largest heap for each node.
+        jvm_options: further options of the Java command.
+        die_with_parent: end the nodes when this Python process ends, even by SIGKILL (for tests and drills).
+        start_timeout_s: how long a start may take, in seconds.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        ports: Sequence[int] | None = None,
+        nodes: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        heap: str = "512m",
+        jvm_options: Sequence[str] = DEFAULT_JVM_OPTIONS,
+        die_with_parent: bool = False,
+        start_timeout_s: float = 90.0,
+    ) -> None:
+        if nodes not in (None, 1, 3):
+            raise ValueError(f"nodes is {nodes}, but a cluster has 1 node or 3 (2 cannot elect a leader when one dies)")
+        if ports is not None and nodes is not None and len(ports) != nodes:
+            raise ValueError(f"{len(ports)} ports for {nodes} nodes: give one port for each node")
+        self.data_dir = Path(data_dir).absolute()
+        self._ports = tuple(ports) if ports is not None else None
+        self._nodes = nodes
+        self._properties = dict(properties) if properties is not None else None
+        self._java = JavaSettings(heap, tuple(jvm_options))
+        self._die_with_parent = die_with_parent
+        self._start_timeout_s = start_timeout_s
+        self._guard: Guard | None = None
+        self._folders: dict[int, NodeFolder] = {}
+
+    def __enter__(self) -> "EmbeddedBroker":
+        self.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The nodes' addresses for Kafka clients, comma separated.
+
+        Raises:
+            DataFolderError: the folder has never held a cluster.
+        """
+        return self._cluster().bootstrap_servers
+
+    def start(self) -> None:
+        """Starts every node that does not run, and returns once the cluster answers requests.
+
+        Raises:
+            JavaError: there is no usable Java.
+            JarsMissingError: the broker's jars were not fetched.
+            DataFolderError: the folder's cluster is not like the one asked for.
+            BrokerStartError: a node ended, or the cluster was not ready in time; whatever was started is ended.
+        """
+        with self._locked():
+            existing = ClusterRecord.load(self.data_dir)
+            if existing is not None:
+                self._run(self._adapted(existing))
+            else:
+                self._create()
+
+    def stop(self, *, delete: bool = False, timeout_s: float = 30.0) -> None:
+        """Ends all nodes, gently; a node that has not ended in time is killed. Does nothing when none runs.
+
+        Args:
+            delete: also remove the cluster and its data from the folder.
+            timeout_s: how long each node may take to end, in seconds.
+        """
+        if not self.data_dir.exists():
+            return
+        with self._locked():
+            cluster = ClusterRecord.load(self.data_dir)
+            if cluster is not None:
+                self._end(cluster, signal.SIGTERM, timeout_s)
+            self._release_guard()
+            if delete:
+                self._delete()
+        if delete:
+            self._remove_lock()
+
+    def kill(self, node_id: int | None = None) -> None:
+        """Kills one node, or all, as a power cut would; `start` brings them back. For drills.
+
+        Args:
+            node_id: the node, from 1; None for all.
+
+        Raises:
+            DataFolderError: the folder holds no cluster.
+        """
+        with self._locked():
+            cluster = self._cluster()
+            chosen = tuple(node for node in cluster.nodes if node_id in (None, node.node_id))
+            self._end(cluster, signal.SIGKILL, _KILL_TIMEOUT_S, chosen)
+
+    def status(self) -> BrokerStatus:
+        """Looks at the cluster's processes and ports; changes nothing."""
+        cluster = ClusterRecord.load(self.data_dir)
+        if cluster is None:
+            return BrokerStatus(self.data_dir, "", "", "", ())
+        nodes = tuple(
+            NodeStatus(
+                node.node_id,
+                node.port,
+                node.process.pid if node.process is not None and node.is_running() else None,
+                is_listening(node.port),
+            )
+            for node in cluster.nodes
+        )
+        return BrokerStatus(self.data_dir, cluster.bootstrap_servers, cluster.cluster_id, cluster.kafka_version, nodes)
+
+    def _locked(self) -> AbstractContextManager[None]:
+        return file_lock(self.data_dir / _LOCK_NAME, _LOCK_TIMEOUT_S)
+
+    def _cluster(self) -> ClusterRecord:
+        cluster = ClusterRecord.load(self.data_dir)
+        if cluster is None:
+            raise DataFolderError(f"{self.data_dir} holds no cluster yet. Start one with: streams broker start")
+        return cluster
+
+    def _folder(self, node: NodeRecord) -> NodeFolder:
+        return self._folders.setdefault(node.node_id, NodeFolder(self.data_dir, node.node_id))
+
+    def _adapted(self, cluster: ClusterRecord) -> ClusterRecord:
+        """Applies what the caller chose to the cluster found in the folder."""
+        if cluster.kafka_version != KAFKA_VERSION:
+            raise DataFolderError(
+                f"{self.data_dir} was made with Kafka {cluster.kafka_version}, this is {KAFKA_VERSION}. Use another "
+                "folder, or remove the cluster with: streams broker stop --delete"
+            )
+        if self._nodes is not None and self._nodes != len(cluster.nodes):
+            raise DataFolderError(
+                f"{self.data_dir} holds a cluster with {len(cluster.nodes)} node(s), not {self._nodes}. Use another "
+                "folder, or remove the cluster with: streams broker stop --delete"
+            )
+        if any(node.is_running() for node in cluster.nodes):
+            return cluster
+        nodes = cluster.nodes
+        if self._ports is not None:
+            if len(self._ports) != len(nodes):
+                raise DataFolderError(
+                    f"{self.data_dir} holds {len(nodes)} node(s), but {len(self._ports)} port(s) are given"
+                )
+            nodes = tuple(replace(node, port=port) for node, port in zip(nodes, self._ports, strict=True))
+        properties = cluster.properties if self._properties is None else self._properties
+        return replace(cluster, nodes=nodes, properties=properties)
+
+    def _create(self) -> None:
+        """Makes and starts a new cluster. A port lost to another process after it was picked is picked again."""
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            cluster = self._new_cluster()
+            try:
+                self._run(cluster)
+                return
+            except BrokerStartError as error:
+                self._forget_new_cluster(cluster)
+                port_lost = "BindException" in str(error) or "Address already in use" in str(error)
+                if not port_lost or self._ports is not None or attempt == _PORT_ATTEMPTS:
+                    raise
+            except BaseException:
+                self._forget_new_cluster(cluster)
+                raise
+
+    def _new_cluster(self) -> ClusterRecord:
+        count = self._nodes or (len(self._ports) if self._ports else 1)
+        ports = list(self._ports) if self._ports else free_ports(count)
+        controllers = free_ports(count, taken=frozenset(ports))
+        nodes = tuple(NodeRecord(i + 1, ports[i], controllers[i]) for i in range(count))
+        # Kafka's form of an id: 16 bytes in URL-safe Base64, unpadded; a leading "-" would look like an option.
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
+        return ClusterRecord(cluster_id, KAFKA_VERSION, nodes, self._properties or {})
+
+    def _forget_new_cluster(self, cluster: ClusterRecord) -> None:
+        """Leaves only the logs of a cluster that never ran, so that the next start is a first one again."""
+        (self.data_dir / FILE_NAME).unlink(missing_ok=True)
+        for node in cluster.nodes:
+            self._folder(node).remove_data()
+
+    def _run(self, cluster: ClusterRecord) -> None:
+        launched: list[NodeRecord] = []
+        try:
+            for node in cluster.nodes:
+                if not node.is_running():
+                    cluster = self._launch(cluster, node)
+                    launched.append(cluster.nodes[node.node_id - 1])
+            folders = [self._folder(node) for node in cluster.nodes]
+            await_ready(cluster, folders, time.monotonic() + self._start_timeout_s)
+        except BaseException:
+            self._end(cluster, signal.SIGKILL, _KILL_TIMEOUT_S, tuple(launched))
+            raise
+
+    def _launch(self, cluster: ClusterRecord, node: NodeRecord) -> ClusterRecord:
+        if self._die_with_parent and self._guard is None:
+            self._guard = Guard()
+        process = self._folder(node).launch(cluster, node, self._java)
+        if self._guard is not None:
+            self._guard.watch(process.pid)
+        cluster = cluster.with_process(node.node_id, process)
+        cluster.save(self.data_dir)
+        return cluster
+
+    def _end(
+        self,
+        cluster: ClusterRecord,
+        how: signal.Signals,
+        timeout_s: float,
+        nodes: tuple[NodeRecord, ...] | None = None,
+    ) -> None:
+        """Ends nodes one after the other and notes it in the folder."""
+        for node in reversed(cluster.nodes if nodes is None else nodes):
+            process = node.process
+            if process is None:
+                continue
+            process.send(how)
+            if not process.wait(timeout_s):
+                process.send(signal.SIGKILL)
+                process.wait(_KILL_TIMEOUT_S)
+            reap(process.pid)
+            if self._guard is not None:
+                self._guard.forget(process.pid)
+            cluster = cluster.with_process(node.node_id, None)
+            cluster.save(self.data_dir)
+
+    def _release_guard(self) -> None:
+        if self._guard is not None:
+            self._guard.release()
+            self._guard = None
+
+    def _delete(self) -> None:
+        """Removes only what a broker makes: the folder is the user's and may hold other things."""
+        for folder in self.data_dir.glob("node-*"):
+            shutil.rmtree(folder)
+        (self.data_dir / FILE_NAME).unlink(missing_ok=True)
+
+    def _remove_lock(self) -> None:
+        (self.data_dir / _LOCK_NAME).unlink(missing_ok=True)
+        if not any(self.data_dir.iterdir()):
+            self.data_dir.rmdir()

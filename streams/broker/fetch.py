@@ -1,0 +1,126 @@
+"""Fetches the broker's jars with the copy of Ivy that pyspark carries: needs Java, but neither Maven nor Docker.
+
+Ivy works as the user has set it up: `~/.ivy2/ivysettings.xml`, or the file named by `STREAMS_IVY_SETTINGS`, chooses
+the repositories, and `JAVA_OPTS` carries proxies (`-Dhttps.proxyHost=... -Dhttps.proxyPort=...`) or trust stores.
+"""
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from streams.broker.errors import JarFetchError
+from streams.broker.jars import KAFKA_VERSION, SCALA_VERSION, cache_dir, is_complete, jar_dir, write_manifest
+from streams.broker.java import find_java
+from streams.broker.locks import file_lock
+
+_LOCK_TIMEOUT_S = 900.0
+_LOG_LINES = 15
+
+# log4j-slf4j-impl is not a dependency of Kafka's, but without it the broker's log would go nowhere.
+_IVY_MODULE = f"""\
+<ivy-module version="2.0">
+  <info organisation="streams-on-spark" module="embedded-broker"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+    <dependency org="org.apache.kafka" name="kafka_{SCALA_VERSION}" rev="{KAFKA_VERSION}" conf="default->default"/>
+    <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="2.25.4" conf="default->default"/>
+  </dependencies>
+</ivy-module>
+"""
+
+_REQUIRED = ("kafka_", "kafka-clients-", "kafka-server-", "kafka-group-coordinator-", "snappy-java-", "zstd-jni-")
+
+
+def fetch_jars(progress: Callable[[str], None] = lambda _line: None) -> Path:
+    """Brings the broker's jars into the cache folder; does nothing when they are there already.
+
+    Args:
+        progress: called with each line that Ivy prints.
+
+    Returns:
+        The folder that holds the jars.
+
+    Raises:
+        JavaError: there is no usable Java.
+        JarFetchError: the jars could not be fetched.
+    """
+    target = jar_dir()
+    if is_complete(target):
+        return target
+    with file_lock(cache_dir() / "fetch.lock", _LOCK_TIMEOUT_S):
+        if not is_complete(target):
+            _fetch_into(target, progress)
+    return target
+
+
+def _fetch_into(target: Path, progress: Callable[[str], None]) -> None:
+    """Fetches into a folder beside the target and renames it; Ivy's own cache stays if that fails, to go on from."""
+    partial = target.with_name(target.name + ".partial")
+    ivy_cache = cache_dir() / "ivy"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    module = partial / "ivy.xml"
+    module.write_text(_IVY_MODULE)
+    _run_ivy(_ivy_command(module, ivy_cache, partial), progress)
+    module.unlink()
+    _check(partial)
+    write_manifest(partial)
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+    shutil.rmtree(ivy_cache, ignore_errors=True)
+
+
+def _ivy_command(module: Path, ivy_cache: Path, target: Path) -> list[str]:
+    # Libraries packed as OSGi bundles (snappy, HdrHistogram) are of another type than "jar".
+    settings = Path(os.environ.get("STREAMS_IVY_SETTINGS") or Path.home() / ".ivy2" / "ivysettings.xml")
+    return [
+        str(find_java()),
+        *shlex.split(os.environ.get("JAVA_OPTS", "")),
+        *("-jar", str(_ivy_jar())),
+        *(("-settings", str(settings)) if settings.is_file() else ()),
+        *("-ivy", str(module), "-confs", "default", "-types", "jar", "bundle", "-cache", str(ivy_cache)),
+        *("-retrieve", f"{target}/[artifact]-[revision].[ext]"),
+    ]
+
+
+def _ivy_jar() -> Path:
+    """Finds Ivy in the installed pyspark, without importing it."""
+    spec = importlib.util.find_spec("pyspark")
+    folders = spec.submodule_search_locations if spec else None
+    for folder in folders or ():
+        for jar in sorted(Path(folder, "jars").glob("ivy-*.jar")):
+            return jar
+    raise JarFetchError("pyspark's jars hold no ivy-*.jar, which fetches the broker's jars. Reinstall pyspark 4.2.")
+
+
+def _run_ivy(command: list[str], progress: Callable[[str], None]) -> None:
+    lines: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
+        assert ivy.stdout is not None
+        for line in ivy.stdout:
+            lines.append(line.rstrip())
+            progress(lines[-1])
+    if ivy.returncode != 0:
+        telling = [line for line in lines if line.strip(": \t-|")][-_LOG_LINES:]
+        raise JarFetchError(
+            f"The jars of Kafka {KAFKA_VERSION} could not be fetched (Ivy ended with code {ivy.returncode}). "
+            "Check the network; set proxies in JAVA_OPTS (-Dhttps.proxyHost=... -Dhttps.proxyPort=...) and other "
+            "repositories in an Ivy settings file (STREAMS_IVY_SETTINGS). Ivy's last lines:\n" + "\n".join(telling)
+        )
+
+
+def _check(folder: Path) -> None:
+    """Refuses a set in which a needed library is missing or a jar is damaged."""
+    jars = sorted(folder.glob("*.jar"))
+    missing = [prefix for prefix in _REQUIRED if not any(jar.name.startswith(prefix) for jar in jars)]
+    damaged = [jar.name for jar in jars if not zipfile.is_zipfile(jar)]
+    if missing or damaged:
+        raise JarFetchError(
+            f"What was fetched into {folder} is not whole: missing {missing}, damaged {damaged}. Remove the folder "
+            f"{cache_dir()} and run: streams broker fetch"
+        )

@@ -1,0 +1,64 @@
+"""Where the broker's jars rest, and whether the set is whole.
+
+A set of jars is one folder of the cache. It appears under its final name by one rename, with a list of its files
+and their sizes written last: an interrupted fetch, or a file lost or cut later, is never taken for a whole set.
+"""
+
+import json
+import os
+from pathlib import Path
+
+from streams.broker.errors import JarsMissingError
+
+KAFKA_VERSION = "4.3.1"
+"""Version of the broker that is fetched and run."""
+
+SCALA_VERSION = "2.13"
+MANIFEST = "complete.json"
+
+
+def cache_dir() -> Path:
+    """Returns the folder for what is fetched once and used by every data folder.
+
+    `STREAMS_CACHE_DIR`, else `streams-on-spark` below `XDG_CACHE_HOME`, else `~/.cache/streams-on-spark`.
+    """
+    chosen = os.environ.get("STREAMS_CACHE_DIR")
+    if chosen:
+        return Path(chosen).expanduser()
+    xdg = os.environ.get("XDG_CACHE_HOME")
+    base = Path(xdg) if xdg else Path.home() / ".cache"
+    return base / "streams-on-spark"
+
+
+def jar_dir() -> Path:
+    """Returns the folder of the jars of `KAFKA_VERSION`, whether they are there or not."""
+    return cache_dir() / f"kafka_{SCALA_VERSION}-{KAFKA_VERSION}"
+
+
+def is_complete(folder: Path) -> bool:
+    """Says whether the folder holds every jar its manifest names, each at its full size."""
+    try:
+        sizes: dict[str, int] = json.loads((folder / MANIFEST).read_text())
+        return all((folder / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError):
+        return False
+
+
+def write_manifest(folder: Path) -> None:
+    """Writes the list of the folder's jars and their sizes in bytes: from now on the set counts as whole."""
+    sizes = {jar.name: jar.stat().st_size for jar in sorted(folder.glob("*.jar"))}
+    (folder / MANIFEST).write_text(json.dumps(sizes, indent=1) + "\n")
+
+
+def class_path() -> str:
+    """Returns the Java class path of the broker.
+
+    Raises:
+        JarsMissingError: the jars are not in the cache, or not all of them.
+    """
+    folder = jar_dir()
+    if not is_complete(folder):
+        raise JarsMissingError(
+            f"The jars of Kafka {KAFKA_VERSION} are not in {folder}. Fetch them with: streams broker fetch"
+        )
+    return f"{folder}{os.sep}*"

@@ -1,0 +1,34 @@
+"""A lock between processes on one file, so that two commands never fetch, start or stop the same thing at once."""
+
+import fcntl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_POLL_S = 0.1
+
+
+@contextmanager
+def file_lock(path: Path, timeout_s: float) -> Iterator[None]:
+    """Holds an exclusive lock on a file; the operating system frees it when the holder dies.
+
+    Args:
+        path: the lock file; it is made, with its folder, and stays behind (removing it would be a race).
+        timeout_s: how long to wait for another holder, in seconds.
+
+    Raises:
+        TimeoutError: another process still held the lock after that time.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + timeout_s
+    with path.open("a") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise TimeoutError(f"another process has held {path} for {timeout_s:.0f} s") from None
+                time.sleep(_POLL_S)
+        yield

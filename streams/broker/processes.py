@@ -1,0 +1,66 @@
+"""Operating system processes known by id and start time, so that a re-used id is never mistaken for ours."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """One process for ever: its id, and when it started.
+
+    Attributes:
+        pid: the process id, which the system gives to another process some time after this one has ended.
+        started: the start time as the system tells it; only good for comparing.
+    """
+
+    pid: int
+    started: str
+
+    def is_alive(self) -> bool:
+        """Says whether this very process still runs; one that has ended but was not waited for does not."""
+        return started_at(self.pid) == self.started
+
+    def send(self, signal_number: signal.Signals) -> None:
+        """Sends a signal, unless the process has ended."""
+        if self.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal_number)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits for the process to end, whether it is a child of this one or not.
+
+        Args:
+            timeout_s: how long to wait, in seconds.
+
+        Returns:
+            True when it has ended.
+        """
+        deadline = time.monotonic() + timeout_s
+        while self.is_alive():
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+
+def started_at(pid: int) -> str | None:
+    """Returns when the process started, in the system's own terms; None when there is no such live process."""
+    stat = Path(f"/proc/{pid}/stat")
+    if Path("/proc/self/stat").exists():
+        try:
+            # The command, second in the line, is in brackets and may itself hold spaces and brackets.
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        state, start_ticks = fields[0], fields[19]
+        return None if state in "ZX" else start_ticks
+    answer = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    state_text, _, start = answer.stdout.strip().partition(" ")
+    return start.strip() if start and not state_text.startswith("Z") else None

@@ -1,0 +1,115 @@
+"""The broker's settings: a small, quick Kafka that keeps what it is given.
+
+A cluster for tests and drills differs from a production one in three ways. It starts at once and uses little
+(one partition per internal topic, few threads). It does in a second what Kafka otherwise does in minutes (abort of
+timed-out transactions, retention, compaction). And it never drops a record by its age: event time in tests and
+replays is years away from now, and Kafka's 7 days would delete such records as soon as they arrive.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from streams.broker.ports import HOST
+from streams.broker.record import ClusterRecord, NodeRecord
+
+_LONG_MAX = str(2**63 - 1)
+
+_QUICK_AND_SMALL = {
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "background.threads": "2",
+    "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.backoff.ms": "500",
+    "log.retention.check.interval.ms": "1000",
+    "log.segment.delete.delay.ms": "1000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "transaction.max.timeout.ms": str(15 * 60 * 1000),
+}
+
+# A node that was killed may come back only when its old session is over, by default 9 s after its death.
+_BACK_SOON = {
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "500",
+}
+
+# All nodes of an embedded cluster stop together. The last ones would wait, in vain and for minutes, for a majority
+# of controllers to take over what they lead.
+_STOP_TOGETHER = {"controlled.shutdown.enable": "false"}
+
+_KEEP_WHAT_IS_GIVEN = {
+    "auto.create.topics.enable": "false",
+    "log.retention.ms": "-1",
+    "log.message.timestamp.before.max.ms": _LONG_MAX,
+    "log.message.timestamp.after.max.ms": _LONG_MAX,
+}
+
+
+def server_properties(cluster: ClusterRecord, node: NodeRecord, log_dir: Path) -> dict[str, str]:
+    """Returns the settings of one node.
+
+    Args:
+        cluster: the cluster with all its nodes; its own `properties` override everything here.
+        node: the node the settings are for.
+        log_dir: where the node keeps its logs.
+    """
+    count = len(cluster.nodes)
+    in_sync = "2" if count > 1 else "1"
+    voters = ",".join(f"{other.node_id}@{HOST}:{other.controller_port}" for other in cluster.nodes)
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node.node_id),
+        "controller.quorum.voters": voters,
+        "listeners": f"PLAINTEXT://{HOST}:{node.port},CONTROLLER://{HOST}:{node.controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{node.port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(log_dir),
+        "default.replication.factor": str(count),
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": str(count),
+        "transaction.state.log.replication.factor": str(count),
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": str(count),
+        "share.coordinator.state.topic.min.isr": in_sync,
+        **_QUICK_AND_SMALL,
+        **_BACK_SOON,
+        **(_STOP_TOGETHER if count > 1 else {}),
+        **_KEEP_WHAT_IS_GIVEN,
+        **cluster.properties,
+    }
+
+
+def render(properties: Mapping[str, str]) -> str:
+    """Renders settings as a Java properties file; backslashes and line ends in values are escaped."""
+    lines = (f"{key}={_escaped(value)}" for key, value in sorted(properties.items()))
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(value: str) -> str:
+    text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    # Leading blanks would be cut off when the file is read.
+    return "\\" + text if text.startswith(" ") else text
+
+
+def log4j_configuration(log_file: Path) -> str:
+    """Returns a log4j2 configuration that keeps the broker's log in one file of bounded size (and three older ones)."""
+    return f"""\
+status = error
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {log_file}
+appender.file.filePattern = {log_file}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d %p %m (%c{{1}})%n
+appender.file.policy.type = SizeBasedTriggeringPolicy
+appender.file.policy.size = 20MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+rootLogger.level = info
+rootLogger.appenderRef.file.ref = file
+"""

@@ -1,0 +1,59 @@
+"""Waits until a cluster that was just started really answers: not only a listening port, but metadata of all nodes."""
+
+import time
+from collections.abc import Sequence
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from streams.broker.errors import BrokerStartError
+from streams.broker.node import NodeFolder
+from streams.broker.ports import HOST, is_listening
+from streams.broker.record import ClusterRecord
+
+_POLL_S = 0.1
+_REQUEST_TIMEOUT_S = 2.0
+
+
+def await_ready(cluster: ClusterRecord, folders: Sequence[NodeFolder], deadline: float) -> None:
+    """Returns once every node listens and the cluster's metadata lists all of them (none is fenced any more).
+
+    Args:
+        cluster: the cluster, with the processes of its nodes.
+        folders: the folders of its nodes, in the same order.
+        deadline: when to give up, by `time.monotonic`.
+
+    Raises:
+        BrokerStartError: a node ended, or time is up; with the tail of its log.
+    """
+    # A client that meets a closed port waits longer and longer before it tries again: so none before all listen.
+    while not all(is_listening(node.port) for node in cluster.nodes):
+        _check(cluster, folders, deadline)
+        time.sleep(_POLL_S)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": "0"})
+    while not _is_complete(admin, cluster):
+        _check(cluster, folders, deadline)
+        time.sleep(_POLL_S)
+
+
+def _is_complete(admin: AdminClient, cluster: ClusterRecord) -> bool:
+    try:
+        metadata = admin.list_topics(timeout=_REQUEST_TIMEOUT_S)
+    except KafkaException:
+        return False
+    # The cluster id, because another Kafka may be what answers, if it took the port first.
+    return metadata.cluster_id == cluster.cluster_id and len(metadata.brokers) == len(cluster.nodes)
+
+
+def _check(cluster: ClusterRecord, folders: Sequence[NodeFolder], deadline: float) -> None:
+    for node, folder in zip(cluster.nodes, folders, strict=True):
+        if not node.is_running():
+            raise BrokerStartError(
+                f"Kafka node {node.node_id} ({HOST}:{node.port}) ended while it was starting. Its log:\n"
+                f"{folder.log_tail()}"
+            )
+    if time.monotonic() > deadline:
+        raise BrokerStartError(
+            f"Kafka at {cluster.bootstrap_servers} was not ready in time. The log of node {cluster.nodes[0].node_id}:\n"
+            f"{folders[0].log_tail()}"
+        )

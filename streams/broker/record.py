@@ -1,0 +1,118 @@
+"""`broker.json`: what a data folder knows about its cluster, so that any process can find, check and stop it.
+
+The file is replaced as a whole by a rename; ports, cluster id and properties stay for the life of the folder,
+process ids for the life of a run.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from streams.broker.errors import DataFolderError
+from streams.broker.ports import HOST
+from streams.broker.processes import ProcessId
+
+FILE_NAME = "broker.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """One node: its id from 1, its ports, and its process while it runs."""
+
+    node_id: int
+    port: int
+    controller_port: int
+    process: ProcessId | None = None
+
+    def is_running(self) -> bool:
+        """Says whether the process that was started for this node still lives."""
+        return self.process is not None and self.process.is_alive()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRecord:
+    """One cluster, as written in the data folder."""
+
+    cluster_id: str
+    kafka_version: str
+    nodes: tuple[NodeRecord, ...]
+    properties: dict[str, str]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The nodes' addresses, comma separated, as Kafka clients want them."""
+        return ",".join(f"{HOST}:{node.port}" for node in self.nodes)
+
+    def with_process(self, node_id: int, process: ProcessId | None) -> "ClusterRecord":
+        """Returns a copy in which the node has this process."""
+        nodes = tuple(replace(node, process=process) if node.node_id == node_id else node for node in self.nodes)
+        return replace(self, nodes=nodes)
+
+    def save(self, data_dir: Path) -> None:
+        """Writes the record into the data folder, whole or not at all."""
+        partial = data_dir / (FILE_NAME + ".partial")
+        partial.write_text(json.dumps({"format": _FORMAT, **asdict(self)}, indent=2) + "\n")
+        os.replace(partial, data_dir / FILE_NAME)
+
+    @classmethod
+    def load(cls, data_dir: Path) -> "ClusterRecord | None":
+        """Reads the record of a data folder; None when it holds no cluster.
+
+        Raises:
+            DataFolderError: the file cannot be read or was written by another version.
+        """
+        path = data_dir / FILE_NAME
+        try:
+            content: dict[str, Any] = json.loads(path.read_text())
+            if content["format"] != _FORMAT:
+                raise ValueError(f"format {content['format']}, expected {_FORMAT}")
+            nodes = tuple(_node(node) for node in content["nodes"])
+            return cls(content["cluster_id"], content["kafka_version"], nodes, content["properties"])
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataFolderError(
+                f"{path} cannot be read ({type(error).__name__}: {error}). If its data may go, remove the folder; "
+                "otherwise use another one (--data-dir)."
+            ) from error
+
+
+def _node(content: dict[str, Any]) -> NodeRecord:
+    process = content["process"]
+    return NodeRecord(
+        content["node_id"], content["port"], content["controller_port"], ProcessId(**process) if process else None
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """What can be said of one node from outside.
+
+    Attributes:
+        pid: the process id while it runs, else None.
+        answers: whether something listens on its port.
+    """
+
+    node_id: int
+    port: int
+    pid: int | None
+    answers: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    """What can be said of a cluster from outside; `nodes` is empty for a folder that never held one."""
+
+    data_dir: Path
+    bootstrap_servers: str
+    cluster_id: str
+    kafka_version: str
+    nodes: tuple[NodeStatus, ...]
+
+    @property
+    def running(self) -> bool:
+        """True when every node's process runs and listens."""
+        return bool(self.nodes) and all(node.pid is not None and node.answers for node in self.nodes)

@@ -1,0 +1,110 @@
+"""What topics a cluster has, and how much is in them: a few requests for all topics together."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from state.errors import StreamsError
+from streams.errors import ConfigError
+
+_INTERNAL_PREFIX = "__"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSummary:
+    """One topic.
+
+    Attributes:
+        partitions: how many it has.
+        offsets: end minus beginning offset over all partitions. As many records, or fewer: transaction markers and
+            compacted records count, too. None when a partition's offsets could not be asked.
+    """
+
+    name: str
+    partitions: int
+    offsets: int | None
+
+
+class ClusterUnreachableError(StreamsError):
+    """The cluster did not answer: wrong address, not running, or its security settings do not fit."""
+
+
+def list_topics(client: Mapping[str, str], *, internal: bool = False, timeout_s: float = 10.0) -> list[TopicSummary]:
+    """Returns the cluster's topics by name.
+
+    Args:
+        client: librdkafka client properties.
+        internal: also those that Kafka keeps for itself (`__consumer_offsets`, ...).
+        timeout_s: how long each of the requests may take, in seconds.
+
+    Raises:
+        ConfigError: the client does not know a property, or not such a value.
+        ClusterUnreachableError: no answer in that time; with the client's last complaint.
+    """
+    complaints: list[KafkaError] = []
+    try:
+        admin = AdminClient({**client, "error_cb": complaints.append, "log_level": "0"})
+    except KafkaException as error:
+        raise ConfigError(f"The Kafka client refuses its properties: {error.args[0].str()}.") from error
+    try:
+        found = admin.list_topics(timeout=timeout_s).topics
+    except KafkaException as error:
+        admin.poll(0)  # hands over what the client complained of in the background
+        telling = [complaint for complaint in complaints if complaint.code() != KafkaError._ALL_BROKERS_DOWN]
+        cause = (telling[-1] if telling else error.args[0]).str()
+        raise ClusterUnreachableError(
+            f"Kafka at {client.get('bootstrap.servers')} did not answer: {cause}. "
+            "Check that it runs, the address, and the security settings."
+        ) from error
+    partitions = {
+        name: len(topic.partitions)
+        for name, topic in found.items()
+        if internal or not name.startswith(_INTERNAL_PREFIX)
+    }
+    offsets = _offsets(admin, partitions, timeout_s)
+    return [TopicSummary(name, partitions[name], offsets[name]) for name in sorted(partitions)]
+
+
+def sizes_on_disk(data_dir: Path) -> dict[str, int]:
+    """Returns how many bytes each topic's records take in an embedded broker's data folder, over all its nodes."""
+    sizes: dict[str, int] = {}
+    for segment in data_dir.glob("node-*/data/*-*/*.log"):
+        topic = segment.parent.name.rpartition("-")[0]
+        try:
+            sizes[topic] = sizes.get(topic, 0) + segment.stat().st_size
+        except FileNotFoundError:
+            # Deleted by the broker in the meantime.
+            continue
+    return sizes
+
+
+def _offsets(admin: AdminClient, partitions: Mapping[str, int], timeout_s: float) -> dict[str, int | None]:
+    every = [TopicPartition(name, number) for name, count in partitions.items() for number in range(count)]
+    if not every:
+        return {}
+    asked = [
+        admin.list_offsets({partition: spec() for partition in every}, request_timeout=timeout_s) for spec in _SPECS
+    ]
+    sums: dict[str, int | None] = dict.fromkeys(partitions, 0)
+    for partition in every:
+        begin, end = (_offset(answers[partition]) for answers in asked)
+        so_far = sums[partition.topic]
+        if begin is None or end is None or so_far is None:
+            sums[partition.topic] = None
+        else:
+            sums[partition.topic] = so_far + end - begin
+    return sums
+
+
+_SPECS: tuple[Callable[[], OffsetSpec], ...] = (OffsetSpec.earliest, OffsetSpec.latest)
+
+
+def _offset(answer: Any) -> int | None:
+    try:
+        return int(answer.result().offset)
+    except KafkaException:
+        return None

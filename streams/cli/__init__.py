@@ -1,0 +1,1 @@
+"""The command `streams`: brokers for development, running topologies, looking at what they left."""

@@ -1,0 +1,125 @@
+"""The options by which every command finds its Kafka cluster, and what becomes of them: librdkafka client properties.
+
+Later ones win: the properties file, `--property`, `--bootstrap-servers` (or `STREAMS_BOOTSTRAP_SERVERS`). Without any
+address, commands about a running cluster use the embedded broker of the data folder. Secrets are masked wherever
+properties are printed.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from state.kafka.config import redact
+from streams.broker.record import ClusterRecord
+from streams.cli.java_properties import parse_java_properties
+from streams.errors import ConfigError
+
+_PANEL = "Kafka connection"
+DEFAULT_DATA_DIR = Path(".kafka")
+
+Bootstrap = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-servers",
+        "-b",
+        envvar="STREAMS_BOOTSTRAP_SERVERS",
+        metavar="HOST:PORT,...",
+        help="Addresses of the Kafka cluster.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Property = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property",
+        "-X",
+        metavar="KEY=VALUE",
+        help="A client property of librdkafka, such as security.protocol=SASL_SSL; may be repeated.",
+        rich_help_panel=_PANEL,
+    ),
+]
+PropertiesFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--properties-file",
+        metavar="FILE",
+        help="Client properties as a Java properties file: the place for passwords.",
+        rich_help_panel=_PANEL,
+    ),
+]
+DataDir = Annotated[
+    Path,
+    typer.Option("--data-dir", "-d", envvar="STREAMS_BROKER_DIR", help="Data folder of the embedded broker."),
+]
+
+
+def client_properties(
+    bootstrap_servers: str | None, properties: Sequence[str] | None, properties_file: Path | None
+) -> dict[str, str]:
+    """Returns the client properties the user gave, and only those.
+
+    Args:
+        bootstrap_servers: addresses, overriding `bootstrap.servers` of the others.
+        properties: `key=value` texts.
+        properties_file: a Java properties file.
+
+    Raises:
+        ConfigError: the file cannot be read, or a text has no `=`.
+    """
+    client = _read_file(properties_file) if properties_file is not None else {}
+    for text in properties or ():
+        key, separator, value = text.partition("=")
+        if not separator or not key.strip():
+            # Not the text itself: it may be a password with a key forgotten in front of it.
+            raise ConfigError(
+                "--property needs KEY=VALUE, such as security.protocol=SASL_SSL; one given has no key or no '='."
+            )
+        client[key.strip()] = value
+    if bootstrap_servers:
+        client["bootstrap.servers"] = bootstrap_servers
+    return client
+
+
+def embedded_bootstrap_servers(data_dir: Path = DEFAULT_DATA_DIR) -> str | None:
+    """Returns the addresses of the embedded broker that runs in the data folder; None when none does.
+
+    Raises:
+        DataFolderError: the folder's record cannot be read.
+    """
+    cluster = ClusterRecord.load(data_dir)
+    if cluster is None or not any(node.is_running() for node in cluster.nodes):
+        return None
+    return cluster.bootstrap_servers
+
+
+def with_embedded_default(client: Mapping[str, str], data_dir: Path = DEFAULT_DATA_DIR) -> dict[str, str]:
+    """Returns the properties with an address: the one they have, else that of the running embedded broker.
+
+    Raises:
+        ConfigError: they have none, and no embedded broker runs in the data folder.
+    """
+    if client.get("bootstrap.servers"):
+        return dict(client)
+    embedded = embedded_bootstrap_servers(data_dir)
+    if embedded is None:
+        raise ConfigError(
+            "No Kafka cluster is given, and no embedded broker runs in "
+            f"{data_dir}. Start one with: streams broker start; or name a cluster with --bootstrap-servers."
+        )
+    return {**client, "bootstrap.servers": embedded}
+
+
+def printable(client: Mapping[str, str]) -> str:
+    """Returns the properties as one line for people, with secrets masked."""
+    return ", ".join(f"{key}={value}" for key, value in sorted(redact(client).items()))
+
+
+def _read_file(path: Path) -> dict[str, str]:
+    try:
+        return parse_java_properties(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"The properties file {path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise ConfigError(f"The properties file {path} is not a Java properties file: {error}.") from error

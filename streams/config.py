@@ -1,0 +1,181 @@
+"""Settings of an application: from a TOML file, the environment (`STREAMS_…`) and options, later ones winning.
+
+`StreamsConfig` holds plain values only and can be printed: secrets of the Kafka client are masked.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from state.kafka.config import redact
+from streams.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+class Mode(str, Enum):
+    """Semantics: `strict` mends what Kafka Streams gets wrong, `compat` reproduces it."""
+
+    STRICT = "strict"
+    COMPAT = "compat"
+
+
+class ErrorPolicy(str, Enum):
+    """What to do with a bad record: fail (default), skip and count, or send to the dead-letter topic."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    DEAD_LETTER = "dlq"
+
+
+class StreamsConfig(BaseSettings):
+    """All settings of an application.
+
+    Attributes:
+        application_id: prefix of internal topics and transactional ids, and the consumer group that shows the lag.
+        bootstrap_servers: `host:port,…` of the Kafka cluster.
+        kafka: further librdkafka client properties (`security.protocol`, `sasl.…`, `ssl.…`).
+        base_dir: where state and checkpoint go unless set.
+        state_dir: root of the local stores, on each executor; `<base_dir>/state`.
+        checkpoint_dir: Spark's checkpoints of this application, shared by all hosts of a cluster;
+            `<base_dir>/checkpoint/<application_id>`.
+        tasks: tasks of each sub-topology; default: the largest partition count among its sources. Frozen at the first start.
+        mode: strict or compat.
+        starting_offsets: earliest, latest, or `timestamp:<ms>`, where a source has no own reset policy.
+        on_lost_offsets: fail (default), earliest or latest, when offsets were lost to retention.
+        max_records_per_trigger: admission limit of a micro-batch, over all partitions.
+        max_bytes_per_trigger: the same in bytes of keys and values (estimated from a sample).
+        trigger_interval_ms: pause between micro-batches; 0 = as soon as the last is done.
+        available_now: process what is there, then stop.
+        deserialization: policy for records that a serde cannot read, or without a valid timestamp.
+        processing: policy for exceptions of user functions.
+        production: policy for results that cannot be serialised or are too large.
+        dead_letter_topic: where `dlq` sends them.
+        max_record_bytes: largest key + value that may be produced, bytes.
+        max_future_ms: how far ahead of the batch time a timestamp may lie; None = no bound.
+        replication_factor: of internal topics; -1 = the broker's default.
+        transaction_timeout_ms: of the producers.
+        spill_bytes: bound of the write buffer of a step, bytes; beyond it, it spills to disk.
+        bulk_io: use librdkafka's C API; False = the ordinary Python client.
+        spark: further Spark settings.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="STREAMS_", env_nested_delimiter="__", extra="forbid", validate_default=True, use_enum_values=False
+    )
+
+    application_id: str = Field(min_length=1, max_length=150)
+    bootstrap_servers: str = Field(min_length=1)
+    kafka: dict[str, str] = Field(default_factory=dict)
+    base_dir: Path = Path("var")
+    state_dir: Path = Path()
+    checkpoint_dir: str = ""
+    tasks: int | None = Field(default=None, ge=1, le=10_000)
+    mode: Mode = Mode.STRICT
+    starting_offsets: str = Field(default="earliest", pattern=r"^(earliest|latest|timestamp:\d+)$")
+    on_lost_offsets: str = Field(default="fail", pattern="^(fail|earliest|latest)$")
+    max_records_per_trigger: int = Field(default=1_000_000, ge=1)
+    max_bytes_per_trigger: int = Field(default=512 * 1024 * 1024, ge=1)
+    trigger_interval_ms: int = Field(default=0, ge=0)
+    available_now: bool = False
+    deserialization: ErrorPolicy = ErrorPolicy.FAIL
+    processing: ErrorPolicy = ErrorPolicy.FAIL
+    production: ErrorPolicy = ErrorPolicy.FAIL
+    dead_letter_topic: str | None = None
+    max_record_bytes: int = Field(default=1_000_000, ge=1)
+    max_future_ms: int | None = Field(default=None, ge=0)
+    replication_factor: int = Field(default=-1, ge=-1)
+    transaction_timeout_ms: int = Field(default=60_000, ge=1_000, le=900_000)
+    spill_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    bulk_io: bool = True
+    spark: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("application_id")
+    @classmethod
+    def _fit_for_topics(cls, value: str) -> str:
+        if not all(c.isascii() and (c.isalnum() or c in "._-") for c in value):
+            raise ValueError("only ASCII letters, digits, '.', '_' and '-' may be used: it is part of topic names")
+        return value
+
+    @model_validator(mode="after")
+    def _complete(self) -> StreamsConfig:
+        if self.state_dir == Path():
+            self.state_dir = self.base_dir / "state"
+        self.state_dir = self.state_dir.absolute()
+        if not self.checkpoint_dir:
+            self.checkpoint_dir = str(self.base_dir.absolute() / "checkpoint" / self.application_id)
+        policies = (self.deserialization, self.processing, self.production)
+        if ErrorPolicy.DEAD_LETTER in policies and not self.dead_letter_topic:
+            raise ValueError("an error policy is 'dlq', but dead_letter_topic is not set")
+        return self
+
+    @property
+    def client(self) -> dict[str, str]:
+        """Client properties for librdkafka, secrets included: never print them."""
+        return {"bootstrap.servers": self.bootstrap_servers, **self.kafka}
+
+    def printable(self) -> dict[str, Any]:
+        """All settings with secrets masked."""
+        values = self.model_dump(mode="json")
+        values["kafka"] = redact(self.kafka)
+        return values
+
+    def __repr__(self) -> str:
+        return f"StreamsConfig({self.printable()})"
+
+    __str__ = __repr__
+
+
+def load_config(file: Path | None = None, options: Mapping[str, Any] | None = None) -> StreamsConfig:
+    """Reads the settings.
+
+    Args:
+        file: TOML file with the attributes of `StreamsConfig` at its top level; tables `kafka` and `spark`.
+        options: what the command line gives; None values are left out.
+
+    Raises:
+        ConfigError: an unknown setting, a bad value or a missing one, each named.
+    """
+    values: dict[str, Any] = {}
+    if file is not None:
+        try:
+            values = tomllib.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ConfigError(f"settings file {file} does not exist") from None
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"settings file {file} is not valid TOML: {error}") from error
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    environment = _from_environment()
+    merged = {**values, **environment, **given}
+    for table in ("kafka", "spark"):
+        parts = [source.get(table) or {} for source in (values, environment, given)]
+        merged[table] = {key: str(value) for part in parts for key, value in part.items()}
+    try:
+        return StreamsConfig(**merged)
+    except ValidationError as error:
+        lines = [
+            f"  {'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors(include_input=False)
+        ]
+        raise ConfigError("bad settings:\n" + "\n".join(lines)) from None
+
+
+def _from_environment() -> dict[str, Any]:
+    """Settings named by STREAMS_… variables, as pydantic-settings reads them."""
+    source = StreamsConfig.model_config
+    from pydantic_settings import EnvSettingsSource
+
+    return EnvSettingsSource(
+        StreamsConfig,
+        env_prefix=str(source.get("env_prefix", "")),
+        env_nested_delimiter=source.get("env_nested_delimiter"),
+    )()

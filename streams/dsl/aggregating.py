@@ -1,0 +1,168 @@
+"""What grouped streams and windowed ones have in common: their aggregations, in all their forms.
+
+An aggregation is described once (``Aggregation``); what differs between plain groups and windows (store, key, operator)
+is left to the one abstract method.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from streams.dsl import functions
+from streams.dsl.aggregates import Aggregate, agg, results
+from streams.dsl.options import Materialized, NameLike, plain_name
+from streams.errors import TopologyError
+from streams.serdes.base import Serde
+from streams.serdes.json import JsonSerde
+from streams.serdes.primitives import Int64Serde
+from streams.topology.graph import Parameters
+
+if TYPE_CHECKING:
+    from streams.dsl.ktable import KTable
+
+AccumulatorView: TypeAlias = Callable[["list[Any] | None"], "dict[str, Any] | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """What to compute per group.
+
+    Attributes:
+        kind: Kafka Streams' name of the operator.
+        initializer: None for a reduction, which begins with the first value as it is.
+        aggregator: ``fn(key, value, aggregate)``.
+        built_in: built-in aggregates; then there are no functions.
+        value_serde: of the result, where that does not depend on the user; None: as materialised.
+        keeps_type: the result has the stream's type (reductions).
+    """
+
+    kind: str
+    initializer: Callable[[], Any] | None = None
+    aggregator: Callable[[Any, Any, Any], Any] | None = None
+    built_in: tuple[Aggregate, ...] = ()
+    value_serde: Serde | None = None
+    keeps_type: bool = False
+
+    @property
+    def parameters(self) -> Parameters:
+        """What is hashed of it."""
+        return tuple((f"agg:{one.name}", f"{one.kind}({one.field or ''})") for one in self.built_in)
+
+    @property
+    def projection(self) -> tuple[str, ...] | None:
+        """The fields it needs of a value; None: the whole value."""
+        if not self.built_in:
+            return None
+        return tuple(dict.fromkeys(one.field for one in self.built_in if one.field is not None))
+
+    @property
+    def view(self) -> AccumulatorView | None:
+        """What makes the table's values of those in its store, where they differ."""
+        return partial(results, self.built_in) if self.built_in else None
+
+
+class Aggregating(ABC):
+    """Aggregations of a grouped stream; each gives a table."""
+
+    @abstractmethod
+    def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable:
+        """Adds store and operator."""
+
+    def count(self, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
+        """Number of records of each key, as a 64-bit integer."""
+        what = Aggregation("KSTREAM-AGGREGATE", _zero, _plus_one, value_serde=Int64Serde())
+        return self._build(what, named, materialized)
+
+    def reduce(
+        self, reducer: functions.Function, named: NameLike = None, materialized: Materialized | None = None
+    ) -> KTable:
+        """Combines the values of each key with ``reducer(aggregate, value)``; the first value is taken as it is."""
+        what = Aggregation("KSTREAM-REDUCE", None, functions.reducer(reducer), keeps_type=True)
+        return self._build(what, named, materialized)
+
+    def aggregate(
+        self,
+        initializer: Callable[[], Any] | None = None,
+        aggregator: functions.Function | None = None,
+        named: NameLike = None,
+        materialized: Materialized | None = None,
+        **built_in: Aggregate,
+    ) -> KTable:
+        """Aggregates the values of each key, with functions of yours or with built-in ones.
+
+        Examples::
+
+            grouped.aggregate(lambda: 0, lambda value, total: total + value["price"])
+            grouped.aggregate(flights=agg.count(), mean_delay=agg.mean("dep_delay"))
+
+        Args:
+            initializer: gives the aggregate before the first value.
+            aggregator: gives the new aggregate; ``aggregator(value, aggregate)`` or ``aggregator(key, value,
+                aggregate)``. None deletes it.
+            named: name of the operator.
+            materialized: name, serdes and settings of the store.
+            **built_in: aggregates over fields of JSON values, by the name they have in the result, a JSON object. The
+                engine reads only those fields.
+
+        Raises:
+            TopologyError: neither or both forms are given, or a function has the wrong number of arguments.
+        """
+        functions_given = (initializer is not None) + (aggregator is not None)
+        if functions_given not in (0, 2) or bool(functions_given) == bool(built_in):
+            raise TopologyError(
+                "aggregate takes either an initializer and an aggregator, or built-in aggregates by name: "
+                "aggregate(n=agg.count(), delay=agg.mean('delay'))."
+            )
+        if initializer is not None and aggregator is not None:
+            what = Aggregation(
+                "KSTREAM-AGGREGATE", functions.initializer(initializer), functions.aggregator(aggregator)
+            )
+        else:
+            what = _built_in(built_in)
+        return self._build(what, named, materialized)
+
+    def sum(self, field: str, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
+        """Sum of a field; short for ``aggregate(sum=agg.sum(field))``."""
+        return self._build(_built_in({"sum": agg.sum(field)}), named, materialized)
+
+    def min(self, field: str, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
+        """Smallest number in a field; short for ``aggregate(min=agg.min(field))``."""
+        return self._build(_built_in({"min": agg.min(field)}), named, materialized)
+
+    def max(self, field: str, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
+        """Largest number in a field; short for ``aggregate(max=agg.max(field))``."""
+        return self._build(_built_in({"max": agg.max(field)}), named, materialized)
+
+    def mean(self, field: str, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
+        """Mean of a field; short for ``aggregate(mean=agg.mean(field))``."""
+        return self._build(_built_in({"mean": agg.mean(field)}), named, materialized)
+
+    def _build(self, what: Aggregation, named: NameLike, materialized: Materialized | None) -> KTable:
+        how = materialized or Materialized()
+        if what.built_in and how.value_serde is not None and type(how.value_serde) is not JsonSerde:
+            raise TopologyError(
+                "The store of built-in aggregates holds JSON: leave the value_serde out of Materialized."
+            )
+        return self._table(what, how, plain_name(named))
+
+
+def _built_in(aggregates: dict[str, Aggregate]) -> Aggregation:
+    for name, aggregate in aggregates.items():
+        if not isinstance(aggregate, Aggregate):
+            raise TopologyError(
+                f"aggregate({name}=...) takes a built-in aggregate such as agg.sum('field'), not {aggregate!r}."
+            )
+    named = tuple(replace(aggregate, name=name) for name, aggregate in aggregates.items())
+    return Aggregation("KSTREAM-AGGREGATE", built_in=named, value_serde=JsonSerde())
+
+
+def _zero() -> int:
+    return 0
+
+
+def _plus_one(key: Any, value: Any, aggregate: int) -> int:
+    return aggregate + 1

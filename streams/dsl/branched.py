@@ -1,0 +1,88 @@
+"""``split()``: one stream made into several, each record going to the first branch whose predicate holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from streams.dsl.functions import Function, key_value
+from streams.dsl.graph_builder import GraphBuilder, Port
+from streams.dsl.options import Branched
+from streams.errors import TopologyError
+from streams.operators.branch import Branch
+from streams.operators.pass_through import PassThrough
+from streams.topology.naming import numbered
+
+if TYPE_CHECKING:
+    from streams.dsl.kstream import KStream
+
+
+class BranchedKStream:
+    """A split that is being described; ended by ``default_branch()`` or ``no_default_branch()``.
+
+    Example::
+
+        branches = (
+            flights.split()
+            .branch(lambda flight: flight["dep_delay"] > 60, Branched("late"))
+            .default_branch(Branched("on-time"))
+        )
+        branches["late"].to("late-flights")
+
+    The dict's keys are the names of the branches, behind the split's own name where it has one.
+    """
+
+    def __init__(self, graph: GraphBuilder, port: Port, name: str | None, stream: Callable[[Port], KStream]) -> None:
+        self._graph = graph
+        self._port = port
+        self._prefix = name or ""
+        self._name = name or numbered(f"KSTREAM-BRANCH-{port.lineage}", {*graph.topology.nodes, *graph.open_splits})
+        self._stream = stream
+        self._predicates: list[Callable[[Any, Any], bool] | None] = []
+        self._branches: list[tuple[str, Branched]] = []
+        self._ended = False
+        graph.open_splits.add(self._name)
+
+    def branch(self, predicate: Function, branched: Branched | None = None) -> BranchedKStream:
+        """Adds a branch for the records for which the predicate holds, and that no earlier branch took."""
+        return self._add(key_value(predicate, "predicate"), branched, str(len(self._branches) + 1))
+
+    def default_branch(self, branched: Branched | None = None) -> dict[str, KStream]:
+        """Ends the split; records that no branch took go to one more branch."""
+        return self._add(None, branched, "0")._end()
+
+    def no_default_branch(self) -> dict[str, KStream]:
+        """Ends the split; records that no branch took are left out."""
+        return self._end()
+
+    def _add(
+        self, predicate: Callable[[Any, Any], bool] | None, branched: Branched | None, number: str
+    ) -> BranchedKStream:
+        branched = branched or Branched()
+        name = self._prefix + (branched.name or number)
+        if self._ended or any(name == other for other, _ in self._branches):
+            why = "it has ended" if self._ended else f"it has a branch '{name}' already"
+            raise TopologyError(f"The split '{self._name}' cannot take another branch: {why}.")
+        self._predicates.append(predicate)
+        self._branches.append((name, branched))
+        return self
+
+    def _end(self) -> dict[str, KStream]:
+        if not self._branches or self._ended:
+            raise TopologyError(f"The split '{self._name}' {'has ended already' if self._ended else 'has no branch'}.")
+        self._ended = True
+        self._graph.open_splits.discard(self._name)
+        nodes = [f"{self._name}-{name.removeprefix(self._prefix)}" for name, _ in self._branches]
+        # The children's names are fixed before the children exist: the operator sends to them by name.
+        port = self._graph.stateless("KSTREAM-BRANCH", self._port, partial(Branch, self._predicates, nodes), self._name)
+        streams: dict[str, KStream] = {}
+        for node, (name, branched) in zip(nodes, self._branches, strict=True):
+            stream = self._stream(self._graph.stateless("KSTREAM-BRANCHCHILD", port, PassThrough, node))
+            if branched.consumer is not None:
+                branched.consumer(stream)
+                continue
+            result = stream if branched.function is None else branched.function(stream)
+            if result is not None:
+                streams[name] = result
+        return streams

@@ -1,0 +1,116 @@
+"""``StreamsBuilder``: where a topology begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import cast
+
+from streams.dsl.functions import timestamp_function
+from streams.dsl.graph_builder import GraphBuilder, Port
+from streams.dsl.kstream import KStream
+from streams.dsl.ktable import KTable
+from streams.dsl.materialize import lazy_store
+from streams.dsl.options import Consumed, Materialized
+from streams.errors import TopologyError
+from streams.operators.table_source import TableSource
+from streams.serdes.base import Serde
+from streams.serdes.json import JsonSerde
+from streams.serdes.primitives import StringSerde
+from streams.topology.check import check_sources
+from streams.topology.graph import SourceNode, Topology
+from streams.topology.naming import check_topic, numbered
+from streams.topology.timestamps import ConsumedRecord, CustomTimestampExtractor, TimestampExtractor
+
+
+class StreamsBuilder:
+    """Builds a topology, operator by operator.
+
+    Example::
+
+        builder = StreamsBuilder()
+        builder.stream("words").group_by(lambda word: word).count().to_stream().to("counts")
+        topology = builder.build()
+
+    Args:
+        default_key_serde: of keys whose serde is neither given nor known from upstream; text.
+        default_value_serde: the same for values; JSON.
+    """
+
+    def __init__(self, *, default_key_serde: Serde | None = None, default_value_serde: Serde | None = None) -> None:
+        topology = Topology(default_key_serde or StringSerde(), default_value_serde or JsonSerde())
+        self._graph = GraphBuilder(topology)
+
+    def stream(self, topics: str | Sequence[str], consumed: Consumed | None = None) -> KStream:
+        """Reads one topic or several as a stream. Reading the same topics again in the same way gives the same source.
+
+        Raises:
+            TopologyError: no topic, an impossible name, or a topic that is read already in another way.
+        """
+        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        return KStream(self._graph, self._source(names, consumed or Consumed()))
+
+    def table(self, topic: str, consumed: Consumed | None = None, materialized: Materialized | None = None) -> KTable:
+        """Reads a topic as a table: the last value of each key, by offset.
+
+        A null value deletes, a record with a null key is dropped.
+        """
+        consumed, how, graph = consumed or Consumed(), materialized or Materialized(), self._graph
+        # As in Kafka Streams, the given name is the table's; the source has it with an ending.
+        source_name = None if consumed.name is None else f"{consumed.name}-source"
+        source = self._source((check_topic(topic),), replace(consumed, name=source_name))
+        key_serde = graph.key_serde(source.key_serde)
+        value_serde = graph.value_serde(how.value_serde, source.value_serde)
+        name = consumed.name or f"KTABLE-SOURCE-{topic}"
+        port = graph.stateful(
+            "KTABLE-SOURCE",
+            source,
+            partial(TableSource, store=None, caching=how.caching),
+            name,
+            stores=(),
+            input_key_serde=key_serde,
+            key_serde=key_serde,
+            value_serde=value_serde,
+        )
+        store = how.name or f"{topic}-STATE-STORE"
+        return KTable(graph, port, *lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde))
+
+    def build(self) -> Topology:
+        """The topology as built so far; later calls do not change it.
+
+        Raises:
+            TopologyError: nothing is read, or a split was never ended.
+        """
+        built = self._graph.topology
+        if self._graph.open_splits:
+            raise TopologyError(
+                f"The split '{min(self._graph.open_splits)}' was never ended: end it with default_branch() or "
+                f"no_default_branch()."
+            )
+        check_sources(built)
+        return Topology(built.default_key_serde, built.default_value_serde, dict(built.nodes), dict(built.stores))
+
+    def _source(self, topics: tuple[str, ...], consumed: Consumed) -> Port:
+        if not topics or len(set(topics)) < len(topics):
+            raise TopologyError(f"stream() takes one topic or several different ones, not {list(topics)}.")
+        names = "-".join(sorted(check_topic(topic) for topic in topics))
+        return self._graph.source(
+            SourceNode(
+                name=consumed.name or numbered(f"KSTREAM-SOURCE-{names}", self._graph.topology.nodes),
+                topics=topics,
+                key_serde=self._graph.key_serde(consumed.key_serde),
+                value_serde=self._graph.value_serde(consumed.value_serde),
+                timestamp_extractor=_extractor(consumed.timestamp_extractor),
+                offset_reset=consumed.offset_reset,
+            )
+        )
+
+
+def _extractor(given: TimestampExtractor | Callable[[ConsumedRecord, int], int]) -> TimestampExtractor:
+    """An extractor as it is, a function wrapped; a class given instead of an object is told apart from both."""
+    if isinstance(given, type):
+        raise TopologyError(f"timestamp_extractor takes an object: {given.__name__}(), not {given.__name__}.")
+    if hasattr(given, "extract"):
+        return cast("TimestampExtractor", given)
+    return CustomTimestampExtractor(timestamp_function(given))

@@ -1,0 +1,86 @@
+"""User functions of several shapes, made one shape each, once, while the topology is built.
+
+``fn(value)`` or ``fn(key, value)``, ``joiner(left, right)`` or ``joiner(key, left, right)``, ``aggregator(value,
+aggregate)`` or ``aggregator(key, value, aggregate)``: which one it is, its signature says. A function that takes both
+(defaults, ``*args``) or hides its signature (some builtins) is called with the fewest arguments it can be called with.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from streams.errors import TopologyError
+
+Function: TypeAlias = Callable[..., Any]
+
+
+def key_value(fn: Function, what: str) -> Callable[[Any, Any], Any]:
+    """Makes ``fn(key, value)`` of ``fn(value)`` or ``fn(key, value)``."""
+    if _arity(fn, {1: "(value)", 2: "(key, value)"}, what) == 2:
+        return fn
+    return lambda key, value: fn(value)
+
+
+def joiner(fn: Function) -> Callable[[Any, Any, Any], Any]:
+    """Makes ``fn(key, left, right)`` of ``fn(left, right)`` or ``fn(key, left, right)``."""
+    if _arity(fn, {2: "(left, right)", 3: "(key, left, right)"}, "joiner") == 3:
+        return fn
+    return lambda key, left, right: fn(left, right)
+
+
+def aggregator(fn: Function) -> Callable[[Any, Any, Any], Any]:
+    """Makes ``fn(key, value, aggregate)`` of ``fn(value, aggregate)`` or ``fn(key, value, aggregate)``."""
+    if _arity(fn, {2: "(value, aggregate)", 3: "(key, value, aggregate)"}, "aggregator") == 3:
+        return fn
+    return lambda key, value, aggregate: fn(value, aggregate)
+
+
+def reducer(fn: Function) -> Callable[[Any, Any, Any], Any]:
+    """Makes ``fn(key, value, aggregate)`` of a reducer ``fn(aggregate, value)``."""
+    _arity(fn, {2: "(aggregate, value)"}, "reducer")
+    return lambda key, value, aggregate: fn(aggregate, value)
+
+
+def initializer(fn: Function) -> Callable[[], Any]:
+    """Checks that a function takes no argument."""
+    _arity(fn, {0: "()"}, "initializer")
+    return fn
+
+
+def topic_extractor(fn: Function) -> Callable[[Any, Any, Any], str]:
+    """Makes ``fn(key, value, record_context)`` of the same with fewer arguments."""
+    shapes = {1: "(value)", 2: "(key, value)", 3: "(key, value, record_context)"}
+    arity = _arity(fn, shapes, "topic extractor")
+    if arity == 3:
+        return fn
+    return (lambda key, value, context: fn(key, value)) if arity == 2 else (lambda key, value, context: fn(value))
+
+
+def timestamp_function(fn: Function) -> Callable[[Any, int], int]:
+    """Makes ``fn(record, partition_time)`` of ``fn(record)`` or ``fn(record, partition_time)``."""
+    if _arity(fn, {1: "(record)", 2: "(record, partition_time)"}, "timestamp extractor") == 2:
+        return fn
+    return lambda record, partition_time: fn(record)
+
+
+def _arity(fn: Function, shapes: dict[int, str], what: str) -> int:
+    """The smallest of the allowed numbers of arguments that the function takes."""
+    if not callable(fn):
+        raise TopologyError(f"The {what} must be a function, not {fn!r}.")
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return min(shapes)
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    fewest = sum(p.default is p.empty for p in positional)
+    most = max(shapes) if any(p.kind is p.VAR_POSITIONAL for p in parameters) else len(positional)
+    unfilled = any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters)
+    fitting = [count for count in sorted(shapes) if fewest <= count <= most]
+    if unfilled or not fitting:
+        name = getattr(fn, "__name__", type(fn).__name__)
+        raise TopologyError(
+            f"The {what} '{name}{inspect.signature(fn)}' cannot be called: it must take {' or '.join(shapes.values())}."
+        )
+    return fitting[0]

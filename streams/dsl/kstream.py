@@ -1,0 +1,259 @@
+"""``KStream``: an unbounded run of records; every record stands for itself.
+
+Each method adds operators to the topology and gives the stream behind them; nothing runs. Functions of values may also
+take the key first: ``map_values(lambda value: ...)`` or ``map_values(lambda key, value: ...)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from streams.dsl import functions
+from streams.dsl.branched import BranchedKStream
+from streams.dsl.graph_builder import GraphBuilder, Port
+from streams.dsl.grouped import KGroupedStream
+from streams.dsl.join import join_stream, join_table
+from streams.dsl.materialize import lazy_store, table_names
+from streams.dsl.options import (
+    Grouped,
+    Joined,
+    Materialized,
+    NameLike,
+    Produced,
+    Repartitioned,
+    StreamJoined,
+    plain_name,
+)
+from streams.dsl.windows import JoinWindows
+from streams.errors import TopologyError
+from streams.operators.filter import Filter
+from streams.operators.flat_map import FlatMap, FlatMapValues
+from streams.operators.map import Map, SelectKey
+from streams.operators.map_values import MapValues
+from streams.operators.pass_through import PassThrough
+from streams.operators.peek import Peek
+from streams.operators.processor import Processor
+from streams.operators.to_table import ToTable
+from streams.topology.graph import SinkNode
+from streams.topology.naming import check_topic, stateful_name
+
+if TYPE_CHECKING:
+    from streams.dsl.ktable import KTable
+
+
+class KStream:
+    """A stream of records. Made by ``StreamsBuilder.stream`` and by the methods of streams and tables.
+
+    Example::
+
+        flights = builder.stream("flights")
+        late = flights.filter(lambda flight: flight["dep_delay"] > 60)
+        late.select_key(lambda flight: flight["carrier"]).group_by_key().count().to_stream().to("late-by-carrier")
+    """
+
+    def __init__(self, graph: GraphBuilder, port: Port) -> None:
+        self._graph = graph
+        self._port = port
+
+    # Records one by one -----------------------------------------------------------------------------------------------
+
+    def filter(self, predicate: functions.Function, named: NameLike = None) -> KStream:
+        """Keeps the records for which the predicate holds."""
+        return self._filter(predicate, named, negate=False)
+
+    def filter_not(self, predicate: functions.Function, named: NameLike = None) -> KStream:
+        """Leaves out the records for which the predicate holds."""
+        return self._filter(predicate, named, negate=True)
+
+    def _filter(self, predicate: functions.Function, named: NameLike, *, negate: bool) -> KStream:
+        fn = functions.key_value(predicate, "predicate")
+        return self._then("KSTREAM-FILTER", partial(Filter, fn, negate), named)
+
+    def map(self, mapper: functions.Function, named: NameLike = None) -> KStream:
+        """Makes a new key and value: ``mapper(key, value)`` gives a pair. Prefer ``map_values`` where the key stays."""
+        fn = functions.key_value(mapper, "mapper")
+        return self._then("KSTREAM-MAP", partial(Map, fn), named, new_key=True, new_value=True)
+
+    def map_values(self, mapper: functions.Function, named: NameLike = None) -> KStream:
+        """Makes a new value; the key stays, and with it the task."""
+        fn = functions.key_value(mapper, "value mapper")
+        return self._then("KSTREAM-MAPVALUES", partial(MapValues, fn), named, new_value=True)
+
+    def flat_map(self, mapper: functions.Function, named: NameLike = None) -> KStream:
+        """Makes any number of records of one: ``mapper(key, value)`` gives pairs of key and value."""
+        fn = functions.key_value(mapper, "mapper")
+        return self._then("KSTREAM-FLATMAP", partial(FlatMap, fn), named, new_key=True, new_value=True)
+
+    def flat_map_values(self, mapper: functions.Function, named: NameLike = None) -> KStream:
+        """Makes any number of values of one; the key stays."""
+        fn = functions.key_value(mapper, "value mapper")
+        return self._then("KSTREAM-FLATMAPVALUES", partial(FlatMapValues, fn), named, new_value=True)
+
+    def select_key(self, selector: functions.Function, named: NameLike = None) -> KStream:
+        """Makes a new key; the value stays."""
+        fn = functions.key_value(selector, "key selector")
+        return self._then("KSTREAM-KEY-SELECT", partial(SelectKey, fn), named, new_key=True)
+
+    def peek(self, action: functions.Function, named: NameLike = None) -> KStream:
+        """Shows each record to a function, at least once each, and passes it on unchanged."""
+        return self._then("KSTREAM-PEEK", partial(Peek, functions.key_value(action, "action")), named)
+
+    def foreach(self, action: functions.Function, named: NameLike = None) -> None:
+        """Shows each record to a function, at least once each; the stream ends here."""
+        self._then("KSTREAM-FOREACH", partial(Peek, functions.key_value(action, "action")), named)
+
+    def print(self, label: str | None = None, named: NameLike = None) -> None:
+        """Prints each record as ``[label]: key, value``, on the machine where it is processed; the stream ends here."""
+        action = partial(_print_record, label or self._port.node)
+        self._then("KSTREAM-PRINTER", partial(Peek, action), named)
+
+    def merge(self, other: KStream, named: NameLike = None) -> KStream:
+        """The records of both streams, in no particular order between them."""
+        self._check_same_builder(other)
+        port = self._graph.stateless("KSTREAM-MERGE", self._port, PassThrough, plain_name(named), others=(other._port,))
+        return KStream(self._graph, port)
+
+    def split(self, named: NameLike = None) -> BranchedKStream:
+        """Sends each record to the first of several branches whose predicate holds; see ``BranchedKStream``."""
+        return BranchedKStream(self._graph, self._port, plain_name(named), partial(KStream, self._graph))
+
+    def _then(
+        self,
+        kind: str,
+        supplier: Callable[[], Processor],
+        named: NameLike,
+        *,
+        new_key: bool = False,
+        new_value: bool = False,
+    ) -> KStream:
+        port = self._graph.stateless(
+            kind, self._port, supplier, plain_name(named), new_key=new_key, new_value=new_value
+        )
+        return KStream(self._graph, port)
+
+    # To topics --------------------------------------------------------------------------------------------------------
+
+    def to(self, topic: str | functions.Function, produced: Produced | None = None) -> None:
+        """Writes the stream to a topic, or each record to the one that ``topic(key, value, record_context)`` names."""
+        produced = produced or Produced()
+        extractor = None if isinstance(topic, str) else functions.topic_extractor(topic)
+        fixed = check_topic(topic) if isinstance(topic, str) else None
+        name = produced.name or self._graph.numbered(f"KSTREAM-SINK-{fixed or self._port.lineage}")
+        self._graph.topology.add(
+            SinkNode(
+                name,
+                (self._port.node,),
+                fixed,
+                extractor,
+                self._graph.key_serde(produced.key_serde, self._port.key_serde),
+                self._graph.value_serde(produced.value_serde, self._port.value_serde),
+                produced.partitioner,
+            )
+        )
+
+    def repartition(self, repartitioned: Repartitioned | None = None) -> KStream:
+        """Sends the stream through a topic of its own, ``<application>-<name>-repartition``, and on from there."""
+        how = repartitioned or Repartitioned()
+        name = how.name or stateful_name("KSTREAM-REPARTITION", self._port.lineage, (("partitions", how.partitions),))
+        key_serde = self._graph.key_serde(how.key_serde, self._port.key_serde)
+        value_serde = self._graph.value_serde(how.value_serde, self._port.value_serde)
+        port = self._graph.repartition(
+            self._port, name, key_serde, value_serde, partitions=how.partitions, partitioner=how.partitioner
+        )
+        return KStream(self._graph, port)
+
+    # Grouping, tables, joins ------------------------------------------------------------------------------------------
+
+    def group_by_key(self, grouped: Grouped | None = None) -> KGroupedStream:
+        """Groups by the key that is there."""
+        return KGroupedStream(self._graph, self._port, grouped or Grouped(), "key")
+
+    def group_by(
+        self, selector: functions.Function, grouped: Grouped | None = None, named: NameLike = None
+    ) -> KGroupedStream:
+        """Groups by a new key."""
+        rekeyed = self.select_key(selector, named)
+        return KGroupedStream(self._graph, rekeyed._port, grouped or Grouped(), "by")
+
+    def to_table(self, materialized: Materialized | None = None, named: NameLike = None) -> KTable:
+        """Reads the stream as updates of a table: the last value of each key, a null value deletes."""
+        from streams.dsl.ktable import KTable
+
+        how = materialized or Materialized()
+        graph = self._graph
+        key_serde = graph.key_serde(how.key_serde, self._port.key_serde)
+        value_serde = graph.value_serde(how.value_serde, self._port.value_serde)
+        port = graph.colocated(self._port, plain_name(named) or how.name, key_serde, value_serde)
+        key_serde = graph.keyed_as(port, key_serde)
+        name, store = table_names("KSTREAM-TOTABLE", port.lineage, plain_name(named), how, ())
+        table = graph.stateful(
+            "KSTREAM-TOTABLE",
+            port,
+            partial(ToTable, store=None, caching=how.caching),
+            name,
+            stores=(),
+            input_key_serde=key_serde,
+            key_serde=key_serde,
+            value_serde=value_serde,
+        )
+        return KTable(graph, table, *lazy_store(graph, name, store, how, key_serde, value_serde))
+
+    def join(
+        self,
+        other: KStream | KTable,
+        joiner: functions.Function,
+        windows: JoinWindows | None = None,
+        joined: StreamJoined | Joined | None = None,
+    ) -> KStream:
+        """Joins with a stream, within ``windows``, or with a table as it is when the record comes.
+
+        Args:
+            other: the stream (then ``windows`` is needed) or the table (then there are no windows).
+            joiner: ``joiner(left, right)`` or ``joiner(key, left, right)``.
+            windows: which records of the two streams meet.
+            joined: ``StreamJoined`` for a stream, ``Joined`` for a table.
+
+        Raises:
+            TopologyError: the arguments do not fit together, or the two sides are keyed by different serdes.
+        """
+        self._check_same_builder(other)
+        if isinstance(other, KStream):
+            if not isinstance(windows, JoinWindows):
+                raise TopologyError(
+                    f"A join of two streams needs JoinWindows, not {windows!r}: give "
+                    f"JoinWindows.of_time_difference_with_no_grace(...) or ..._and_grace(...)."
+                )
+            how = _option(joined, StreamJoined, "two streams")
+            return KStream(self._graph, join_stream(self._graph, self._port, other._port, joiner, windows, how))
+        if windows is not None:
+            raise TopologyError(
+                "A join with a table takes no windows: the table's value at the time of the record counts."
+            )
+        how_table = _option(joined, Joined, "a stream and a table")
+        return KStream(self._graph, join_table(self._graph, self._port, other, joiner, how_table, left=False))
+
+    def left_join(self, table: KTable, joiner: functions.Function, joined: Joined | None = None) -> KStream:
+        """Joins with a table; where it has no value for the key, the joiner gets None."""
+        self._check_same_builder(table)
+        how = _option(joined, Joined, "a stream and a table")
+        return KStream(self._graph, join_table(self._graph, self._port, table, joiner, how, left=True))
+
+    def _check_same_builder(self, other: Any) -> None:
+        if getattr(other, "_graph", None) is not self._graph:
+            what = "comes from another StreamsBuilder" if hasattr(other, "_graph") else "is no stream or table"
+            raise TopologyError(
+                f"{type(other).__name__} {what}: join and merge take streams and tables of one builder."
+            )
+
+
+def _option(given: Any, kind: type[Any], what: str) -> Any:
+    """The given options, or default ones; ``TopologyError`` if they are of another kind of join."""
+    if given is not None and not isinstance(given, kind):
+        raise TopologyError(f"A join of {what} takes {kind.__name__}(...), not {type(given).__name__}(...).")
+    return kind() if given is None else given
+
+
+def _print_record(label: str, key: Any, value: Any) -> None:
+    print(f"[{label}]: {key}, {value}")

@@ -1,0 +1,197 @@
+"""What can be said about an operator besides its functions: names, serdes, how its state is kept.
+
+Small frozen value classes with Kafka Streams' names, made with keyword arguments::
+
+    Consumed(value_serde=JsonSerde(), timestamp_extractor=timestamp_field("time"))
+    Materialized(name="delays", retention=timedelta(days=2), caching=False)
+
+Whatever is left out is taken from upstream where that is known, else from the builder's defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from streams.dsl.windows import Duration
+from streams.errors import TopologyError
+from streams.serdes.base import Serde
+from streams.topology.naming import check_name
+from streams.topology.timestamps import FAIL_ON_INVALID_TIMESTAMP, ConsumedRecord, TimestampExtractor
+
+if TYPE_CHECKING:
+    from streams.dsl.kstream import KStream
+
+Partitioner: TypeAlias = Callable[[str, Any, Any, int], "int | None"]
+
+
+class _Checked:
+    """Checks the name, if there is one."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for option in ("name", "store_name"):
+            name = getattr(self, option, None)
+            if name is not None:
+                check_name(name)
+
+
+@dataclass(frozen=True)
+class Named(_Checked):
+    """The name of an operator. Wherever a ``Named`` is taken, a plain string is too."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Consumed(_Checked):
+    """How a topic is read.
+
+    Attributes:
+        key_serde, value_serde: how its records were written.
+        timestamp_extractor: where event time comes from; also a function ``fn(record, partition_time) -> epoch ms``.
+        offset_reset: where to begin without a committed position: ``"earliest"``, ``"latest"``, ``"none"``; None: the
+            application's setting.
+        name: of the source node.
+    """
+
+    key_serde: Serde | None = None
+    value_serde: Serde | None = None
+    timestamp_extractor: TimestampExtractor | Callable[[ConsumedRecord, int], int] = FAIL_ON_INVALID_TIMESTAMP
+    offset_reset: Literal["earliest", "latest", "none"] | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.offset_reset not in (None, "earliest", "latest", "none"):
+            raise TopologyError(f"offset_reset must be earliest, latest or none, not {self.offset_reset!r}.")
+
+
+@dataclass(frozen=True)
+class Produced(_Checked):
+    """How a topic is written.
+
+    Attributes:
+        key_serde, value_serde: how.
+        partitioner: ``fn(topic, key, value, partitions)`` gives the partition; None: Kafka's own, by the key's murmur2.
+        name: of the sink node.
+    """
+
+    key_serde: Serde | None = None
+    value_serde: Serde | None = None
+    partitioner: Partitioner | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Grouped(_Checked):
+    """How a stream is grouped; ``name`` names the repartition topic, where one is needed."""
+
+    key_serde: Serde | None = None
+    value_serde: Serde | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Repartitioned(_Checked):
+    """How a repartition topic is made and written; ``partitions`` None: as many as the writer has tasks."""
+
+    key_serde: Serde | None = None
+    value_serde: Serde | None = None
+    partitions: int | None = None
+    partitioner: Partitioner | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.partitions is not None and self.partitions < 1:
+            raise TopologyError(f"A repartition topic needs at least one partition, not {self.partitions}.")
+
+
+@dataclass(frozen=True)
+class Materialized(_Checked):
+    """How a table's state is kept.
+
+    Attributes:
+        name: of the store, and so of its changelog; what interactive queries ask for.
+        key_serde, value_serde: of what is in it.
+        retention: how long a windowed store keeps a window, at least size + grace (the default).
+        caching: True: the last value of a key per step goes downstream; False: every update does.
+        logging: whether there is a changelog. Without one, state cannot be restored.
+        changelog_config: topic settings of the changelog that win over the engine's.
+        persistent: True: RocksDB; False: in memory.
+    """
+
+    name: str | None = None
+    key_serde: Serde | None = None
+    value_serde: Serde | None = None
+    retention: Duration | None = None
+    caching: bool = True
+    logging: bool = True
+    changelog_config: Mapping[str, str] = field(default_factory=dict)
+    persistent: bool = True
+
+
+@dataclass(frozen=True)
+class Joined(_Checked):
+    """How a stream is joined with a table: serdes of the stream; ``name`` of the join and of a repartition topic."""
+
+    key_serde: Serde | None = None
+    value_serde: Serde | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class StreamJoined(_Checked):
+    """How two streams are joined.
+
+    Attributes:
+        key_serde: of both sides.
+        value_serde, other_value_serde: of this and of the other side, in their stores.
+        name: of the join's nodes and of repartition topics.
+        store_name: base name of the two stores; default: ``name``.
+        logging, changelog_config, persistent: as in ``Materialized``.
+    """
+
+    key_serde: Serde | None = None
+    value_serde: Serde | None = None
+    other_value_serde: Serde | None = None
+    name: str | None = None
+    store_name: str | None = None
+    logging: bool = True
+    changelog_config: Mapping[str, str] = field(default_factory=dict)
+    persistent: bool = True
+
+
+@dataclass(frozen=True)
+class Branched(_Checked):
+    """What becomes of a branch.
+
+    Attributes:
+        name: its name in the resulting dict, behind the split's name; default: its number, 0 for the default branch.
+        function: gets the branch's stream; the stream it gives back takes the branch's place in the dict.
+        consumer: gets the branch's stream, which is then left out of the dict.
+    """
+
+    name: str | None = None
+    function: Callable[[KStream], KStream | None] | None = None
+    consumer: Callable[[KStream], object] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.function is not None and self.consumer is not None:
+            raise TopologyError(
+                "A branch has either a function or a consumer: Branched(function=...) or Branched(consumer=...)."
+            )
+
+
+NameLike: TypeAlias = str | Named | None
+
+
+def plain_name(named: NameLike) -> str | None:
+    """The name as a string, checked; None if there is none."""
+    if isinstance(named, Named):
+        return named.name
+    return None if named is None else check_name(named)

@@ -1,0 +1,130 @@
+"""Windows of time: sizes, steps and grace, with Kafka Streams' checks. All times are epoch ms inside.
+
+A leaf module: operators import it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from streams.errors import TopologyError
+
+Duration = timedelta | int
+
+
+def to_ms(duration: Duration, what: str) -> int:
+    """Whole milliseconds of a ``timedelta`` or of an int that already is ms; ``what`` names it in the error."""
+    if isinstance(duration, timedelta):
+        return duration // timedelta(milliseconds=1)
+    if isinstance(duration, bool) or not isinstance(duration, int):
+        raise TopologyError(f"{what} must be a timedelta or whole milliseconds (int), not {duration!r}.")
+    return duration
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindows:
+    """Tumbling or hopping windows ``[start, start + size)``, aligned to the epoch; a start is never negative.
+
+    Example::
+
+        TimeWindows.of_size_with_no_grace(timedelta(minutes=5))
+        TimeWindows.of_size_and_grace(timedelta(hours=1), timedelta(minutes=2)).advance_by(timedelta(minutes=5))
+
+    A window takes records until stream time reaches its end plus grace.
+    """
+
+    size_ms: int
+    advance_ms: int
+    grace_ms: int
+
+    def __post_init__(self) -> None:
+        if self.size_ms <= 0:
+            raise TopologyError(f"A window's size must be larger than zero, not {self.size_ms} ms.")
+        if not 0 < self.advance_ms <= self.size_ms:
+            raise TopologyError(
+                f"Windows of {self.size_ms} ms cannot advance by {self.advance_ms} ms: it must be larger than zero, "
+                f"and not larger than the size, or records between two windows would belong to none."
+            )
+        if self.grace_ms < 0:
+            raise TopologyError(f"Grace must not be negative, but is {self.grace_ms} ms.")
+
+    @classmethod
+    def of_size_with_no_grace(cls, size: Duration) -> TimeWindows:
+        """Tumbling windows that close when stream time reaches their end."""
+        return cls.of_size_and_grace(size, 0)
+
+    @classmethod
+    def of_size_and_grace(cls, size: Duration, grace: Duration) -> TimeWindows:
+        """Tumbling windows that take late records for ``grace`` longer."""
+        size_ms = to_ms(size, "A window's size")
+        return cls(size_ms, max(size_ms, 1), to_ms(grace, "Grace"))
+
+    def advance_by(self, advance: Duration) -> TimeWindows:
+        """The same windows, one starting every ``advance`` (hopping)."""
+        return replace(self, advance_ms=to_ms(advance, "A window's advance"))
+
+    def starts(self, timestamp: int) -> Iterator[int]:
+        """Starts of the windows that a timestamp falls into, ascending (Kafka Streams' ``windowsFor``)."""
+        first = max(0, timestamp - self.size_ms + self.advance_ms) // self.advance_ms * self.advance_ms
+        return iter(range(first, timestamp + 1, self.advance_ms))
+
+
+@dataclass(frozen=True, slots=True)
+class JoinWindows:
+    """Which records of two streams meet: right from ``left - before`` to ``left + after``, both inclusive.
+
+    Example::
+
+        JoinWindows.of_time_difference_with_no_grace(timedelta(minutes=10))
+        JoinWindows.of_time_difference_and_grace(timedelta(hours=1), timedelta(minutes=5)).before(0)
+
+    Either bound may be negative, as long as the interval is not.
+    """
+
+    before_ms: int
+    after_ms: int
+    grace_ms: int
+
+    def __post_init__(self) -> None:
+        if self.before_ms + self.after_ms < 0:
+            raise TopologyError(
+                f"The window from {self.before_ms} ms before to {self.after_ms} ms after is empty: before + after must "
+                f"not be negative."
+            )
+        if self.grace_ms < 0:
+            raise TopologyError(f"Grace must not be negative, but is {self.grace_ms} ms.")
+
+    @classmethod
+    def of_time_difference_with_no_grace(cls, difference: Duration) -> JoinWindows:
+        """Records that are at most ``difference`` apart; none is waited for beyond that."""
+        return cls.of_time_difference_and_grace(difference, 0)
+
+    @classmethod
+    def of_time_difference_and_grace(cls, difference: Duration, grace: Duration) -> JoinWindows:
+        """Records that are at most ``difference`` apart, of which one may come late by ``grace``."""
+        difference_ms = to_ms(difference, "A join's time difference")
+        return cls(difference_ms, difference_ms, to_ms(grace, "Grace"))
+
+    def before(self, difference: Duration) -> JoinWindows:
+        """The same, but the right record may be earlier by at most ``difference``."""
+        return replace(self, before_ms=to_ms(difference, "A join's time difference"))
+
+    def after(self, difference: Duration) -> JoinWindows:
+        """The same, but the right record may be later by at most ``difference``."""
+        return replace(self, after_ms=to_ms(difference, "A join's time difference"))
+
+    @property
+    def size_ms(self) -> int:
+        """Length of the interval."""
+        return self.before_ms + self.after_ms
+
+    @property
+    def keep_ms(self) -> int:
+        """How far stream time may pass a record that can still matter, grace included.
+
+        Kafka Streams keeps ``size + grace``; with a negative bound a record may be open for longer than that, as when
+        ``before`` is -5 and ``after`` 10: a left record waits 10 for its partner, although the interval's length is 5.
+        """
+        return max(self.size_ms, self.before_ms, self.after_ms) + self.grace_ms

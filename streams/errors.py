@@ -1,0 +1,52 @@
+"""Errors of the streams package, for people: what happened, where, and what to do.
+
+::
+
+    StreamsError                     (state.errors: the one base of everything the project raises)
+    ├── TopologyError                the topology is wrong: change the program
+    ├── ConfigError                  a setting is wrong: change the configuration
+    ├── ApplicationFailedError       a streaming query ended with an error: its cause in one sentence
+    └── RecordError                  one record is wrong: goes to the error policy (fail | skip | dlq)
+        ├── SerdeError               its bytes or its value do not fit the serde
+        └── TimestampError           it has no usable timestamp
+
+The branches below ``state`` (Kafka client, stores, commit) are drawn in ``state.errors``.
+"""
+
+from __future__ import annotations
+
+from state.errors import StreamsError
+
+__all__ = [
+    "ApplicationFailedError",
+    "ConfigError",
+    "RecordError",
+    "SerdeError",
+    "StreamsError",
+    "TimestampError",
+    "TopologyError",
+]
+
+
+class TopologyError(StreamsError):
+    """The topology contradicts itself; raised while it is built, never while it runs."""
+
+
+class ConfigError(StreamsError):
+    """A setting is missing, unknown or out of its range."""
+
+
+class ApplicationFailedError(StreamsError):
+    """A streaming query ended with an error; nothing half-done is visible, and a restart goes on where it stopped."""
+
+
+class RecordError(StreamsError):
+    """One record cannot be handled; the policy for its stage decides whether that stops the task."""
+
+
+class SerdeError(RecordError):
+    """A value cannot be turned into bytes, or bytes not into a value (Kafka's ``SerializationException``)."""
+
+
+class TimestampError(RecordError):
+    """A record has no valid timestamp, and its extractor is one that fails on that."""

@@ -1,0 +1,178 @@
+"""Built-in aggregates of declared fields, plain or in tumbling and hopping windows.
+
+Two ways to the same result: `process`, record by record as Kafka Streams would, and `process_columns`, all records of a
+step at once, which touches the store once per group. The accumulators rest in the store as a JSON list, in the order
+of the aggregates; what is emitted is an object of their results, without headers (they do not travel with columns).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streams.operators.accumulate import accumulate, cell
+from streams.operators.column_rows import ColumnRows
+from streams.operators.fields import pick, results
+from streams.operators.group_rows import Groups, group
+from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.record import Change, Record, Window, Windowed
+from streams.operators.stores import Entry, TimestampedKeyValueStore, TimestampedWindowStore
+from streams.operators.window_rows import Assigned, assign
+
+if TYPE_CHECKING:
+    from streams.dsl.aggregates import Aggregate
+    from streams.dsl.windows import TimeWindows
+
+STREAM_TIME = "stream_time"
+
+
+class ColumnAggregate(Processor):
+    """Aggregate fields of JSON values per key (and window).
+
+    Null keys are dropped; null values too unless there are windows (as `StreamAggregate` and `WindowAggregate` do).
+    Late records are those of `WindowAggregate`. What is no number counts for no sum, mean, min or max.
+
+    Args:
+        store: Name of a timestamped (window) store of JSON values.
+        aggregates: What to compute; their names are the fields of the result.
+        windows: Size, advance and grace; None = no windows.
+        caching: Emit the last value of a group once, at the end of the step; False: every update.
+        send_old: Whether `Change.old` is wanted downstream.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        aggregates: tuple[Aggregate, ...],
+        windows: TimeWindows | None,
+        caching: bool = True,
+        send_old: bool = False,
+    ) -> None:
+        self.store_name = store
+        self.aggregates = aggregates
+        self.windows = windows
+        self.caching = caching
+        self.send_old = send_old
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """Open the store and take up stream time."""
+        super().init(ctx)
+        self.store: TimestampedKeyValueStore | TimestampedWindowStore = ctx.store(self.store_name)
+        if self.caching:
+            self.store.use_cache()
+        self._stream_time: int = ctx.state.get(STREAM_TIME, -1)
+        self._pending: dict[tuple[bytes, int], Entry] = {}
+
+    def process(self, record: Record) -> None:
+        """Add one record."""
+        if record.key is None:
+            self.ctx.drop(record, "null_key")
+            return
+        values = [pick(record.value, aggregate.field) for aggregate in self.aggregates]
+        key = self.store.codec.key(record.key)
+        self._add(key, record.timestamp, record.value is None, values, record)
+
+    def process_columns(self, rows: ColumnRows) -> None:
+        """Add all records of the step, in their order."""
+        if not self.caching:
+            self._add_one_by_one(rows)
+            return
+        no_key = rows.key_codes < 0
+        taken = ~no_key if self.windows is not None else ~(no_key | rows.null_values)
+        self.ctx.drop_many(int(no_key.sum()), "null_key")
+        self.ctx.drop_many(int((~taken & ~no_key).sum()), "null_value")
+        at = np.flatnonzero(taken)
+        timestamps = rows.timestamps[at]
+        if self.windows is None:
+            pairs = Assigned(np.arange(len(at)), np.full(len(at), -1, np.int64), 0, self._stream_time)
+        else:
+            pairs = assign(timestamps, self.windows, self._stream_time)
+        self._stream_time = pairs.stream_time
+        self.ctx.drop_many(pairs.late, "late")
+        at = at[pairs.rows]
+        groups = group(rows.key_codes[at], pairs.starts)
+        self._fold(rows, at, groups)
+
+    def flush(self) -> None:
+        """Emit each group's last value, in order of their first update."""
+        pending, self._pending = self._pending, {}
+        for entry in pending.values():
+            self.ctx.attempt(lambda entry=entry: self._emit(entry))  # type: ignore[misc]
+        if self.windows is not None:
+            self.ctx.expire(self.store_name, self._stream_time)
+
+    def close(self) -> None:
+        """Keep stream time."""
+        if self.windows is not None:
+            self.ctx.state[STREAM_TIME] = self._stream_time
+
+    def _add(self, key: bytes, timestamp: int, null_value: bool, values: list[Any], record: Record) -> None:
+        """Add one record's field values to its group or windows."""
+        if self.windows is None:
+            if null_value:
+                self.ctx.drop(record, "null_value")
+            else:
+                self._update(key, -1, timestamp, values)
+            return
+        self._stream_time = max(self._stream_time, timestamp)
+        for start in self.windows.starts(timestamp):
+            if start + self.windows.size_ms <= self._stream_time - self.windows.grace_ms:
+                self.ctx.drop(record, "late")
+            else:
+                self._update(key, start, timestamp, values)
+
+    def _update(self, key: bytes, start: int, timestamp: int, values: list[Any]) -> None:
+        entry = self.store.entries([(key, start)])[0]
+        accumulators = self._accumulators(entry)
+        pairs = zip(self.aggregates, accumulators, values, strict=True)
+        entry.value = [aggregate.add(accumulator, value) for aggregate, accumulator, value in pairs]
+        entry.timestamp = max(entry.timestamp, timestamp)
+        if self.caching:
+            self._pending[(key, start)] = entry
+        else:
+            self._emit(entry)
+
+    def _fold(self, rows: ColumnRows, at: Any, groups: Groups) -> None:
+        """Bring all groups up to date: one read of the store, one pass per aggregate."""
+        keys = [rows.keys[code] for code in groups.codes.tolist()]
+        places = list(zip(keys, groups.starts.tolist(), strict=True))
+        entries = self.store.entries(places)
+        timestamps = np.array([entry.timestamp for entry in entries], np.int64)
+        np.maximum.at(timestamps, groups.of_rows, rows.timestamps[at])
+        before = [self._accumulators(entry) for entry in entries]
+        after = []
+        for index, aggregate in enumerate(self.aggregates):
+            column = None if aggregate.field is None else rows.fields[aggregate.field]
+            old = [accumulators[index] for accumulators in before]
+            after.append(accumulate(aggregate, column, at, groups.of_rows, old))
+        for place, entry, timestamp, *accumulators in zip(places, entries, timestamps.tolist(), *after, strict=True):
+            entry.value, entry.timestamp = accumulators, timestamp
+            self._pending[place] = entry
+
+    def _add_one_by_one(self, rows: ColumnRows) -> None:
+        """Every update is wanted, so there is nothing to gain from columns."""
+        columns = [None if aggregate.field is None else rows.fields[aggregate.field] for aggregate in self.aggregates]
+        for row, (code, timestamp) in enumerate(zip(rows.key_codes.tolist(), rows.timestamps.tolist(), strict=True)):
+            record = Record(None, None, timestamp)
+            if code < 0:
+                self.ctx.drop(record, "null_key")
+                continue
+            values = [cell(column, row) if column is not None else None for column in columns]
+            self._add(rows.keys[code], timestamp, bool(rows.null_values[row]), values, record)
+
+    def _accumulators(self, entry: Entry) -> list[Any]:
+        if entry.value is None:
+            return [aggregate.initial() for aggregate in self.aggregates]
+        accumulators: list[Any] = entry.value
+        return accumulators
+
+    def _emit(self, entry: Entry) -> None:
+        codec = self.store.codec
+        key = codec.read_key(entry.key)
+        old = codec.read_value(entry.stored[8:]) if self.send_old and entry.stored is not None else None
+        self.store.write(entry)
+        if self.windows is not None:
+            key = Windowed(key, Window(entry.start, entry.start + self.windows.size_ms))
+        change = Change(results(self.aggregates, entry.value), results(self.aggregates, old))
+        self.ctx.forward(Record(key, change, entry.timestamp))

@@ -1,0 +1,103 @@
+"""The two interfaces between an operator and what runs it: `Processor` and `ProcessorContext`.
+
+Invariant: an operator keeps nothing between steps in its own attributes. What must survive a step lives in stores
+or in `ProcessorContext.state`, because a task is thrown away after every step.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+
+from streams.operators.record import Record, RecordMetadata
+
+Mode = Literal["strict", "compat"]
+PunctuationType = Literal["stream_time", "wall_clock"]
+
+
+class Cancellable(Protocol):
+    """Handle of a scheduled punctuation."""
+
+    def cancel(self) -> None:
+        """Stop it for good."""
+
+
+class ProcessorContext(Protocol):
+    """What an operator may ask of the runtime. One object per node and step."""
+
+    @property
+    def node(self) -> str:
+        """Name of the node."""
+
+    @property
+    def application_id(self) -> str:
+        """Name of the application."""
+
+    @property
+    def task_id(self) -> str:
+        """`<sub-topology>_<task>`, for messages."""
+
+    @property
+    def mode(self) -> Mode:
+        """`strict` (default) or `compat`, which reproduces Kafka Streams' flaws."""
+
+    @property
+    def stream_time(self) -> int:
+        """Largest timestamp that the task has read, this record included; -1 before the first."""
+
+    @property
+    def now_ms(self) -> int:
+        """The step's wall clock (Spark's logged batch time), milliseconds since the epoch."""
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """Source position of the record in process; None while flushing or punctuating."""
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """This node's small state (stream time and the like): JSON-able, survives restarts, never forgotten."""
+
+    def shared_state(self, name: str) -> dict[str, Any]:
+        """The same, shared by all nodes of the task that ask for `name` (the two sides of a join)."""
+
+    def store(self, name: str) -> Any:
+        """The typed store `name` (`streams.operators.stores`)."""
+
+    def forward(self, record: Record, child: str | None = None) -> None:
+        """Hand a record to all children in the order they were added, depth first, or only to the one named."""
+
+    def drop(self, record: Record, reason: str) -> None:
+        """Count a record that gives no result."""
+
+    def drop_many(self, count: int, reason: str) -> None:
+        """`drop` for a number of records that were handled as columns."""
+
+    def attempt(self, action: Callable[[], None]) -> None:
+        """Run one piece of `flush` under the processing policy, so that a failure of one key spares the others."""
+
+    def expire(self, store: str, stream_time: int) -> None:
+        """Tell a windowed store its stream time: rows older than its retention before that can never matter again."""
+
+    def schedule(self, interval_ms: int, kind: PunctuationType, callback: Callable[[int], None]) -> Cancellable:
+        """Call `callback(time)` every `interval_ms` of stream time or of the wall clock (`Punctuator`)."""
+
+
+class Processor(ABC):
+    """One operator. The runtime calls `init`, then `process` for each record, then `flush` and `close`."""
+
+    ctx: ProcessorContext
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """Called once per step, before the first record; stores and state are ready."""
+        self.ctx = ctx
+
+    @abstractmethod
+    def process(self, record: Record) -> None:
+        """Handle one record; results go to `ctx.forward`."""
+
+    def flush(self) -> None:  # noqa: B027 - most operators hold nothing back
+        """End of the step, called in topological order: emit what was held back."""
+
+    def close(self) -> None:  # noqa: B027 - most operators hold nothing
+        """After `flush`, also when the step failed: let go of resources."""

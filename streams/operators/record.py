@@ -1,0 +1,119 @@
+"""The values that travel between operators.
+
+Invariants: a record is never changed after it was forwarded (operators make new ones); timestamps are
+milliseconds since the epoch, event time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+Headers = tuple[tuple[str, "bytes | None"], ...]
+
+
+@dataclass(slots=True, eq=True)
+class Record:
+    """One record on its way through the topology (Kafka Streams: `api.Record`).
+
+    Attributes:
+        key: Deserialised key, or None.
+        value: Deserialised value, or None. A table's node forwards a `Change`.
+        timestamp: Event time, milliseconds since the epoch.
+        headers: Pairs of name and value, in order; names may repeat.
+    """
+
+    key: Any
+    value: Any
+    timestamp: int
+    headers: Headers = ()
+
+    def with_key(self, key: Any) -> Record:
+        """The same record under another key."""
+        return Record(key, self.value, self.timestamp, self.headers)
+
+    def with_value(self, value: Any) -> Record:
+        """The same record with another value."""
+        return Record(self.key, value, self.timestamp, self.headers)
+
+
+class Window(NamedTuple):
+    """A window of time: [start, end) for tumbling and hopping windows, [start, end] for sliding and session windows.
+
+    Attributes:
+        start: First millisecond.
+        end: Milliseconds; exclusive or inclusive as above.
+    """
+
+    start: int
+    end: int
+
+
+class Windowed(NamedTuple):
+    """The key of a windowed result.
+
+    Attributes:
+        key: The record key.
+        window: The window that the result belongs to.
+    """
+
+    key: Any
+    window: Window
+
+
+class ValueAndTimestamp(NamedTuple):
+    """What a timestamped store holds for a key.
+
+    Attributes:
+        value: The deserialised value; never None.
+        timestamp: Milliseconds: the largest timestamp that took part in the value.
+    """
+
+    value: Any
+    timestamp: int
+
+
+class Change(NamedTuple):
+    """An update of a table (Kafka Streams: `Change`).
+
+    Attributes:
+        new: The value after the update; None = deleted.
+        old: The value before it; None where there was none or the operator was not asked for old values.
+        is_latest: False for an update that is older than what the table holds (versioned tables, KIP-914).
+    """
+
+    new: Any
+    old: Any
+    is_latest: bool = True
+
+
+class RecordMetadata(NamedTuple):
+    """Where the record that is being processed came from.
+
+    Attributes:
+        topic: Source topic.
+        partition: Its partition.
+        offset: Its offset.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class RecordContext(NamedTuple):
+    """What a topic extractor may look at besides key and value (Kafka Streams: `RecordContext`).
+
+    Attributes:
+        topic: Source topic of the record that led to this result; None while flushing.
+        partition: Its partition; -1 while flushing.
+        offset: Its offset; -1 while flushing.
+        timestamp: Timestamp of the result, milliseconds.
+        headers: Headers of the result.
+    """
+
+    topic: str | None
+    partition: int
+    offset: int
+    timestamp: int
+    headers: Headers

@@ -1,0 +1,296 @@
+"""Typed stores: what operators and user code read and write, over the byte stores of `state.stores`.
+
+Timestamped stores can keep a step cache: decoded values that several records of a step share, serialised once at the
+end (Kafka Streams' record cache, bounded here by the step). Reads always see it; a scan writes it through first.
+Invariant: without the cache every read decodes anew, so a value that user code changes in place stays its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from streams.operators.record import ValueAndTimestamp
+from streams.serdes.base import Serde
+
+
+class KeyValueBytes(Protocol):
+    """`state.stores`' key-value store; values of timestamped kinds are `timestamp(8) ∥ value`, read and written."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Local value."""
+
+    def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Local values, in the order of the keys."""
+
+    def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
+        """Write; None deletes."""
+
+    def range(self, lower: bytes | None, upper: bytes | None, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Rows with lower <= key <= upper; None = open."""
+
+
+class WindowBytes(Protocol):
+    """`state.stores`' window store; values as in `KeyValueBytes`."""
+
+    def put(self, key: bytes, start: int, value: bytes | None, timestamp: int) -> None:
+        """Write; None deletes."""
+
+    def fetch(self, key: bytes, start: int) -> bytes | None:
+        """Local value of one window."""
+
+    def multi_fetch(self, windows: Sequence[tuple[bytes, int]]) -> list[bytes | None]:
+        """Local values of several windows."""
+
+    def fetch_range(self, key: bytes, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[int, bytes]]:
+        """Windows of a key with from <= start <= to."""
+
+    def fetch_all(self, from_ms: int, to_ms: int) -> Iterator[tuple[bytes, int, bytes]]:
+        """Windows of all keys with from <= start <= to."""
+
+
+class Codec:
+    """Serdes of one store, bound to its name for messages."""
+
+    def __init__(self, topic: str, key_serde: Serde, value_serde: Serde) -> None:
+        self._topic = topic
+        self._key_serde = key_serde
+        self._value_serde = value_serde
+        # Most records of a step repeat a few text keys. Only text: 1, 1.0 and True are equal but not the same key.
+        self._text_keys: dict[str, bytes] = {}
+
+    def key(self, key: Any) -> bytes:
+        """Key bytes. Raises ValueError for a null key: no store has one."""
+        if type(key) is str and key in self._text_keys:
+            return self._text_keys[key]
+        data = self._key_serde.serialize(self._topic, key)
+        if data is None:
+            raise ValueError(f"a null key cannot be looked up or stored ({self._topic})")
+        if type(key) is str:
+            self._text_keys[key] = data
+        return data
+
+    def value(self, value: Any) -> bytes | None:
+        """Value bytes."""
+        return self._value_serde.serialize(self._topic, value)
+
+    def read_key(self, data: bytes) -> Any:
+        """The key."""
+        return self._key_serde.deserialize(self._topic, data)
+
+    def read_value(self, data: bytes | None) -> Any:
+        """The value."""
+        return self._value_serde.deserialize(self._topic, data)
+
+    def timestamped(self, value: Any, timestamp: int) -> bytes | None:
+        """The local value: `timestamp(8) ∥ value`, or None."""
+        data = self.value(value)
+        return None if data is None else timestamp.to_bytes(8, "big") + data
+
+    def read_timestamped(self, data: bytes | None) -> ValueAndTimestamp | None:
+        """Value and timestamp of a local value."""
+        if data is None:
+            return None
+        return ValueAndTimestamp(self.read_value(data[8:]), int.from_bytes(data[:8], "big"))
+
+
+class Entry:
+    """One row of a timestamped store in work: its value, and what was stored before.
+
+    Attributes:
+        key: Key bytes.
+        start: Window start, ms; -1 in a key-value store.
+        value: The value; None = no row.
+        timestamp: Milliseconds; -1 = no row.
+        stored: The local value as it was stored before this step (or, without a cache, before this update).
+    """
+
+    __slots__ = ("key", "start", "stored", "timestamp", "value")
+
+    def __init__(self, key: bytes, start: int, stored: bytes | None, codec: Codec) -> None:
+        self.key = key
+        self.start = start
+        self.stored = stored
+        found = codec.read_timestamped(stored)
+        self.value: Any = None if found is None else found.value
+        self.timestamp = -1 if found is None else found.timestamp
+
+
+class KeyValueStore:
+    """A plain store: key -> value."""
+
+    def __init__(self, rows: KeyValueBytes, codec: Codec) -> None:
+        self._rows = rows
+        self._codec = codec
+
+    def get(self, key: Any) -> Any:
+        """The value, or None."""
+        return self._codec.read_value(self._rows.get(self._codec.key(key)))
+
+    def put(self, key: Any, value: Any, timestamp: int) -> None:
+        """Write; None deletes. `timestamp` is the changelog record's, milliseconds."""
+        self._rows.put(self._codec.key(key), self._codec.value(value), timestamp)
+
+    def range(self, lower: Any, upper: Any, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+        """Rows with lower <= key <= upper in order of the keys' bytes; None = open."""
+        for key, value in self._rows.range(_bound(self._codec, lower), _bound(self._codec, upper), reverse):
+            yield self._codec.read_key(key), self._codec.read_value(value)
+
+    def all(self, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+        """All rows in order of the keys' bytes."""
+        return self.range(None, None, reverse)
+
+
+class TimestampedKeyValueStore:
+    """A table: key -> value and timestamp."""
+
+    def __init__(self, rows: KeyValueBytes, codec: Codec) -> None:
+        self._rows = rows
+        self.codec = codec
+        self._cache: dict[bytes, Entry] | None = None
+
+    def use_cache(self) -> None:
+        """Share decoded values within the step from here on."""
+        self._cache = {} if self._cache is None else self._cache
+
+    def entry(self, key: Any) -> Entry:
+        """The row of a key, in work; `write` makes a change of it last."""
+        key_bytes = self.codec.key(key)
+        if self._cache is None:
+            return Entry(key_bytes, -1, self._rows.get(key_bytes), self.codec)
+        entry = self._cache.get(key_bytes)
+        if entry is None:
+            entry = self._cache[key_bytes] = Entry(key_bytes, -1, self._rows.get(key_bytes), self.codec)
+        return entry
+
+    def entries(self, places: Sequence[tuple[bytes, int]]) -> list[Entry]:
+        """`entry` of many keys' bytes, with one read of the store; the second part of a place is unused."""
+        cache = {} if self._cache is None else self._cache
+        new = [key for key, _ in places if key not in cache]
+        found = dict(zip(new, self._rows.multi_get(new), strict=True)) if new else {}
+        for key, stored in found.items():
+            cache[key] = Entry(key, -1, stored, self.codec)
+        return [cache[key] for key, _ in places]
+
+    def write(self, entry: Entry) -> None:
+        """Write an entry's value and timestamp; None deletes."""
+        self._rows.put(entry.key, self.codec.timestamped(entry.value, entry.timestamp), entry.timestamp)
+
+    def get(self, key: Any) -> ValueAndTimestamp | None:
+        """Value and timestamp, or None."""
+        key_bytes = self.codec.key(key)
+        entry = self._cache.get(key_bytes) if self._cache else None
+        if entry is not None:
+            return None if entry.value is None else ValueAndTimestamp(entry.value, entry.timestamp)
+        return self.codec.read_timestamped(self._rows.get(key_bytes))
+
+    def put(self, key: Any, value: Any, timestamp: int) -> None:
+        """Write; None deletes."""
+        entry = self.entry(key)
+        entry.value, entry.timestamp = value, timestamp
+        self.write(entry)
+
+    def range(self, lower: Any, upper: Any, reverse: bool = False) -> Iterator[tuple[Any, ValueAndTimestamp]]:
+        """Rows with lower <= key <= upper in order of the keys' bytes; None = open."""
+        for entry in (self._cache or {}).values():
+            self.write(entry)
+        for key, value in self._rows.range(_bound(self.codec, lower), _bound(self.codec, upper), reverse):
+            found = self.codec.read_timestamped(value)
+            assert found is not None, "scans give rows that exist"
+            yield self.codec.read_key(key), found
+
+    def all(self, reverse: bool = False) -> Iterator[tuple[Any, ValueAndTimestamp]]:
+        """All rows in order of the keys' bytes."""
+        return self.range(None, None, reverse)
+
+
+class WindowStore:
+    """Key and time -> values; join stores keep every value of a key and time, in order of arrival."""
+
+    def __init__(self, rows: WindowBytes, codec: Codec) -> None:
+        self._rows = rows
+        self._codec = codec
+
+    def put(self, key: Any, start: int, value: Any) -> None:
+        """Write a row at `start` milliseconds."""
+        self._rows.put(self._codec.key(key), start, self._codec.value(value), start)
+
+    def fetch_range(self, key: Any, from_ms: int, to_ms: int) -> Iterator[tuple[int, Any]]:
+        """Rows of a key with from_ms <= time <= to_ms, by time, then arrival."""
+        for start, value in self._rows.fetch_range(self._codec.key(key), from_ms, to_ms):
+            yield start, self._codec.read_value(value)
+
+
+class TimestampedWindowStore:
+    """A windowed table: key and window start -> value and timestamp."""
+
+    def __init__(self, rows: WindowBytes, codec: Codec) -> None:
+        self._rows = rows
+        self.codec = codec
+        self._cache: dict[tuple[bytes, int], Entry] | None = None
+
+    def use_cache(self) -> None:
+        """Share decoded values within the step from here on."""
+        self._cache = {} if self._cache is None else self._cache
+
+    def entry(self, key: bytes, start: int) -> Entry:
+        """The row of a key's bytes and a window start, in work; `write` makes a change of it last."""
+        if self._cache is None:
+            return Entry(key, start, self._rows.fetch(key, start), self.codec)
+        entry = self._cache.get((key, start))
+        if entry is None:
+            entry = self._cache[(key, start)] = Entry(key, start, self._rows.fetch(key, start), self.codec)
+        return entry
+
+    def entries(self, places: Sequence[tuple[bytes, int]]) -> list[Entry]:
+        """`entry` of many places, with one read of the store."""
+        cache = {} if self._cache is None else self._cache
+        new = [place for place in places if place not in cache]
+        found = dict(zip(new, self._rows.multi_fetch(new), strict=True)) if new else {}
+        for place, stored in found.items():
+            cache[place] = Entry(place[0], place[1], stored, self.codec)
+        return [cache[place] for place in places]
+
+    def write(self, entry: Entry) -> None:
+        """Write an entry's value and timestamp; None deletes."""
+        self._rows.put(entry.key, entry.start, self.codec.timestamped(entry.value, entry.timestamp), entry.timestamp)
+
+    def fetch(self, key: Any, start: int) -> ValueAndTimestamp | None:
+        """Value and timestamp of one window, or None."""
+        key_bytes = self.codec.key(key)
+        entry = self._cache.get((key_bytes, start)) if self._cache else None
+        if entry is not None:
+            return None if entry.value is None else ValueAndTimestamp(entry.value, entry.timestamp)
+        return self.codec.read_timestamped(self._rows.fetch(key_bytes, start))
+
+    def put(self, key: Any, start: int, value: Any, timestamp: int) -> None:
+        """Write; None deletes."""
+        entry = self.entry(self.codec.key(key), start)
+        entry.value, entry.timestamp = value, timestamp
+        self.write(entry)
+
+    def fetch_range(
+        self, key: Any, from_ms: int, to_ms: int, reverse: bool = False
+    ) -> Iterator[tuple[int, ValueAndTimestamp]]:
+        """Windows of a key with from_ms <= start <= to_ms."""
+        self._write_through()
+        for start, value in self._rows.fetch_range(self.codec.key(key), from_ms, to_ms, reverse):
+            found = self.codec.read_timestamped(value)
+            assert found is not None, "scans give rows that exist"
+            yield start, found
+
+    def fetch_all(self, from_ms: int, to_ms: int) -> Iterator[tuple[Any, int, ValueAndTimestamp]]:
+        """Windows of all keys with from_ms <= start <= to_ms, by start, then key bytes."""
+        self._write_through()
+        for key, start, value in self._rows.fetch_all(from_ms, to_ms):
+            found = self.codec.read_timestamped(value)
+            assert found is not None, "scans give rows that exist"
+            yield self.codec.read_key(key), start, found
+
+    def _write_through(self) -> None:
+        for entry in (self._cache or {}).values():
+            self.write(entry)
+
+
+def _bound(codec: Codec, key: Any) -> bytes | None:
+    return None if key is None else codec.key(key)

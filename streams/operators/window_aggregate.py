@@ -1,0 +1,94 @@
+"""Aggregation in tumbling and hopping windows (Kafka Streams: `KStreamWindowAggregate`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streams.operators.aggregate import Aggregator, Initializer, updated
+from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.record import Change, Headers, Record, Window, Windowed
+from streams.operators.stores import Entry, TimestampedWindowStore
+
+if TYPE_CHECKING:
+    from streams.dsl.windows import TimeWindows
+
+STREAM_TIME = "stream_time"
+
+
+class WindowAggregate(Processor):
+    """Aggregate per key and window.
+
+    A window takes a record while its end > stream time - grace, decided per window; stream time is the largest
+    timestamp that reached this operator with a key. It is kept in state, so that a restart forgets no lateness (Kafka
+    Streams does). Null keys are dropped and do not advance it; null values are aggregated like any value.
+
+    Args:
+        store: Name of a timestamped window store.
+        windows: Size, advance and grace.
+        initializer: `() -> aggregate`; None for a reduce.
+        aggregator: `(key, value, aggregate) -> aggregate`.
+        caching: Emit the last value of a window once, at the end of the step; False: every update.
+        send_old: Whether `Change.old` is wanted downstream.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        windows: TimeWindows,
+        initializer: Initializer | None,
+        aggregator: Aggregator,
+        caching: bool = True,
+        send_old: bool = False,
+    ) -> None:
+        self.store_name = store
+        self.windows = windows
+        self.initializer = initializer
+        self.aggregator = aggregator
+        self.caching = caching
+        self.send_old = send_old
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """Open the store and take up stream time."""
+        super().init(ctx)
+        self.store: TimestampedWindowStore = ctx.store(self.store_name)
+        if self.caching:
+            self.store.use_cache()
+        self._stream_time: int = ctx.state.get(STREAM_TIME, -1)
+        self._pending: dict[tuple[bytes, int], tuple[Any, Headers, Entry]] = {}
+
+    def process(self, record: Record) -> None:
+        """Add one record to each of its windows that is still open."""
+        if record.key is None:
+            self.ctx.drop(record, "null_key")
+            return
+        self._stream_time = max(self._stream_time, record.timestamp)
+        close_time = self._stream_time - self.windows.grace_ms
+        key = self.store.codec.key(record.key)
+        size_ms = self.windows.size_ms
+        for start in self.windows.starts(record.timestamp):
+            if start + size_ms <= close_time:
+                self.ctx.drop(record, "late")
+                continue
+            entry = self.store.entry(key, start)
+            entry.value, entry.timestamp = updated(entry, record, self.initializer, self.aggregator)
+            if self.caching:
+                self._pending[(key, start)] = (record.key, record.headers, entry)
+            else:
+                self._emit(record.key, record.headers, entry)
+
+    def flush(self) -> None:
+        """Emit each window's last value; tell the store what can never be read again."""
+        pending, self._pending = self._pending, {}
+        for key, headers, entry in pending.values():
+            self.ctx.attempt(lambda key=key, headers=headers, entry=entry: self._emit(key, headers, entry))  # type: ignore[misc]
+        self.ctx.expire(self.store_name, self._stream_time)
+
+    def close(self) -> None:
+        """Keep stream time."""
+        self.ctx.state[STREAM_TIME] = self._stream_time
+
+    def _emit(self, key: Any, headers: Headers, entry: Entry) -> None:
+        old = self.store.codec.read_value(entry.stored[8:]) if self.send_old and entry.stored is not None else None
+        self.store.write(entry)
+        windowed = Windowed(key, Window(entry.start, entry.start + self.windows.size_ms))
+        self.ctx.forward(Record(windowed, Change(entry.value, old), entry.timestamp, headers))

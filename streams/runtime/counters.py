@@ -1,0 +1,15 @@
+"""Counters of one step: flat names, so that they can be added up over tasks and printed.
+
+Names: `in:<node>`, `out:<node>`, `dropped:<node>:<reason>`, `skipped:<stage>`, `dead_letters:<stage>`.
+"""
+
+from __future__ import annotations
+
+
+class Counters(dict[str, int]):
+    """Name -> count; a name that never counted is absent."""
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Add to a counter."""
+        if count:
+            self[name] = self.get(name, 0) + count

@@ -1,0 +1,119 @@
+"""Edges out of the head: records that head operators made, turned into rows for the tasks."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from state.kafka.headers import encode_headers
+from streams.errors import RecordError
+from streams.operators.record import Headers, Record
+from streams.runtime.handlers import DeadLetter, Origin
+from streams.runtime.run import Run
+from streams.topology.plan import Entry
+
+BRANCH_BITS = 20
+"""`seq` = branch of the source's child, then this many bits of a running number: depth-first order."""
+
+
+@dataclass(slots=True)
+class Sequence:
+    """Numbers the rows that come from one source record."""
+
+    next: int = 0
+    end: int = 0
+
+    def start(self, branch: int) -> None:
+        """Begin with a record's way through the source's n-th child."""
+        self.next = branch << BRANCH_BITS
+        self.end = self.next + (1 << BRANCH_BITS)
+
+    def take(self) -> int:
+        """The next number."""
+        if self.next == self.end:
+            raise RecordError(f"one record became more than {1 << BRANCH_BITS} records; flat_map less at a time")
+        self.next += 1
+        return self.next - 1
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows being gathered, column by column (`streams.runtime.rows`)."""
+
+    offsets: list[int] = field(default_factory=list)
+    seqs: list[int] = field(default_factory=list)
+    timestamps: list[int] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+    headers: list[Headers] = field(default_factory=list)
+    source_keys: list[bytes | None] = field(default_factory=list)
+    source_values: list[bytes | None] = field(default_factory=list)
+
+    def add_dead_letter(self, letter: DeadLetter, origin: Origin) -> None:
+        """Append a dead letter as it is."""
+        self.offsets.append(origin.offset)
+        self.seqs.append(len(self.seqs))
+        self.timestamps.append(letter.timestamp)
+        self.keys.append(letter.key)
+        self.values.append(letter.value)
+        self.headers.append(letter.headers)
+
+    def to_batch(self) -> pa.RecordBatch:
+        """The rows as columns."""
+        columns: dict[str, pa.Array] = {
+            "offset": pa.array(np.array(self.offsets, np.int64)),
+            "seq": pa.array(np.array(self.seqs, np.int32)),
+            "timestamp": pa.array(np.array(self.timestamps, np.int64)),
+            "key": pa.array(self.keys, pa.binary()),
+            "value": pa.array(self.values, pa.binary()),
+        }
+        if any(self.headers):
+            cells = [encode_headers(headers) if headers else None for headers in self.headers]
+            columns["headers"] = pa.array(cells, pa.binary())
+        if self.source_keys:
+            columns["source_key"] = pa.array(self.source_keys, pa.binary())
+            columns["source_value"] = pa.array(self.source_values, pa.binary())
+        return pa.RecordBatch.from_pydict(columns)
+
+
+class EntryRunner:
+    """Receives what leaves the head over one entry: key by the entry's serde, value pickled."""
+
+    def __init__(self, entry: Entry, run: Run, sequence: Sequence) -> None:
+        self.name = entry.node
+        self.rows = Rows()
+        self._serde = entry.key_serde
+        self._run = run
+        self._sequence = sequence
+        self._keep_source = run.settings.keeps_source_bytes
+
+    def receive(self, record: Record) -> None:
+        """Append one row; a key that cannot be written counts as a processing error of the entered node."""
+        cursor = self._run.cursor
+        assert cursor is not None, "head operators run only while a record is in process"
+        source, row = cursor
+        try:
+            key = self._serde.serialize(source.topic, record.key, record.headers)
+            value = pickle.dumps(record.value, protocol=5)
+            seq = self._sequence.take()
+        except Exception as error:
+            self._run.handlers.handle("processing", self.name, source.origin(row), error)
+            return
+        rows = self.rows
+        rows.offsets.append(source.offsets[row])
+        rows.seqs.append(seq)
+        rows.timestamps.append(record.timestamp)
+        rows.keys.append(key)
+        rows.values.append(value)
+        rows.headers.append(record.headers)
+        if self._keep_source:
+            rows.source_keys.append(source.keys[row])
+            rows.source_values.append(source.values[row])
+
+    def take(self) -> Rows:
+        """The rows so far; starts anew."""
+        rows, self.rows = self.rows, Rows()
+        return rows

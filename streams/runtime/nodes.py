@@ -1,0 +1,152 @@
+"""Processor nodes at run time: the context that an operator sees, and the guard around each call.
+
+Invariant: an exception is booked on the node in which it arose (KIP-1033), not on those that forwarded to it; errors of
+stores, Kafka and the like are no record's fault and are never skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from streams.errors import RecordError, StreamsError
+from streams.operators.processor import Mode, Processor, PunctuationType
+from streams.operators.record import Record, RecordMetadata
+from streams.runtime.handlers import RecordFailedError
+from streams.runtime.punctuation import Punctuation, Punctuations
+from streams.runtime.run import Run
+
+
+class Receiver(Protocol):
+    """Anything that a record can be handed to: a processor node, a sink, an edge out of the head."""
+
+    name: str
+
+    def receive(self, record: Record) -> None:
+        """Handle the record."""
+
+
+class NodeContext:
+    """`ProcessorContext` of one node in one run."""
+
+    def __init__(self, node: str, run: Run, punctuations: Punctuations) -> None:
+        self.node = node
+        self.forwarded = 0
+        self._run = run
+        self._punctuations = punctuations
+        self._receivers: tuple[Callable[[Record], None], ...] = ()
+        self._by_name: Mapping[str, Callable[[Record], None]] = {}
+
+    def connect(self, children: Mapping[str, Receiver]) -> None:
+        """Set the children, in their order."""
+        self._by_name = {name: child.receive for name, child in children.items()}
+        self._receivers = tuple(self._by_name.values())
+
+    @property
+    def application_id(self) -> str:
+        """See `ProcessorContext`."""
+        return self._run.settings.application_id
+
+    @property
+    def task_id(self) -> str:
+        """See `ProcessorContext`."""
+        return self._run.task_id
+
+    @property
+    def mode(self) -> Mode:
+        """See `ProcessorContext`."""
+        return self._run.settings.mode
+
+    @property
+    def stream_time(self) -> int:
+        """See `ProcessorContext`."""
+        return self._run.stream_time
+
+    @property
+    def now_ms(self) -> int:
+        """See `ProcessorContext`."""
+        return self._run.now_ms
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """See `ProcessorContext`."""
+        return self._run.metadata()
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """See `ProcessorContext`."""
+        return self._run.state("nodes", self.node)
+
+    def shared_state(self, name: str) -> dict[str, Any]:
+        """See `ProcessorContext`."""
+        return self._run.state("shared", name)
+
+    def store(self, name: str) -> Any:
+        """See `ProcessorContext`."""
+        return self._run.stores[name]
+
+    def forward(self, record: Record, child: str | None = None) -> None:
+        """See `ProcessorContext`."""
+        self.forwarded += 1
+        if child is not None:
+            self._by_name[child](record)
+            return
+        for receive in self._receivers:
+            receive(record)
+
+    def drop(self, record: Record, reason: str) -> None:
+        """See `ProcessorContext`."""
+        self._run.counters.add(f"dropped:{self.node}:{reason}")
+
+    def drop_many(self, count: int, reason: str) -> None:
+        """`drop` for a number of records that were handled as columns."""
+        self._run.counters.add(f"dropped:{self.node}:{reason}", count)
+
+    def attempt(self, action: Callable[[], None]) -> None:
+        """See `ProcessorContext`."""
+        try:
+            action()
+        except Exception as error:
+            guard(error, self.node, self._run)
+
+    def expire(self, store: str, stream_time: int) -> None:
+        """See `ProcessorContext`."""
+        self._run.store_times[store] = stream_time
+
+    def schedule(self, interval_ms: int, kind: PunctuationType, callback: Callable[[int], None]) -> Punctuation:
+        """See `ProcessorContext`."""
+        return self._punctuations.schedule(self.node, interval_ms, kind, callback)
+
+
+class NodeRunner:
+    """One processor node in one run: counts, guards, and keeps the operator and its context together."""
+
+    def __init__(self, name: str, processor: Processor, context: NodeContext, run: Run) -> None:
+        self.name = name
+        self.processor = processor
+        self.context = context
+        self.received = 0
+        self._run = run
+        self._process = processor.process
+
+    def receive(self, record: Record) -> None:
+        """Process one record under the processing policy."""
+        self.received += 1
+        try:
+            self._process(record)
+        except Exception as error:
+            guard(error, self.name, self._run)
+
+    def count(self) -> None:
+        """Book what came in and went out since the last call."""
+        self._run.counters.add(f"in:{self.name}", self.received)
+        self._run.counters.add(f"out:{self.name}", self.context.forwarded)
+        self.received = self.context.forwarded = 0
+
+
+def guard(error: Exception, node: str, run: Run) -> None:
+    """Apply the processing policy to an exception that came out of a node."""
+    not_the_records_fault = isinstance(error, StreamsError) and not isinstance(error, RecordError)
+    if not_the_records_fault or isinstance(error, RecordFailedError | MemoryError):
+        raise error
+    run.handlers.handle("processing", node, run.origin(), error)

@@ -1,0 +1,62 @@
+"""The format of rows between the reader and the task.
+
+A `RowBatch` is a run of rows of one topic-partition for one task and one entry of the sub-topology. It travels as
+one Arrow IPC stream, its topic, partition and entry in the schema metadata, so that a blob describes itself.
+
+Columns of raw and object rows: `offset` int64, `seq` int32 (n-th row made from that record), `timestamp` int64,
+`key` binary, `value` binary, `headers` binary (optional), `source_key` and `source_value` binary (optional: the
+original bytes, sent along with object and columns rows when a dead-letter topic may need them).
+Columns of a columns entry: `offset`, `seq`, `timestamp`, `key` (dictionary of binary), then for field i
+`f<i>` int64, `d<i>` float64 or `j<i>` binary (JSON text), each where it is needed.
+
+Invariants: rows of a batch are in (offset, seq) order; a timestamp of `NOW` stands for the step's wall clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+DEAD_LETTER_ENTRY: Final = -1
+"""Entry number of rows that go to the dead-letter topic as they are."""
+
+NOW: Final = -(2**63)
+"""Timestamp written by the reader for `WallclockTimestampExtractor`: the task puts the step's wall clock there."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowBatch:
+    """Rows of one topic-partition on their way to one task.
+
+    Attributes:
+        topic: Source topic.
+        partition: Source partition.
+        entry: Index of the `Entry` of the sub-topology, or `DEAD_LETTER_ENTRY`.
+        rows: Columns as in the module's description.
+    """
+
+    topic: str
+    partition: int
+    entry: int
+    rows: pa.RecordBatch
+
+
+def encode(batch: RowBatch) -> bytes:
+    """Pack a batch into one Arrow IPC stream."""
+    metadata = {b"topic": batch.topic.encode(), b"partition": b"%d" % batch.partition, b"entry": b"%d" % batch.entry}
+    rows = batch.rows.replace_schema_metadata(metadata)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    blob: bytes = sink.getvalue().to_pybytes()
+    return blob
+
+
+def decode(blob: bytes) -> RowBatch:
+    """Unpack what `encode` made; the columns are views of `blob`, nothing is copied."""
+    with pa.ipc.open_stream(pa.py_buffer(blob)) as reader:
+        rows = reader.read_next_batch()
+    metadata = rows.schema.metadata
+    return RowBatch(metadata[b"topic"].decode(), int(metadata[b"partition"]), int(metadata[b"entry"]), rows)

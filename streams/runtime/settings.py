@@ -1,0 +1,55 @@
+"""Everything that the reader's head and the task want to know and that is not the topology."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from streams.operators.processor import Mode
+
+Policy = Literal["fail", "skip", "dlq"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSettings:
+    """Settings of one run. Pure data: picklable, the same in every process.
+
+    Attributes:
+        application_id: Prefix of internal topics.
+        mode: `strict`, or `compat` to reproduce Kafka Streams' flaws.
+        deserialization: What to do with a record that cannot be read (Kafka Streams:
+            `deserialization.exception.handler`): fail the step, skip and count it, or send it to the dead-letter topic.
+        processing: The same for an exception in an operator (KIP-1033).
+        production: The same for a result that cannot be serialised or is too large.
+        future: The same for a record whose timestamp is more than `max_future_ms` ahead of the step's wall clock.
+        dead_letter_topic: Where the policy `dlq` sends to (KIP-1034); needed if any policy is `dlq`.
+        max_record_bytes: Largest key + value of a result, bytes (the broker's `max.message.bytes` less overhead).
+        max_future_ms: Bound on timestamps ahead of the wall clock, milliseconds; None = no bound. Such records never
+            advance stream time.
+        partition_counts: Partitions of output topics; needed for custom partitioners only.
+    """
+
+    application_id: str
+    mode: Mode = "strict"
+    deserialization: Policy = "fail"
+    processing: Policy = "fail"
+    production: Policy = "fail"
+    future: Policy = "fail"
+    dead_letter_topic: str | None = None
+    max_record_bytes: int = 1_000_000
+    max_future_ms: int | None = None
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a dead-letter policy without a topic."""
+        if (
+            "dlq" in (self.deserialization, self.processing, self.production, self.future)
+            and not self.dead_letter_topic
+        ):
+            raise ValueError("a policy is 'dlq' but no dead_letter_topic is set; set one, or use 'fail' or 'skip'")
+
+    @property
+    def keeps_source_bytes(self) -> bool:
+        """Whether the task may have to send original bytes to the dead-letter topic."""
+        return "dlq" in (self.processing, self.production, self.future)

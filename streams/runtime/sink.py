@@ -1,0 +1,85 @@
+"""A sink at run time: serialises results and hands them to the collector, under the production policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from streams.errors import RecordError
+from streams.operators.record import Record, RecordContext, Windowed
+from streams.runtime.collector import DEFAULT_PARTITION
+from streams.runtime.run import Run
+from streams.serdes.base import Serde
+from streams.topology.graph import SinkNode
+
+
+class OversizedRecordError(RecordError):
+    """A result is larger than `max_record_bytes`; the broker would refuse it and with it the whole step."""
+
+
+class SinkRunner:
+    """One sink node in one run."""
+
+    def __init__(self, node: SinkNode, run: Run) -> None:
+        self.name = node.name
+        self.received = 0
+        self._node = node
+        self._run = run
+        self._topic = None if node.topic is None else str(node.topic)
+
+    def receive(self, record: Record) -> None:
+        """Serialise and collect one record."""
+        self.received += 1
+        try:
+            self._send(record)
+        except Exception as error:
+            self._run.handlers.handle("production", self.name, self._run.origin(), error)
+
+    def count(self) -> None:
+        """Book what went out."""
+        self._run.counters.add(f"in:{self.name}", self.received)
+        self.received = 0
+
+    def _send(self, record: Record) -> None:
+        node = self._node
+        topic = self._topic if self._topic is not None else self._extract_topic(record)
+        key = node.key_serde.serialize(topic, record.key, record.headers)
+        value = node.value_serde.serialize(topic, record.value, record.headers)
+        size = (len(key) if key else 0) + (len(value) if value else 0)
+        if size > self._run.settings.max_record_bytes:
+            raise OversizedRecordError(
+                f"a result for topic {topic!r} has {size} bytes, the limit is {self._run.settings.max_record_bytes}; "
+                f"raise max_record_bytes together with the topic's max.message.bytes, or make the result smaller"
+            )
+        inner = None
+        if isinstance(record.key, Windowed) and key is not None:
+            # All windows of a key share a partition (WindowedStreamPartitioner).
+            inner = _base_key(node.key_serde, topic, record)
+        partition = self._partition(topic, record)
+        self._run.collector.add(topic, key, value, max(0, record.timestamp), record.headers, inner, partition)
+
+    def _extract_topic(self, record: Record) -> str:
+        extractor = self._node.topic_extractor
+        assert extractor is not None, "a sink has a topic or an extractor"
+        where = self._run.metadata()
+        topic, partition, offset = where if where else (None, -1, -1)
+        return extractor(
+            record.key, record.value, RecordContext(topic, partition, offset, record.timestamp, record.headers)
+        )
+
+    def _partition(self, topic: str, record: Record) -> int:
+        partitioner = self._node.partitioner
+        if partitioner is None:
+            return DEFAULT_PARTITION
+        count = self._run.settings.partition_counts[topic]
+        chosen = partitioner(topic, record.key, record.value, count)
+        if chosen is None:
+            return DEFAULT_PARTITION
+        if not 0 <= chosen < count:
+            raise ValueError(f"the partitioner chose partition {chosen} of topic {topic!r}, which has 0..{count - 1}")
+        return chosen
+
+
+def _base_key(serde: Serde, topic: str, record: Record) -> bytes | None:
+    """The inner key's bytes, if the serde is one of windowed keys."""
+    base: Callable[..., bytes] | None = getattr(serde, "serialize_base_key", None)
+    return base(topic, record.key, record.headers) if base is not None else None

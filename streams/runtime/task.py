@@ -1,0 +1,147 @@
+"""A task: one step of one sub-topology and partition, from rows to what is to be committed.
+
+Order: columns entries first (one call per operator), then rows one by one in merge order, stream-time punctuations
+after each, wall-clock punctuations, flush in topological order. Invariants: state and stores are only written to
+through the task's buffer, so a step that fails leaves no trace; nothing but the arguments decides the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from state.kafka.headers import decode_headers
+from streams.runtime.collector import SendBatch
+from streams.runtime.field_columns import column_rows
+from streams.runtime.row_order import TaskRows, admit, in_order
+from streams.runtime.rows import DEAD_LETTER_ENTRY, RowBatch
+from streams.runtime.run import NO_TIME, Run
+from streams.runtime.settings import TaskSettings
+from streams.runtime.task_graph import TaskGraph
+from streams.runtime.typed_stores import StoreProvider, typed_stores
+from streams.topology.plan import SubTopology
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """What a step did, besides the writes pending in the task's store.
+
+    Attributes:
+        sends: Records to produce, one batch per topic.
+        operator_state: JSON-able; give it to the next step's task.
+        counters: See `streams.runtime.counters`.
+        stream_time: Largest timestamp that the task ever read; -1 before the first.
+        records_in: Rows that came in, dead letters of the readers not among them.
+    """
+
+    sends: list[SendBatch]
+    operator_state: dict[str, Any]
+    counters: dict[str, int]
+    stream_time: int
+    records_in: int
+
+
+class StreamTask:
+    """Runs one step; thrown away after it.
+
+    Args:
+        sub: What to run.
+        task: Number of the task.
+        stores: Its stores (`state.stores.task_store.TaskStore`), brought to the last committed step.
+        operator_state: `StepOutput.operator_state` of the last committed step; empty before the first.
+        settings: Policies and mode.
+    """
+
+    def __init__(
+        self,
+        sub: SubTopology,
+        task: int,
+        stores: StoreProvider,
+        operator_state: Mapping[str, Any],
+        settings: TaskSettings,
+    ) -> None:
+        self._sub = sub
+        self._task = task
+        self._stores = stores
+        self._operator_state = dict(operator_state)
+        self._settings = settings
+
+    def process(self, batches: Sequence[RowBatch], now_ms: int) -> StepOutput:
+        """Run the step.
+
+        Args:
+            batches: The task's rows of the micro-batch, in any order.
+            now_ms: Spark's logged batch time, milliseconds.
+
+        Raises:
+            RecordFailedError: A record cannot be handled and its policy is `fail`.
+        """
+        run = Run(
+            self._settings,
+            f"{self._sub.index}_{self._task}",
+            now_ms,
+            typed_stores(self._sub, self._stores, self._settings.application_id),
+            self._operator_state,
+        )
+        run.stream_time = run.state("task", "time").get("stream_time", NO_TIME)
+        graph = TaskGraph(self._sub, run)
+        try:
+            records_in = self._run(graph, run, batches)
+        finally:
+            graph.close()
+        run.state("task", "time")["stream_time"] = run.stream_time
+        for store, stream_time in run.store_times.items():
+            retention_ms = self._sub.stores[store].spec.retention_ms
+            if retention_ms is not None and stream_time > retention_ms:
+                self._stores.expire(store, stream_time - retention_ms)
+        graph.count()
+        return StepOutput(run.collector.batches(), run.operator_state, dict(run.counters), run.stream_time, records_in)
+
+    def _run(self, graph: TaskGraph, run: Run, batches: Sequence[RowBatch]) -> int:
+        letters = [batch for batch in batches if batch.entry == DEAD_LETTER_ENTRY]
+        _send_dead_letters(run, letters)
+        admitted = [admit(batch, self._sub, run) for batch in batches if batch.entry != DEAD_LETTER_ENTRY]
+        transports = {entry.index: entry.transport for entry in self._sub.entries}
+        columns = [batch for batch in admitted if transports[batch.entry] == "columns"]
+        fields = {entry.node: entry.fields for entry in self._sub.entries}
+        for node, of_node in graph.by_node(columns).items():
+            rows = column_rows(of_node, fields[node])
+            graph.process_columns(node, rows)
+            run.stream_time = max(run.stream_time, int(rows.timestamps.max(initial=NO_TIME)))
+        self._process_rows(graph, run, [batch for batch in admitted if transports[batch.entry] != "columns"])
+        run.cursor = None
+        graph.punctuate("wall_clock", run.now_ms)
+        graph.flush()
+        records_in: int = sum(batch.rows.num_rows for batch in batches if batch.entry != DEAD_LETTER_ENTRY)
+        return records_in
+
+    def _process_rows(self, graph: TaskGraph, run: Run, batches: Sequence[RowBatch]) -> None:
+        inputs = [(TaskRows(batch), graph.entry(batch.entry)) for batch in batches]
+        which, row_of = in_order(batches)
+        for task_rows, entry in inputs:
+            task_rows.rows.raw = entry.raw
+        watched = graph.watches_stream_time
+        for index, row in zip(which.tolist(), row_of.tolist(), strict=True):
+            task_rows, entry = inputs[index]
+            rows = task_rows.rows
+            run.cursor = (rows, row)
+            timestamp = rows.timestamps[row]
+            run.stream_time = max(run.stream_time, timestamp)
+            entry.receive(rows, row, timestamp)
+            if watched:
+                graph.punctuate("stream_time", run.stream_time)
+
+
+def _send_dead_letters(run: Run, batches: Sequence[RowBatch]) -> None:
+    """Pass on what the readers rejected."""
+    topic = run.settings.dead_letter_topic
+    for batch in sorted(
+        batches, key=lambda batch: (batch.topic, batch.partition, batch.rows.column("offset")[0].as_py())
+    ):
+        rows = batch.rows.to_pydict()
+        for key, value, timestamp, headers in zip(
+            rows["key"], rows["value"], rows["timestamp"], rows["headers"], strict=True
+        ):
+            assert topic is not None, "readers make dead letters only if there is a topic for them"
+            run.collector.add(topic, key, value, timestamp, tuple(decode_headers(headers)))

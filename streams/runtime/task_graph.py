@@ -1,0 +1,127 @@
+"""The nodes that run in a task: built, connected, called in topological order."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+
+from streams.operators.column_rows import ColumnRows
+from streams.operators.processor import PunctuationType
+from streams.operators.record import Record
+from streams.runtime.nodes import NodeContext, NodeRunner, Receiver
+from streams.runtime.punctuation import Punctuations
+from streams.runtime.rows import RowBatch
+from streams.runtime.run import Run, SourceRows
+from streams.runtime.sink import SinkRunner
+from streams.topology.graph import ProcessorNode, SinkNode, SourceNode
+from streams.topology.plan import Entry, SubTopology
+
+
+class TaskGraph:
+    """All nodes of a sub-topology that are not in its head, for one step."""
+
+    def __init__(self, sub: SubTopology, run: Run) -> None:
+        self._run = run
+        self._entries = sub.entries
+        self._punctuations = Punctuations(run.state("task", "punctuations"), run.now_ms)
+        self._nodes: dict[str, NodeRunner] = {}
+        self._sinks: dict[str, SinkRunner] = {}
+        for name, node in sub.nodes.items():
+            if isinstance(node, SinkNode):
+                self._sinks[name] = SinkRunner(node, run)
+            elif isinstance(node, ProcessorNode) and name not in sub.head:
+                context = NodeContext(name, run, self._punctuations)
+                self._nodes[name] = NodeRunner(name, node.supplier(), context, run)
+        receivers: dict[str, Receiver] = {**self._nodes, **self._sinks}
+        for name, runner in self._nodes.items():
+            runner.context.connect({child: receivers[child] for child in sub.children(name)})
+        for runner in self._nodes.values():
+            runner.processor.init(runner.context)
+        self._inputs = {entry.index: _EntryReader(entry, sub, receivers[entry.node], run) for entry in sub.entries}
+
+    def entry(self, index: int) -> _EntryReader:
+        """What reads the rows of an entry."""
+        return self._inputs[index]
+
+    def by_node(self, batches: Sequence[RowBatch]) -> dict[str, list[RowBatch]]:
+        """Batches by the node that their entries lead to, in the order of the entries."""
+        found: dict[str, list[RowBatch]] = {}
+        for entry in self._entries:
+            for batch in batches:
+                if batch.entry == entry.index:
+                    found.setdefault(entry.node, []).append(batch)
+        return found
+
+    def process_columns(self, node: str, rows: ColumnRows) -> None:
+        """Hand all rows of the step to a vectorised operator."""
+        runner = self._nodes[node]
+        runner.received += len(rows)
+        process: Callable[[ColumnRows], None] = runner.processor.process_columns  # type: ignore[attr-defined]
+        runner.context.attempt(lambda: process(rows))
+
+    @property
+    def watches_stream_time(self) -> bool:
+        """Whether any node wants to be called as stream time moves on."""
+        return self._punctuations.any_of_stream_time
+
+    def punctuate(self, kind: PunctuationType, time: int) -> None:
+        """Make the calls that are due; the record in process is not theirs."""
+        due = self._punctuations.due(kind, time)
+        if not due:
+            return
+        cursor, self._run.cursor = self._run.cursor, None
+        for one in due:
+            callback = one.callback
+            self._nodes[one.node].context.attempt(lambda callback=callback: callback(time))  # type: ignore[misc]
+        self._run.cursor = cursor
+
+    def flush(self) -> None:
+        """End of the step: every operator emits what it held back, parents first."""
+        for runner in self._nodes.values():
+            runner.context.attempt(runner.processor.flush)
+
+    def close(self) -> None:
+        """Let operators go."""
+        for runner in self._nodes.values():
+            runner.processor.close()
+
+    def count(self) -> None:
+        """Book the nodes' counters."""
+        for runner in self._nodes.values():
+            runner.count()
+        for sink in self._sinks.values():
+            sink.count()
+
+
+class _EntryReader:
+    """Turns the rows of one entry back into records and hands them to its node."""
+
+    def __init__(self, entry: Entry, sub: SubTopology, receiver: Receiver, run: Run) -> None:
+        self._entry = entry
+        self._receive = receiver.receive
+        self._run = run
+        self.raw = entry.transport == "raw"
+        self._read_key = entry.key_serde.deserialize
+        self._read_value: Callable[..., object] = _unpickle
+        if entry.source is not None:
+            source = sub.nodes[entry.source]
+            assert isinstance(source, SourceNode)
+            self._read_key = source.key_serde.deserialize
+            self._read_value = source.value_serde.deserialize
+
+    def receive(self, rows: SourceRows, row: int, timestamp: int) -> None:
+        """Deserialise under the deserialisation policy, then process."""
+        headers = rows.headers_of(row) if rows.headers is not None else ()
+        try:
+            key = self._read_key(rows.topic, rows.keys[row], headers)
+            value = self._read_value(rows.topic, rows.values[row], headers)
+        except Exception as error:
+            self._run.handlers.handle(
+                "deserialization", self._entry.source or self._entry.node, rows.origin(row), error
+            )
+            return
+        self._receive(Record(key, value, timestamp, headers))
+
+
+def _unpickle(topic: str, data: bytes, headers: object) -> object:
+    return pickle.loads(data)

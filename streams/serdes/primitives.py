@@ -1,0 +1,142 @@
+"""Serdes of plain values, byte for byte those of Kafka's Java clients: big endian numbers, UTF-8 text.
+
+Like Java's, number serdes do not sort negatives below positives; ranges over such keys go by bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from streams.serdes.base import Headers, cannot_deserialize, cannot_serialize
+
+
+@dataclass(frozen=True, slots=True)
+class StringSerde:
+    """Text as UTF-8; the default serde of keys."""
+
+    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+        """UTF-8 bytes. Raises ``SerdeError`` for anything but ``str``."""
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise cannot_serialize(self, topic, value)
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise cannot_serialize(self, topic, value, error) from error
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> str | None:
+        """The text. Raises ``SerdeError`` if the bytes are not UTF-8."""
+        if data is None:
+            return None
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise cannot_deserialize(self, topic, data, error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class BytesSerde:
+    """Bytes as they are."""
+
+    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+        """The bytes. Raises ``SerdeError`` for anything but ``bytes``."""
+        if value is None or isinstance(value, bytes):
+            return value
+        raise cannot_serialize(self, topic, value)
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> bytes | None:
+        """The bytes."""
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class UuidSerde:
+    """A ``uuid.UUID`` as its text of 36 characters, as Kafka's ``UUIDSerializer`` writes it."""
+
+    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+        """The text's bytes. Raises ``SerdeError`` for anything but ``uuid.UUID``."""
+        if value is None:
+            return None
+        if not isinstance(value, uuid.UUID):
+            raise cannot_serialize(self, topic, value)
+        return str(value).encode()
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> uuid.UUID | None:
+        """The UUID. Raises ``SerdeError`` if the bytes are not its text."""
+        if data is None:
+            return None
+        try:
+            return uuid.UUID(data.decode())
+        except ValueError as error:
+            raise cannot_deserialize(self, topic, data, error) from error
+
+
+class _Number:
+    """A fixed number of bytes, big endian."""
+
+    __slots__ = ()
+    packer: ClassVar[struct.Struct]
+    takes: ClassVar[tuple[type, ...]]
+
+    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+        """The number's bytes. Raises ``SerdeError`` for another type, or a number out of range."""
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, self.takes):
+            raise cannot_serialize(self, topic, value)
+        try:
+            return self.packer.pack(value)
+        except (struct.error, OverflowError) as error:
+            raise cannot_serialize(self, topic, value, error) from error
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Any:
+        """The number. Raises ``SerdeError`` if the number of bytes is wrong."""
+        if data is None:
+            return None
+        if len(data) != self.packer.size:
+            raise cannot_deserialize(self, topic, data, f"expected {self.packer.size} bytes")
+        return self.packer.unpack(data)[0]
+
+
+@dataclass(frozen=True)
+class Int16Serde(_Number):
+    """Java's ``Short``."""
+
+    packer: ClassVar = struct.Struct(">h")
+    takes: ClassVar = (int,)
+
+
+@dataclass(frozen=True)
+class Int32Serde(_Number):
+    """Java's ``Integer``."""
+
+    packer: ClassVar = struct.Struct(">i")
+    takes: ClassVar = (int,)
+
+
+@dataclass(frozen=True)
+class Int64Serde(_Number):
+    """Java's ``Long``; what ``count()`` gives."""
+
+    packer: ClassVar = struct.Struct(">q")
+    takes: ClassVar = (int,)
+
+
+@dataclass(frozen=True)
+class Float32Serde(_Number):
+    """Java's ``Float``."""
+
+    packer: ClassVar = struct.Struct(">f")
+    takes: ClassVar = (int, float)
+
+
+@dataclass(frozen=True)
+class Float64Serde(_Number):
+    """Java's ``Double``."""
+
+    packer: ClassVar = struct.Struct(">d")
+    takes: ClassVar = (int, float)

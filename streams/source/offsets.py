@@ -1,0 +1,89 @@
+"""Positions in the source topics, as Spark logs them: for each topic its id and the next offset of each partition.
+
+Spark compares offsets as JSON text, so equal positions must give equal text: topics are sorted, nothing else is in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from streams.errors import ConfigError
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOffsets:
+    """Positions in one topic.
+
+    Attributes:
+        topic_id: Kafka's id of the topic; another id under the same name is another topic.
+        offsets: next offset of partition 0, 1, …
+    """
+
+    topic_id: str
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Records [start, end) of one topic-partition; offsets may be missing in between."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffsets:
+    """Positions in all topics of a source."""
+
+    topics: Mapping[str, TopicOffsets]
+
+    def to_json(self) -> dict[str, Any]:
+        """What Spark logs."""
+        return {
+            "format": FORMAT,
+            "topics": {
+                name: {"id": of.topic_id, "offsets": list(of.offsets)} for name, of in sorted(self.topics.items())
+            },
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SourceOffsets:
+        """Reads what Spark has logged.
+
+        Raises:
+            ConfigError: the checkpoint was written by something else.
+        """
+        if data.get("format") != FORMAT:
+            raise ConfigError(
+                f"the checkpoint holds source offsets of format {data.get('format')!r}, this version knows {FORMAT}"
+            )
+        return cls({name: TopicOffsets(of["id"], tuple(of["offsets"])) for name, of in data["topics"].items()})
+
+    def of(self, topic: str, partition: int) -> int:
+        """Position in a partition; 0 in one that did not exist yet."""
+        known = self.topics.get(topic)
+        return known.offsets[partition] if known and partition < len(known.offsets) else 0
+
+    def ranges_to(self, end: SourceOffsets) -> list[OffsetRange]:
+        """What lies between two positions, by topic and partition; empty ranges are left out."""
+        return [
+            OffsetRange(topic, partition, self.of(topic, partition), to)
+            for topic, of in sorted(end.topics.items())
+            for partition, to in enumerate(of.offsets)
+            if to > self.of(topic, partition)
+        ]
+
+
+def batch_digest(start: SourceOffsets, end: SourceOffsets) -> str:
+    """16 hex digits that tell two micro-batches with different input apart."""
+    text = orjson.dumps([start.to_json(), end.to_json()], option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2b(text, digest_size=8).hexdigest()

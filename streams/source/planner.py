@@ -1,0 +1,209 @@
+"""Plans micro-batches on the driver: initial positions, the next batch's ranges, and what is wrong with the topics."""
+
+# ruff: noqa: D102 - members of protocols are described where they are implemented
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedError
+from streams.source.admission import TopicPartition, admit
+from streams.source.offsets import OffsetRange, SourceOffsets, TopicOffsets
+
+log = logging.getLogger(__name__)
+
+
+class TopicInfo(Protocol):
+    """What the planner asks of a topic's description."""
+
+    @property
+    def topic_id(self) -> str: ...
+    @property
+    def partitions(self) -> int: ...
+
+
+class Admin(Protocol):
+    """What the planner needs of `state.kafka.admin.KafkaAdmin`."""
+
+    def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]: ...
+    def begin_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]: ...
+    def max_timestamps(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSpec:
+    """What a sub-topology reads, and how.
+
+    Attributes:
+        starting: topic -> `earliest`, `latest`, `none` or `timestamp:<ms>`: where reading begins.
+        trimmed: topics whose records are deleted once they are consumed (repartition topics).
+        on_lost_offsets: `fail`, `earliest` or `latest`.
+        max_records: admission limit of a micro-batch in records (offsets).
+        max_bytes: the same in bytes.
+    """
+
+    starting: Mapping[str, str]
+    trimmed: frozenset[str] = frozenset()
+    on_lost_offsets: str = "fail"
+    max_records: int = 1_000_000
+    max_bytes: int = 512 * 1024 * 1024
+
+
+class BatchPlanner:
+    """Plans the micro-batches of one sub-topology.
+
+    Args:
+        admin: asks Kafka.
+        spec: what to read.
+        mean_bytes: gives the mean size of a topic's records, from a sample; asked while there is a backlog.
+    """
+
+    def __init__(self, admin: Admin, spec: SourceSpec, mean_bytes: MeanBytes) -> None:
+        self._admin = admin
+        self._spec = spec
+        self._mean_bytes = mean_bytes
+        self._target: Mapping[TopicPartition, int] | None = None
+
+    def initial(self) -> SourceOffsets:
+        """Where a new application begins to read.
+
+        Raises:
+            TopicNotFoundError: a source topic does not exist.
+        """
+        topics = self._describe()
+        partitions = _partitions(topics)
+        begin, end = self._admin.begin_offsets(partitions), self._admin.end_offsets(partitions)
+        chosen: dict[TopicPartition, int] = {}
+        times: dict[TopicPartition, int] = {}
+        for tp in partitions:
+            policy = self._spec.starting[tp[0]]
+            if policy.startswith("timestamp:"):
+                times[tp] = int(policy.partition(":")[2])
+            chosen[tp] = end[tp] if policy == "latest" else begin[tp]
+        chosen.update(self._admin.offsets_for_times(times) if times else {})
+        return _offsets(topics, chosen)
+
+    def freeze(self) -> None:
+        """Takes the present ends as the target: nothing that is written later will be read (Trigger.AvailableNow)."""
+        self._target = dict(self._admin.end_offsets(_partitions(self._describe())))
+
+    def latest(self, start: SourceOffsets) -> SourceOffsets:
+        """Where the next micro-batch ends; equal to `start` when there is nothing to read.
+
+        Raises:
+            TopicNotFoundError: a source topic has gone.
+            TopicRecreatedError: it is another topic under the same name.
+            OffsetsLostError: `start` is no longer in the log.
+        """
+        topics = self._describe()
+        self._check_ids(start, topics)
+        partitions = _partitions(topics)
+        end = dict(self._admin.end_offsets(partitions))
+        begin = self._admin.begin_offsets(partitions)
+        positions = {tp: self._position(start, tp, begin[tp], end[tp]) for tp in partitions}
+        if self._target is not None:
+            end = {tp: min(at, self._target.get(tp, 0)) for tp, at in end.items()}
+        if all(end[tp] <= positions[tp] for tp in partitions):
+            # Partitions that have come up empty would change the text of the offsets, and so make an empty batch.
+            return start
+        return _offsets(topics, self._admit(positions, end))
+
+    def report(self) -> SourceOffsets:
+        """The ends of all partitions, for the lag."""
+        topics = self._describe()
+        return _offsets(topics, self._admin.end_offsets(_partitions(topics)))
+
+    def ranges(self, start: SourceOffsets, end: SourceOffsets) -> list[OffsetRange]:
+        """The ranges of a micro-batch, without what retention has taken where `on_lost_offsets` allows that."""
+        ranges = start.ranges_to(end)
+        if self._spec.on_lost_offsets == "fail":
+            return ranges
+        begin = self._admin.begin_offsets([(r.topic, r.partition) for r in ranges])
+        return [
+            OffsetRange(r.topic, r.partition, max(r.start, begin[r.topic, r.partition]), r.end)
+            for r in ranges
+            if begin[r.topic, r.partition] < r.end
+        ]
+
+    def confirmed(self, end: SourceOffsets) -> None:
+        """Spark has logged the micro-batch up to `end` as done: what lies before it on repartition topics may go."""
+        before = {
+            (topic, partition): offset
+            for topic in self._spec.trimmed & end.topics.keys()
+            for partition, offset in enumerate(end.topics[topic].offsets)
+            if offset
+        }
+        if before:
+            self._admin.delete_records(before)
+
+    def _describe(self) -> Mapping[str, TopicInfo]:
+        found = self._admin.describe_topics(list(self._spec.starting))
+        for name in self._spec.starting:
+            if name not in found:
+                raise TopicNotFoundError(name)
+        return found
+
+    def _check_ids(self, start: SourceOffsets, topics: Mapping[str, TopicInfo]) -> None:
+        for name, of in start.topics.items():
+            if name in topics and topics[name].topic_id != of.topic_id:
+                raise TopicRecreatedError(name, of.topic_id, topics[name].topic_id)
+
+    def _position(self, start: SourceOffsets, tp: TopicPartition, begin: int, end: int) -> int:
+        at = start.of(*tp)
+        if begin <= at <= end:
+            return at
+        if self._spec.on_lost_offsets == "fail":
+            raise OffsetsLostError(tp[0], tp[1], at, earliest=begin, latest=end)
+        to = begin if self._spec.on_lost_offsets == "earliest" else end
+        log.warning("%s-%d: offset %d is lost, the log has [%d, %d); going on at %d", tp[0], tp[1], at, begin, end, to)
+        return to
+
+    def _admit(
+        self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        limit = self._limit(start, end)
+        backlog = sum(max(0, end[tp] - start[tp]) for tp in end)
+        if backlog <= limit:
+            return {tp: max(start[tp], end[tp]) for tp in end}
+        newest = self._admin.max_timestamps(list(end))
+
+        def offsets_at(time_ms: int) -> Mapping[TopicPartition, int]:
+            return self._admin.offsets_for_times(dict.fromkeys(end, time_ms))
+
+        return admit(start, end, limit, newest, 0, offsets_at)
+
+    def _limit(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
+        """The limit in offsets, the one in bytes converted by the mean size of what is waiting."""
+        backlog = {tp: end[tp] - start[tp] for tp in end if end[tp] > start[tp]}
+        total = sum(backlog.values())
+        if total == 0:
+            return self._spec.max_records
+        sizes = {
+            topic: self._mean_bytes(topic, {tp: start[tp] for tp in backlog if tp[0] == topic}) for topic, _ in backlog
+        }
+        mean = sum(left * sizes[tp[0]] for tp, left in backlog.items()) / total
+        return max(1, min(self._spec.max_records, int(self._spec.max_bytes / max(1.0, mean))))
+
+
+class MeanBytes(Protocol):
+    """Mean size of a topic's records, bytes of key and value, sampled at the given positions."""
+
+    def __call__(self, topic: str, positions: Mapping[TopicPartition, int]) -> float: ...
+
+
+def _partitions(topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
+    return [(name, partition) for name in sorted(topics) for partition in range(topics[name].partitions)]
+
+
+def _offsets(topics: Mapping[str, TopicInfo], at: Mapping[TopicPartition, int]) -> SourceOffsets:
+    return SourceOffsets(
+        {
+            name: TopicOffsets(info.topic_id, tuple(at[name, p] for p in range(info.partitions)))
+            for name, info in topics.items()
+        }
+    )

@@ -1,0 +1,46 @@
+"""Spark's Python daemon, made quick (`spark.python.daemon.module`).
+
+Each Python task calls `importlib.invalidate_caches()`, which reads the directory of every zip and jar on `sys.path` anew:
+25 ms for spark-core.jar, 6 ms for pyspark.zip, several times that under load; with small batches that was 75 % of a
+worker's busy time. And each new worker would import pyarrow, pandas and numba (more than a second), and compile our
+kernels. The daemon does all that once, before it forks.
+
+The heap it has then is frozen: Spark runs `gc.collect()` after every task, which would otherwise walk all those modules.
+No thread may exist before the fork, so no Kafka client is made here.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import sys
+
+
+def drop_archives() -> None:
+    """Takes zips and jars off `sys.path`, except one that pyspark itself is imported from."""
+    spec = importlib.util.find_spec("pyspark")
+    origin = (spec.origin or "") if spec else ""
+    sys.path[:] = [entry for entry in sys.path if not entry.endswith((".zip", ".jar")) or origin.startswith(entry)]
+
+
+def preload() -> None:
+    """Imports what every worker needs and compiles the kernels."""
+    import pandas  # noqa: F401
+    import pyarrow.json  # noqa: F401
+    import pyspark.worker  # noqa: F401
+
+    import streams.spark.source
+    import streams.spark.task_function  # noqa: F401
+    from streams.spark.warm_up import warm_up
+
+    warm_up()
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    drop_archives()
+    preload()
+    from pyspark.daemon import manager
+
+    manager()

@@ -1,0 +1,190 @@
+"""What is happening, for people: a live table in a terminal, plain lines elsewhere. Also the numbers, for programs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from streams.runtime.counters import Counters
+
+PARTS = ("fence", "decide", "restore", "process", "commit", "apply")
+LINE_INTERVAL_S = 2.0
+
+
+@dataclass
+class TaskProgress:
+    """The last step of a task, and its totals."""
+
+    version: int = 0
+    records_in: int = 0
+    records_out: int = 0
+    changelog: int = 0
+    skipped: int = 0
+    stream_time: int = -1
+    peak_rss_mb: int = 0
+    total_s: float = 0.0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class SubProgress:
+    """One sub-topology."""
+
+    tasks: int
+    topics: tuple[str, ...]
+    batch_id: int = -1
+    lag: int | None = None
+    per_task: dict[int, TaskProgress] = field(default_factory=dict)
+    counters: Counters = field(default_factory=Counters)
+    cpu_s: float = 0.0
+
+    def total(self, name: str) -> int:
+        """Sum of a number over the tasks."""
+        return sum(getattr(task, name) for task in self.per_task.values())
+
+
+class Progress:
+    """Collects reports of steps and shows them.
+
+    Args:
+        title: heading, the application id.
+        console: where to write; default: standard error, so that results can be piped.
+    """
+
+    def __init__(self, title: str, console: Console | None = None) -> None:
+        self.title = title
+        self.console = console or Console(stderr=True)
+        self.subs: dict[str, SubProgress] = {}
+        self._lock = threading.Lock()
+        self._live: Live | None = None
+        self._last_line = 0.0
+
+    def __enter__(self) -> Progress:
+        if self.console.is_terminal:
+            self._live = Live(self._table(), console=self.console, refresh_per_second=4)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.update(self._table())
+            self._live.stop()
+            self._live = None
+        else:
+            self._line(force=True)
+
+    def say(self, text: str) -> None:
+        """A line of its own."""
+        self.console.print(text, highlight=False)
+
+    def started(self, sub: str, tasks: int, topics: tuple[str, ...]) -> None:
+        """A query starts."""
+        with self._lock:
+            self.subs[sub] = SubProgress(tasks, topics)
+
+    def step(self, sub: str, batch_id: int, reports: list[Mapping[str, Any]]) -> None:
+        """A micro-batch is done: the reports of its tasks."""
+        with self._lock:
+            of = self.subs[sub]
+            of.batch_id = batch_id
+            for report in reports:
+                task = of.per_task.setdefault(report["task"], TaskProgress())
+                task.version = report["version"]
+                task.seconds = report["seconds"]
+                task.total_s = report["total_s"]
+                task.stream_time = report["stream_time"]
+                task.peak_rss_mb = report["peak_rss_mb"]
+                of.cpu_s += report["cpu_s"]
+                if report["decision"] == "skip":
+                    task.skipped += 1
+                    continue
+                task.records_in += report["counts"]["in"]
+                task.records_out += report["counts"]["out"]
+                task.changelog += report["counts"]["changelog"]
+                for name, count in report["counters"].items():
+                    of.counters.add(name, count)
+        self._show()
+
+    def query(self, progress: Any) -> None:
+        """Spark's own progress of a query, for the lag."""
+        if progress is None:
+            return
+        sub = str(progress["name"]).partition("/")[2]
+        source = progress["sources"][0]
+        lag = lag_of(source["endOffset"], source["latestOffset"])
+        with self._lock:
+            if sub in self.subs and lag is not None:
+                self.subs[sub].lag = lag
+        self._show()
+
+    def _show(self) -> None:
+        if self._live is not None:
+            self._live.update(self._table())
+        else:
+            self._line()
+
+    def _line(self, force: bool = False) -> None:
+        now = time.monotonic()
+        if not force and now - self._last_line < LINE_INTERVAL_S:
+            return
+        self._last_line = now
+        with self._lock:
+            for name, sub in self.subs.items():
+                slowest = max((task.total_s for task in sub.per_task.values()), default=0.0)
+                self.console.print(
+                    f"{self.title}/{name}: batch {sub.batch_id}, in {sub.total('records_in')}, out {sub.total('records_out')}, "
+                    f"changelog {sub.total('changelog')}, lag {'?' if sub.lag is None else sub.lag}, "
+                    f"slowest task {slowest * 1000:.0f} ms",
+                    highlight=False,
+                    soft_wrap=True,
+                )
+
+    def _table(self) -> Table:
+        table = Table(title=self.title, title_justify="left", expand=False)
+        for column in ("sub-topology", "task", "version", "in", "out", "changelog", "lag", "step ms", *PARTS, "MB"):
+            table.add_column(column, justify="left" if column == "sub-topology" else "right")
+        with self._lock:
+            for name, sub in self.subs.items():
+                lag = "?" if sub.lag is None else f"{sub.lag:,}"
+                for index, (number, task) in enumerate(sorted(sub.per_task.items())):
+                    table.add_row(
+                        name if index == 0 else "",
+                        f"{number}/{sub.tasks}",
+                        str(task.version),
+                        f"{task.records_in:,}",
+                        f"{task.records_out:,}",
+                        f"{task.changelog:,}",
+                        lag if index == 0 else "",
+                        f"{task.total_s * 1000:.0f}",
+                        *(f"{task.seconds.get(part, 0.0) * 1000:.0f}" for part in PARTS),
+                        str(task.peak_rss_mb),
+                    )
+                if not sub.per_task:
+                    table.add_row(name, f"-/{sub.tasks}", *([""] * 4), lag, *([""] * (2 + len(PARTS))))
+        return table
+
+
+def lag_of(end: Any, latest: Any) -> int | None:
+    """Offsets between where a query is and the ends of its topics; None if either is not known yet."""
+    import orjson
+
+    if not end or not latest:
+        return None
+    at, to = (orjson.loads(text) if isinstance(text, str) else text for text in (end, latest))
+    if not isinstance(at, Mapping) or not isinstance(to, Mapping):
+        return None
+    lag = 0
+    for topic, of in to["topics"].items():
+        known = at["topics"].get(topic, {"offsets": []})["offsets"]
+        lag += sum(max(0, last - (known[i] if i < len(known) else 0)) for i, last in enumerate(of["offsets"]))
+    return lag

@@ -1,0 +1,57 @@
+"""One streaming query for one sub-topology: source, shuffle by task, the task function, reports back to the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from streams.spark.job import QueryJob
+from streams.spark.source import source_class
+from streams.spark.task_function import REPORT_SCHEMA, STATE_SCHEMA, task_function
+
+Report = Mapping[str, Any]
+"""What a task reports of a step: see `streams.spark.task_function`."""
+
+
+def start_query(
+    session: SparkSession,
+    job: QueryJob,
+    checkpoint_dir: str,
+    trigger: Mapping[str, Any],
+    on_reports: Callable[[int, list[Report]], None],
+) -> StreamingQuery:
+    """Starts the query of a sub-topology.
+
+    Args:
+        session: Spark.
+        job: what to run.
+        checkpoint_dir: the application's checkpoint; the query's lies below it.
+        trigger: arguments of `DataStreamWriter.trigger`.
+        on_reports: called on the driver after each micro-batch with its number and the reports of its tasks.
+    """
+    source = source_class(job)
+    session.dataSource.register(source)
+    # Captured when the query starts, and frozen in its checkpoint: one shuffle partition for each task.
+    session.conf.set("spark.sql.shuffle.partitions", str(job.tasks))
+    steps = (
+        session.readStream.format(source.name())
+        .load()
+        .groupBy("task_key")
+        .applyInPandasWithState(task_function(job.dumps()), REPORT_SCHEMA, STATE_SCHEMA, "append", "NoTimeout")
+    )
+
+    def collect(frame: DataFrame, batch_id: int) -> None:
+        on_reports(batch_id, [orjson.loads(row.report) for row in frame.collect()])
+
+    return (
+        steps.writeStream.queryName(f"{job.settings.application_id}/{job.sub.name}")
+        .outputMode("append")
+        .option("checkpointLocation", f"{checkpoint_dir.rstrip('/')}/{job.sub.name}")
+        .trigger(**trigger)
+        .foreachBatch(collect)
+        .start()
+    )

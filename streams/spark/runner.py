@@ -1,0 +1,144 @@
+"""Runs an application: prepares topics, starts Spark and one query for each sub-topology, shows progress, stops cleanly."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import FrameType
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from state.commit.crash_points import CrashPoints
+from state.kafka.admin import KafkaAdmin
+from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application
+from streams.config import StreamsConfig
+from streams.spark.failure import readable
+from streams.spark.job import QueryJob
+from streams.spark.progress import Progress
+from streams.spark.query import start_query
+from streams.spark.session import start_session
+from streams.topology.graph import Topology
+
+POLL_S = 0.25
+
+
+class StreamsApplication:
+    """A topology with its settings, ready to run on Spark.
+
+    Example:
+        >>> application = StreamsApplication(build(), load_config(Path("app.toml")))
+        >>> application.run()
+
+    Guarantees: every result is visible exactly once to `read_committed` readers, whatever process dies when.
+    """
+
+    def __init__(self, topology: Topology, config: StreamsConfig, progress: Progress | None = None) -> None:
+        self.topology = topology
+        self.config = config
+        self.progress = progress or Progress(config.application_id)
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Asks `run` to stop its queries and return; may be called from any thread."""
+        self._stop.set()
+
+    def run(self, session: SparkSession | None = None) -> None:
+        """Runs until stopped, or, with `available_now`, until everything that was there is processed.
+
+        Args:
+            session: a running session to use; default: one is started, and stopped at the end.
+
+        Raises:
+            StreamsError: what went wrong, in words for people; the Spark error is its cause.
+        """
+        admin = KafkaAdmin(self.config.client)
+        try:
+            application = plan_application(self.topology, self.config, admin)
+            counts = ensure_internal_topics(application, admin, self.progress.say)
+        finally:
+            admin.close()
+        with self._signals(), self.progress:
+            own = session is None
+            spark = session or start_session(self.config.application_id, self.config.spark, self.config.checkpoint_dir)
+            try:
+                self._run_queries(spark, application, counts)
+            finally:
+                if own:
+                    spark.stop()
+
+    def _run_queries(self, spark: SparkSession, application: Application, counts: dict[str, int]) -> None:
+        if self.config.available_now:
+            # A later sub-topology reads what an earlier one writes, so it starts when that one has ended.
+            for prepared in application.subs:
+                self._await([self._start(spark, application, prepared, counts)])
+            return
+        self._await([self._start(spark, application, prepared, counts) for prepared in application.subs])
+
+    def _start(
+        self, spark: SparkSession, application: Application, prepared: PreparedSub, counts: dict[str, int]
+    ) -> StreamingQuery:
+        config = self.config
+        sub = prepared.sub
+        job = QueryJob(
+            sub=sub,
+            tasks=prepared.tasks,
+            settings=application.task_settings(counts),
+            source=application.source_spec(sub),
+            client=config.client,
+            state_dir=config.state_dir,
+            transaction_timeout_ms=config.transaction_timeout_ms,
+            spill_bytes=config.spill_bytes,
+            bulk_io=config.bulk_io,
+            crash=CrashPoints.from_environment(),
+        )
+        trigger: dict[str, Any] = (
+            {"availableNow": True}
+            if config.available_now
+            else {"processingTime": f"{config.trigger_interval_ms} milliseconds"}
+        )
+        self.progress.started(sub.name, prepared.tasks, sub.topics)
+        return start_query(spark, job, config.checkpoint_dir, trigger, partial(self.progress.step, sub.name))
+
+    def _await(self, queries: list[StreamingQuery]) -> None:
+        """Waits for the queries to end; the first failure stops the others."""
+        try:
+            while any(query.isActive for query in queries) and not self._stop.is_set():
+                for query in queries:
+                    self.progress.query(query.lastProgress)
+                if not all(query.isActive or query.exception() is None for query in queries):
+                    break
+                self._stop.wait(POLL_S)
+        finally:
+            for query in queries:
+                if query.isActive:
+                    query.stop()
+                self.progress.query(query.lastProgress)
+        if not self._stop.is_set():
+            for query in queries:
+                failure = query.exception()
+                if failure is not None:
+                    raise readable(failure) from failure
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM stop the queries; a second one ends the process as usual."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def handler(number: int, frame: FrameType | None) -> None:
+            self.progress.say("stopping …")
+            self._stop.set()
+            signal.signal(number, signal.SIG_DFL)
+
+        before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, old in before.items():
+                signal.signal(number, old)

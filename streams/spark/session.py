@@ -1,0 +1,63 @@
+"""The Spark session that the engine runs in."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Mapping
+
+from pyspark import SparkConf
+from pyspark.sql import SparkSession
+
+from streams.errors import ConfigError
+from streams.spark.settings import REFUSED, spark_settings
+
+log = logging.getLogger(__name__)
+
+DEFAULT_MASTER = "local[*,4]"
+
+
+def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: str) -> SparkSession:
+    """Starts Spark, or takes the running session, with the engine's settings.
+
+    Args:
+        application_id: name shown in Spark's UI.
+        user: the user's Spark settings; they win.
+        checkpoint_dir: decides how checkpoint files are written.
+
+    Raises:
+        ConfigError: a setting that cannot work, or a session that was started without the engine's daemon.
+    """
+    submitted = dict(SparkConf().getAll())
+    settings = spark_settings({**submitted, **user}, checkpoint_dir)
+    settings["spark.master"] = with_retries(settings.get("spark.master", DEFAULT_MASTER))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(application_id)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    _check(session)
+    session.sparkContext.setLogLevel(settings.get("spark.log.level", "ERROR"))
+    return session
+
+
+def with_retries(master: str) -> str:
+    """`local[N]` tries a task once; `local[N,4]` tries it four times, as clusters do."""
+    if master == "local":
+        return "local[1,4]"
+    simple = re.fullmatch(r"local\[([^,\]]+)\]", master)
+    return f"local[{simple.group(1)},4]" if simple else master
+
+
+def _check(session: SparkSession) -> None:
+    conf = session.sparkContext.getConf()
+    for key, (value, why) in REFUSED.items():
+        if str(conf.get(key) or "").lower() == value:
+            raise ConfigError(f"{key}={value} is refused: {why}")
+    if conf.get("spark.python.daemon.module") != "streams.spark.daemon":
+        log.warning(
+            "this Spark session was started without spark.python.daemon.module=streams.spark.daemon: "
+            "each micro-batch will be slower. Start the session through streams, or set it."
+        )

@@ -1,0 +1,59 @@
+"""Spark settings that the engine needs, each with the reason. A user's own settings win, save those marked as refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streams.errors import ConfigError
+
+SPARK_SETTINGS: Mapping[str, str] = {
+    # Zips off sys.path, imports and kernels before the fork: see streams/spark/daemon.py.
+    "spark.python.daemon.module": "streams.spark.daemon",
+    "spark.python.worker.reuse": "true",
+    # Checkpoint files without a fork of chmod/readlink for each: WAL and commit take a third of the time. It needs atomic
+    # renames, which local disks have; `session.py` leaves it out for any checkpoint that is not on `file:`.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    # Few big rows: never split or measured row by row.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    # A batch without rows would find nothing to do: wall-clock steps are asked for explicitly.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # Spark's state is one small row a task; the JVM-memory provider writes it without starting a RocksDB of its own.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+    ),
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    # Row values are compact blobs: compressing them again in the shuffle costs more than it saves on one host.
+    "spark.shuffle.compress": "false",
+    "spark.shuffle.spill.compress": "false",
+    # No result of ours is a table: adaptive execution and code generation only add planning time to each micro-batch.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    # A segfault in native code becomes a readable stack.
+    "spark.python.worker.faulthandler.enabled": "true",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+REFUSED: Mapping[str, tuple[str, str]] = {
+    "spark.speculation": ("true", "two live attempts of a task would fence each other again and again"),
+}
+
+
+def spark_settings(user: Mapping[str, str], checkpoint_dir: str) -> dict[str, str]:
+    """The engine's settings with the user's on top.
+
+    Raises:
+        ConfigError: a setting that cannot work with the engine.
+    """
+    for key, (value, why) in REFUSED.items():
+        if str(user.get(key, "")).lower() == value:
+            raise ConfigError(f"{key}={value} is refused: {why}")
+    settings = dict(SPARK_SETTINGS)
+    if "://" in checkpoint_dir and not checkpoint_dir.startswith("file:"):
+        del settings["spark.sql.streaming.checkpointFileManagerClass"]
+    settings.update(user)
+    return settings

@@ -1,0 +1,6 @@
+"""Testing of topologies without Spark and Kafka, by the code that runs in production."""
+
+from streams.testing.driver import TopologyTestDriver
+from streams.testing.topics import OutputRecord, TestInputTopic, TestOutputTopic
+
+__all__ = ["OutputRecord", "TestInputTopic", "TestOutputTopic", "TopologyTestDriver"]

@@ -1,0 +1,196 @@
+"""`TopologyTestDriver`: runs a topology in memory, with the head, tasks, operators and stores of production.
+
+What differs from Kafka Streams' driver of the same name: topics may have several partitions and a sub-topology
+several tasks, `batch()` makes one step of many records, and `restart()` stops the application and brings it back from
+its changelogs.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from state.kafka.partitioner import partition_for_key
+from state.stores.memory import MemoryTable
+from state.stores.table import OrderedTable
+from state.stores.task_store import TaskStore, open_task_store
+from streams.operators.processor import Mode
+from streams.runtime.counters import Counters
+from streams.runtime.settings import TaskSettings
+from streams.serdes.base import Serde
+from streams.serdes.primitives import BytesSerde
+from streams.testing.log import LogRecord, MemoryLog
+from streams.testing.query import MemoryQuery
+from streams.testing.stores import DriverStore
+from streams.testing.topics import TestInputTopic, TestOutputTopic
+from streams.topology.graph import Topology
+from streams.topology.plan import SubTopology, build_plan
+
+
+class TopologyTestDriver:
+    """Runs a topology in memory. Use it as a context manager.
+
+    Args:
+        topology: What to run.
+        application_id: Prefix of internal topics.
+        partitions: Partitions by topic; others have one.
+        tasks: Tasks of each sub-topology; default: the most partitions among its topics.
+        mode: `strict` or `compat`.
+        start_ms: The wall clock at the start; it stands still but for `advance_wall_clock_time`.
+        rocksdb: Stores on disk, in a temporary directory, instead of in memory.
+        **settings: Further fields of `TaskSettings`, such as error policies.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        application_id: str = "test",
+        partitions: Mapping[str, int] | None = None,
+        tasks: int | None = None,
+        mode: Mode = "strict",
+        start_ms: int = 0,
+        rocksdb: bool = False,
+        **settings: Any,
+    ) -> None:
+        self.now_ms = start_ms
+        self.counters = Counters()
+        self._topology = topology
+        self._log = MemoryLog(partitions or {})
+        self._batching = False
+        self._tables: dict[tuple[int, int], OrderedTable] = {}
+        self._folder = tempfile.TemporaryDirectory(prefix="streams-test-") if rocksdb else None
+        plan = build_plan(topology, application_id)
+        counts = {sub.index: tasks or self._most_partitions(sub) for sub in plan.sub_topologies}
+        for sub in plan.sub_topologies:
+            for sink in sub.sinks:
+                if isinstance(sink.topic, str) and sink.topic in plan.repartition_topics:
+                    self._log.set_partitions(sink.topic, plan.repartition_topics[sink.topic] or counts[sub.index])
+        settings.setdefault("partition_counts", {name: self._log.partitions(name) for name in self._sink_topics(plan)})
+        self._settings = TaskSettings(application_id=application_id, mode=mode, **settings)
+        self._queries = [
+            MemoryQuery(sub, tasks or self._most_partitions(sub), self._settings, self._log, self._open_store)
+            for sub in plan.sub_topologies
+        ]
+
+    def create_input_topic(
+        self, name: str, key_serde: Serde | None = None, value_serde: Serde | None = None
+    ) -> TestInputTopic:
+        """The writing end of a source topic; serdes default to the source's."""
+        found = [source for source in self._topology.sources() if name in source.topics]
+        key = key_serde or (found[0].key_serde if found else self._topology.default_key_serde)
+        value = value_serde or (found[0].value_serde if found else self._topology.default_value_serde)
+        return TestInputTopic(name, key, value, self._send, lambda: self.now_ms)
+
+    def create_output_topic(
+        self, name: str, key_serde: Serde | None = None, value_serde: Serde | None = None
+    ) -> TestOutputTopic:
+        """The reading end of a sink topic; serdes default to the sink's, and to bytes for the dead-letter topic."""
+        found = [sink for sink in self._topology.sinks() if sink.topic == name]
+        if name == self._settings.dead_letter_topic:
+            defaults: tuple[Serde, Serde] = (BytesSerde(), BytesSerde())
+        elif found:
+            defaults = (found[0].key_serde, found[0].value_serde)
+        else:
+            defaults = (self._topology.default_key_serde, self._topology.default_value_serde)
+        return TestOutputTopic(name, key_serde or defaults[0], value_serde or defaults[1], self._log)
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Records piped within are one step, merged by time as a task does."""
+        self._batching = True
+        try:
+            yield
+        finally:
+            self._batching = False
+        self._run()
+
+    def advance_wall_clock_time(self, milliseconds: int) -> None:
+        """Move the clock on and give every task a step without records."""
+        self.now_ms += milliseconds
+        for query in self._queries:
+            self._count(query.step(self.now_ms, every_task=True))
+        self._run()
+
+    def restart(self, wipe_state: bool = True) -> None:
+        """Stop the application and start it again: stores from their changelogs, the rest from the last markers.
+
+        Args:
+            wipe_state: Delete the local stores first.
+        """
+        for query in self._queries:
+            query.restart(wipe_state)
+
+    def get_store(self, name: str) -> DriverStore:
+        """A store over all its tasks.
+
+        Raises:
+            KeyError: No sub-topology has it.
+        """
+        query = next((query for query in self._queries if name in query.sub.stores), None)
+        if query is None:
+            raise KeyError(f"no store {name!r} in this topology; it has {sorted(self._topology.stores)}")
+        serde, tasks = query.sub.stores[name].key_serde, query.tasks
+
+        def task_of(key: Any) -> int:
+            return max(0, partition_for_key(serde.serialize(name, key), tasks))
+
+        return DriverStore([query.typed_store(name, task) for task in range(tasks)], task_of)
+
+    def dropped(self, reason: str | None = None) -> int:
+        """How many records (or windows of records) were dropped so far, for one reason or all."""
+        counted = [self.counters, *(query.head_counters for query in self._queries)]
+        return sum(
+            count
+            for counters in counted
+            for name, count in counters.items()
+            if name.startswith("dropped:") and (reason is None or name.endswith(f":{reason}"))
+        )
+
+    def close(self) -> None:
+        """Close the stores and delete their directory."""
+        for query in self._queries:
+            query.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def __enter__(self) -> TopologyTestDriver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _send(self, topic: str, record: LogRecord, partition: int | None) -> None:
+        self._log.append(topic, record, partition)
+        if not self._batching:
+            self._run()
+
+    def _run(self) -> None:
+        """Step after step until nothing is left, also of what steps write to topics that are read again."""
+        while pending := [query for query in self._queries if query.pending]:
+            for query in pending:
+                self._count(query.step(self.now_ms))
+
+    def _count(self, outputs: list[Any]) -> None:
+        for output in outputs:
+            for name, count in output.counters.items():
+                self.counters.add(name, count)
+
+    def _most_partitions(self, sub: SubTopology) -> int:
+        return max((self._log.partitions(topic) for topic in sub.topics), default=1)
+
+    def _sink_topics(self, plan: Any) -> list[str]:
+        return [sink.topic for sub in plan.sub_topologies for sink in sub.sinks if isinstance(sink.topic, str)]
+
+    def _open_store(self, sub: SubTopology, task: int, wiped: bool) -> TaskStore:
+        specs = [node.spec for node in sub.stores.values()]
+        if self._folder is not None:
+            directory = Path(self._folder.name) / sub.name / str(task)
+            if wiped and directory.exists():
+                directory.rename(directory.with_name(f"{task}.wiped.{len(list(directory.parent.iterdir()))}"))
+            return open_task_store(directory, specs)
+        if wiped or (sub.index, task) not in self._tables:
+            self._tables[(sub.index, task)] = MemoryTable()
+        return TaskStore(self._tables[(sub.index, task)], specs)

@@ -1,0 +1,37 @@
+"""A store of the driver: the stores of all tasks as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+
+class DriverStore:
+    """Reads a store over all tasks.
+
+    Args:
+        stores: The typed store of each task.
+        task_of: The task of a key.
+    """
+
+    def __init__(self, stores: Sequence[Any], task_of: Callable[[Any], int]) -> None:
+        self._stores = stores
+        self._task_of = task_of
+
+    def get(self, key: Any) -> Any:
+        """What the task's store gives: a value, or value and timestamp."""
+        return self._stores[self._task_of(key)].get(key)
+
+    def fetch(self, key: Any, start: int) -> Any:
+        """One window of a key."""
+        return self._stores[self._task_of(key)].fetch(key, start)
+
+    def all(self) -> Iterator[tuple[Any, Any]]:
+        """All rows of a key-value store, task by task."""
+        for store in self._stores:
+            yield from store.all()
+
+    def fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
+        """All windows with time_from <= start <= time_to, task by task."""
+        for store in self._stores:
+            yield from store.fetch_all(time_from, time_to)

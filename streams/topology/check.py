@@ -1,0 +1,78 @@
+"""Checks that need the whole topology: who reads and writes which topic.
+
+Kafka Streams finds some of these only at run time, or never; here they are a ``TopologyError`` with the fix in it.
+"""
+
+from __future__ import annotations
+
+from streams.errors import TopologyError
+from streams.topology.graph import InternalTopic, SinkNode, SourceNode, Topic, Topology
+
+
+def check_sources(topology: Topology) -> None:
+    """Raises ``TopologyError`` if nothing is read, or a topic by two sources."""
+    reader: dict[Topic, SourceNode] = {}
+    for source in topology.sources():
+        for topic in source.topics:
+            other = reader.setdefault(topic, source)
+            if other is not source:
+                raise TopologyError(
+                    f"The topic '{topic}' is read by '{other.name}' and by '{source.name}': subscribe once and use the "
+                    f"stream twice, or use the same list of topics and the same Consumed for both."
+                )
+    if not reader:
+        raise TopologyError("The topology reads no topic: begin with builder.stream(topic) or builder.table(topic).")
+
+
+def check_topics(topology: Topology, application_id: str) -> None:
+    """Raises ``TopologyError`` where topics are used in ways that exclude each other.
+
+    Args:
+        topology: the finished graph.
+        application_id: prefix of internal topics; changelogs are named by it.
+    """
+    check_sources(topology)
+    sources = list(topology.sources())
+    changelogs = {
+        f"{application_id}-{name}-changelog": name for name, store in topology.stores.items() if store.spec.logged
+    }
+    repartitions = {
+        topic.topic_name(application_id)
+        for source in sources
+        for topic in source.topics
+        if isinstance(topic, InternalTopic)
+    }
+    for source in sources:
+        for topic in source.topics:
+            if not isinstance(topic, InternalTopic):
+                _refuse_internal(f"The source '{source.name}' reads", topic, changelogs, repartitions)
+    for sink in topology.sinks():
+        if isinstance(sink.topic, str):
+            _refuse_internal(f"The sink '{sink.name}' writes to", sink.topic, changelogs, repartitions)
+    _check_repartitions(sources, list(topology.sinks()))
+
+
+def _refuse_internal(who: str, topic: str, changelogs: dict[str, str], repartitions: set[str]) -> None:
+    if topic in changelogs:
+        raise TopologyError(
+            f"{who} the topic '{topic}', the changelog of the store '{changelogs[topic]}' of this application. "
+            f"Only the engine may use it: name the topic or the store differently."
+        )
+    if topic in repartitions:
+        raise TopologyError(
+            f"{who} the topic '{topic}', which is a repartition topic of this application: only the engine may use it. "
+            f"Name the topic or the repartition differently."
+        )
+
+
+def _check_repartitions(sources: list[SourceNode], sinks: list[SinkNode]) -> None:
+    read = {topic for source in sources for topic in source.topics if isinstance(topic, InternalTopic)}
+    written: dict[str, str] = {}
+    for sink in sinks:
+        if isinstance(sink.topic, InternalTopic):
+            other = written.setdefault(sink.topic.name, sink.name)
+            if sink.topic not in read or other != sink.name:
+                raise TopologyError(
+                    f"The repartition topic '{sink.topic}' of '{sink.name}' is not read, or written twice ('{other}'): "
+                    f"name one of them with Repartitioned(name=...) or Grouped(name=...)."
+                )

@@ -1,0 +1,210 @@
+"""The graph that the DSL builds and the planner cuts: frozen nodes, in the order in which they were added.
+
+Invariants: parents are added before their children, so the order of insertion is a topological one; the children of a
+node run in that order, depth first (Kafka Streams' order); names are unique over nodes, and over stores. Nothing in
+here runs: a processor is a ``supplier`` that the task calls, picklable by cloudpickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from streams.errors import TopologyError
+from streams.serdes.base import Serde
+from streams.topology.timestamps import FAIL_ON_INVALID_TIMESTAMP, TimestampExtractor
+
+if TYPE_CHECKING:
+    from state.stores.spec import StoreSpec
+    from streams.operators.processor import Processor
+
+
+@dataclass(frozen=True, slots=True)
+class InternalTopic:
+    """A repartition topic, before the application's id is known.
+
+    Attributes:
+        name: the name without the application's id and without the ending.
+        partitions: their number, or None for as many as the writing sub-topology has tasks.
+    """
+
+    name: str
+    partitions: int | None = None
+
+    def topic_name(self, application_id: str) -> str:
+        """The topic's real name, ``<application>-<name>-repartition`` (Kafka Streams' form)."""
+        return f"{application_id}-{self.name}-repartition"
+
+    def __str__(self) -> str:
+        return f"{self.name}-repartition"
+
+
+Topic: TypeAlias = str | InternalTopic
+Parameters: TypeAlias = tuple[tuple[str, str | int | bool | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNode:
+    """Reads topics. In a ``Topology`` a topic may be an ``InternalTopic``; in a plan all are real names (``str``).
+
+    ``offset_reset`` is ``"earliest"``, ``"latest"``, ``"none"`` or None for the application's setting.
+    """
+
+    name: str
+    topics: tuple[Topic, ...]
+    key_serde: Serde
+    value_serde: Serde
+    timestamp_extractor: TimestampExtractor = FAIL_ON_INVALID_TIMESTAMP
+    offset_reset: str | None = None
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """A source has none; it is here so that every kind of node can be walked alike."""
+        return ()
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """A source owns no stores."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorNode:
+    """One operator.
+
+    Attributes:
+        name: unique; persistent state of the node is kept under it when the node is stateful.
+        kind: Kafka Streams' name of the operator, such as ``KSTREAM-FILTER``.
+        supplier: gives a new ``Processor`` on each call (a ``functools.partial`` of an operator class).
+        parents: names of the nodes that forward to it.
+        stores: names of the stores it reads or writes.
+        stateless: may run in the reader, if all its ancestors may.
+        key_changing: its output may have another key than its input.
+        key_serde: of its output's key, None if not known.
+        value_serde: of its output's value, None if not known.
+        input_key_serde: serde by which records on their way to it are keyed and routed; None: that of its input.
+        projection: the fields (dotted paths) of a JSON value it needs; None if it needs whole records.
+        parameters: what it does besides its functions (windows, built-in aggregates, ...): part of the topology hash.
+    """
+
+    name: str
+    kind: str
+    supplier: Callable[[], Processor]
+    parents: tuple[str, ...]
+    stores: tuple[str, ...] = ()
+    stateless: bool = True
+    key_changing: bool = False
+    key_serde: Serde | None = None
+    value_serde: Serde | None = None
+    input_key_serde: Serde | None = None
+    projection: tuple[str, ...] | None = None
+    parameters: Parameters = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SinkNode:
+    """Writes records to a topic, or to the one that ``topic_extractor(key, value, record_context)`` names.
+
+    ``partitioner(topic, key, value, partitions)`` gives a partition, or None for Kafka's default partitioner.
+    """
+
+    name: str
+    parents: tuple[str, ...]
+    topic: Topic | None
+    topic_extractor: Callable[[Any, Any, Any], str] | None
+    key_serde: Serde
+    value_serde: Serde
+    partitioner: Callable[[str, Any, Any, int], int | None] | None = None
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """A sink owns no stores."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreNode:
+    """A store and the serdes of what is in it."""
+
+    spec: StoreSpec
+    key_serde: Serde
+    value_serde: Serde
+
+    @property
+    def name(self) -> str:
+        """The store's name."""
+        return self.spec.name
+
+
+Node: TypeAlias = SourceNode | ProcessorNode | SinkNode
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A finished graph. Build one with ``StreamsBuilder``; look at it with ``describe()`` and ``mermaid()``.
+
+    Attributes:
+        nodes: all nodes by name, parents first.
+        stores: all stores by name.
+        default_key_serde: for keys whose serde nobody named.
+        default_value_serde: the same for values.
+    """
+
+    default_key_serde: Serde
+    default_value_serde: Serde
+    nodes: dict[str, Node] = field(default_factory=dict)
+    stores: dict[str, StoreNode] = field(default_factory=dict)
+
+    def children(self, name: str) -> tuple[str, ...]:
+        """Names of the nodes that a node forwards to, in the order in which they run."""
+        return tuple(node.name for node in self.nodes.values() if name in node.parents)
+
+    def sources(self) -> Iterator[SourceNode]:
+        """The sources, in the order in which they were added."""
+        return (node for node in self.nodes.values() if isinstance(node, SourceNode))
+
+    def sinks(self) -> Iterator[SinkNode]:
+        """The sinks, in the order in which they were added."""
+        return (node for node in self.nodes.values() if isinstance(node, SinkNode))
+
+    def add(self, node: Node) -> None:
+        """Adds a node. Raises ``TopologyError`` if its name is taken, or a parent or store is unknown."""
+        if node.name in self.nodes:
+            raise TopologyError(
+                f"Two nodes are called '{node.name}'. Generated names hold no counter, so that a changed topology "
+                f"keeps its state: name one of the two (named=..., Materialized(name=...), StreamJoined(name=...))."
+            )
+        for parent in node.parents:
+            if parent not in self.nodes:
+                raise TopologyError(
+                    f"Node '{node.name}' has the parent '{parent}', which is not part of this topology."
+                )
+        for store in node.stores:
+            if store not in self.stores:
+                known = ", ".join(sorted(self.stores)) or "none"
+                raise TopologyError(
+                    f"Node '{node.name}' uses the store '{store}', which does not exist. Known: {known}."
+                )
+        self.nodes[node.name] = node
+
+    def add_store(self, store: StoreNode) -> None:
+        """Adds a store. Raises ``TopologyError`` if its name is taken."""
+        if store.name in self.stores:
+            raise TopologyError(
+                f"Two stores are called '{store.name}'. Give one of them a name of its own with "
+                f"Materialized(name=...) or StreamJoined(store_name=...)."
+            )
+        self.stores[store.name] = store
+
+    def describe(self) -> str:
+        """The topology as text, in the format of Kafka Streams' ``TopologyDescription``, which its viewers read."""
+        from streams.topology.describe import describe
+
+        return describe(self)
+
+    def mermaid(self) -> str:
+        """The topology as a Mermaid flow chart, as GitHub draws it: heads, tasks, stores and topics."""
+        from streams.topology.mermaid import mermaid
+
+        return mermaid(self)

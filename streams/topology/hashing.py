@@ -1,0 +1,58 @@
+"""The hash of a sub-topology, kept in every commit marker: does the state on disk belong to this program?
+
+It covers what gives state its meaning: source topics, stateful operators with their windows and built-in aggregates,
+how they hang together, stores with their serdes. It leaves out what may change under a running application: functions
+(their text is no reliable identity), stateless operators, sinks, and settings that do not change bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from streams.serdes.base import Serde, serde_identity
+from streams.topology.graph import Node, ProcessorNode, SourceNode, StoreNode
+
+
+def topology_hash(nodes: dict[str, Node], stores: dict[str, StoreNode]) -> str:
+    """16 hex digits for the stateful skeleton of a sub-topology.
+
+    Args:
+        nodes: its nodes, with real topic names or not (the application's id is not part of a structure, but it is
+            constant for an application).
+        stores: its stores.
+    """
+    skeleton = {
+        "sources": sorted([source.name, sorted(map(str, source.topics))] for source in _sources(nodes)),
+        "operators": sorted(
+            [node.name, node.kind, sorted(node.stores), [list(pair) for pair in node.parameters], _above(nodes, node)]
+            for node in nodes.values()
+            if isinstance(node, ProcessorNode) and not node.stateless
+        ),
+        "stores": sorted(
+            [store.name, store.spec.kind.name, store.spec.retain_duplicates, *map(serde_identity, _serdes(store))]
+            for store in stores.values()
+        ),
+    }
+    text = json.dumps(skeleton, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _sources(nodes: dict[str, Node]) -> list[SourceNode]:
+    return [node for node in nodes.values() if isinstance(node, SourceNode)]
+
+
+def _serdes(store: StoreNode) -> tuple[Serde, Serde]:
+    return store.key_serde, store.value_serde
+
+
+def _above(nodes: dict[str, Node], node: Node) -> list[str]:
+    """The nearest sources and stateful operators above a node."""
+    found: set[str] = set()
+    for parent in node.parents:
+        above = nodes[parent]
+        if isinstance(above, ProcessorNode) and above.stateless:
+            found.update(_above(nodes, above))
+        else:
+            found.add(parent)
+    return sorted(found)

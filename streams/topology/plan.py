@@ -1,0 +1,215 @@
+"""The plan: a topology cut into sub-topologies, one Spark query each.
+
+A sub-topology is a connected component of the graph (a shared node, source or store connects), cut only at repartition
+topics. Its *head* is what needs no state and no order: the stateless nodes whose ancestors are all head or source; they
+run in the readers, per topic-partition. Each edge out of the head is an *entry*: what crosses it is routed to its task
+by its key, so a re-key within the head costs no topic. All topic names in a plan are the real ones.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from streams.errors import TopologyError
+from streams.serdes.base import Serde
+from streams.serdes.json import JsonSerde
+from streams.topology.check import check_topics
+from streams.topology.graph import InternalTopic, Node, ProcessorNode, SinkNode, SourceNode, StoreNode, Topology
+from streams.topology.groups import node_groups
+from streams.topology.hashing import topology_hash
+
+Transport: TypeAlias = Literal["raw", "object", "columns"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One edge out of the head, into a node that runs in the task.
+
+    Attributes:
+        index: its number within the sub-topology, as rows carry it.
+        node: the node it leads to: a stateful processor, one behind such a processor, or a sink.
+        from_node: the source or head node it comes from.
+        transport: ``raw``: Kafka's bytes, untouched; ``object``: what head operators made, key by ``key_serde``, value
+            pickled; ``columns``: key as in raw, of the value only ``fields``.
+        source: the source whose serdes read the bytes, where the source is ``from_node``; else None.
+        key_serde: writes and reads the key on the way; for raw and columns, the source's.
+        fields: the dotted paths to decode, for ``columns``.
+    """
+
+    index: int
+    node: str
+    from_node: str
+    transport: Transport
+    source: str | None
+    key_serde: Serde
+    fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SubTopology:
+    """What one Spark query runs.
+
+    Attributes:
+        index: its number, as in ``describe()``; may move when the topology changes, so nothing lasting is named by it.
+        name: the topic of its first declared source, fit for a topic name; lasting things are named by this.
+        nodes: all its nodes by name, parents first.
+        sources, sinks, stores: its own ones.
+        head: names of the processors that run in the readers (sources are not among them).
+        entries: the edges out of the head, in the order of their nodes.
+        topology_hash: changes if and only if the state's meaning may have changed.
+    """
+
+    index: int
+    name: str
+    nodes: dict[str, Node]
+    sources: tuple[SourceNode, ...]
+    sinks: tuple[SinkNode, ...]
+    stores: dict[str, StoreNode]
+    head: frozenset[str]
+    entries: tuple[Entry, ...]
+    topology_hash: str
+
+    def children(self, name: str) -> tuple[str, ...]:
+        """Names of the nodes that a node forwards to, in the order in which they run."""
+        return tuple(node.name for node in self.nodes.values() if name in node.parents)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All topics it reads, in the order of their sources."""
+        return tuple(dict.fromkeys(str(topic) for source in self.sources for topic in source.topics))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that is to run for an application.
+
+    Attributes:
+        application_id: prefix of all internal topics.
+        topology: what was planned.
+        sub_topologies: one query each, by index.
+        repartition_topics: real name to number of partitions; None: as many as the tasks of its writer.
+    """
+
+    application_id: str
+    topology: Topology
+    sub_topologies: tuple[SubTopology, ...]
+    repartition_topics: dict[str, int | None]
+
+
+def build_plan(topology: Topology, application_id: str) -> Plan:
+    """Checks a topology as a whole and cuts it.
+
+    Raises:
+        TopologyError: no source, a topic used in two ways that exclude each other, or an application id that is not fit
+            for a topic name.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", application_id):
+        raise TopologyError(
+            f"The application id '{application_id}' is not fit for topic names: use letters, digits, '.', '_' and '-'."
+        )
+    check_topics(topology, application_id)
+    internal = {
+        topic.topic_name(application_id): topic.partitions
+        for source in topology.sources()
+        for topic in source.topics
+        if isinstance(topic, InternalTopic)
+    }
+    subs: list[SubTopology] = []
+    for index, names in enumerate(node_groups(topology)):
+        subs.append(_sub_topology(topology, application_id, index, names, {sub.name for sub in subs}))
+    return Plan(application_id, topology, tuple(subs), internal)
+
+
+def _sub_topology(
+    topology: Topology, application_id: str, index: int, names: list[str], taken: set[str]
+) -> SubTopology:
+    nodes = {name: _real(topology.nodes[name], application_id) for name in names}
+    stores = {store: topology.stores[store] for node in nodes.values() for store in node.stores}
+    head = _head(nodes)
+    sources = tuple(node for node in nodes.values() if isinstance(node, SourceNode))
+    name = fit_for_topic(str(topology.nodes[sources[0].name].topics[0]))  # type: ignore[union-attr]
+    if name in taken:
+        raise TopologyError(
+            f"Two sub-topologies would be called '{name}', after the first topic of each: subscribe once to that topic."
+        )
+    return SubTopology(
+        index=index,
+        name=name,
+        nodes=nodes,
+        sources=sources,
+        sinks=tuple(node for node in nodes.values() if isinstance(node, SinkNode)),
+        stores=stores,
+        head=head,
+        entries=_entries(topology, nodes, head),
+        topology_hash=topology_hash(nodes, stores),
+    )
+
+
+def fit_for_topic(name: str) -> str:
+    """A name with all that Kafka does not allow in topic names replaced by ``-``."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", name)
+
+
+def _real(node: Node, application_id: str) -> Node:
+    """The node with real topic names."""
+    if isinstance(node, SourceNode):
+        return replace(node, topics=tuple(_real_name(topic, application_id) for topic in node.topics))
+    if isinstance(node, SinkNode) and node.topic is not None:
+        return replace(node, topic=_real_name(node.topic, application_id))
+    return node
+
+
+def _real_name(topic: str | InternalTopic, application_id: str) -> str:
+    return topic.topic_name(application_id) if isinstance(topic, InternalTopic) else topic
+
+
+def _head(nodes: dict[str, Node]) -> frozenset[str]:
+    head: set[str] = set()
+    for node in nodes.values():
+        if isinstance(node, ProcessorNode) and node.stateless:
+            above = (nodes[parent] for parent in node.parents)
+            if all(isinstance(parent, SourceNode) or parent.name in head for parent in above):
+                head.add(node.name)
+    return frozenset(head)
+
+
+def _entries(topology: Topology, nodes: dict[str, Node], head: frozenset[str]) -> tuple[Entry, ...]:
+    entries: list[Entry] = []
+    for node in nodes.values():
+        if node.name in head:
+            continue
+        for parent in node.parents:
+            above = nodes[parent]
+            if isinstance(above, SourceNode):
+                entries.append(_from_source(len(entries), node, above))
+            elif parent in head:
+                serde = _key_serde(topology, nodes, node, above)
+                entries.append(Entry(len(entries), node.name, parent, "object", None, serde))
+    return tuple(entries)
+
+
+def _from_source(index: int, node: Node, source: SourceNode) -> Entry:
+    projection = node.projection if isinstance(node, ProcessorNode) else None
+    if projection is not None and type(source.value_serde) is JsonSerde:
+        return Entry(index, node.name, source.name, "columns", source.name, source.key_serde, projection)
+    return Entry(index, node.name, source.name, "raw", source.name, source.key_serde)
+
+
+def _key_serde(topology: Topology, nodes: dict[str, Node], node: Node, above: Node) -> Serde:
+    """The serde that keys what enters ``node`` from the head: what is asked for downstream, else known upstream."""
+    known = above.key_serde if isinstance(above, ProcessorNode) else None
+    return _asked_for(nodes, node) or known or topology.default_key_serde
+
+
+def _asked_for(nodes: dict[str, Node], node: Node) -> Serde | None:
+    if isinstance(node, SinkNode):
+        return node.key_serde
+    if isinstance(node, ProcessorNode):
+        if node.input_key_serde is not None:
+            return node.input_key_serde
+        if node.stateless and not node.key_changing:
+            below = (child for child in nodes.values() if node.name in child.parents)
+            return next((serde for child in below if (serde := _asked_for(nodes, child)) is not None), None)
+    return None

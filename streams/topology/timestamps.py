@@ -1,0 +1,187 @@
+"""Timestamp extractors: which event time a record has (Kafka Streams' ``TimestampExtractor``).
+
+An extractor gets the record and its partition's time so far (largest timestamp extracted from that partition, -1 at
+first). A negative result means: drop the record. "Now" is the batch's logged time, given by the caller, never a
+clock's, so that a repeated batch gives the same timestamps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, Protocol
+
+from streams.errors import TimestampError, TopologyError
+
+DROP = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumedRecord:
+    """A record as it came from Kafka, deserialised; what an extractor may look at."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: Any = None
+    value: Any = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    def __str__(self) -> str:
+        return f"topic '{self.topic}', partition {self.partition}, offset {self.offset}"
+
+
+class TimestampExtractor(Protocol):
+    """What every extractor offers; see the module's text for the rules.
+
+    ``needs_record`` is False where the record's own timestamp decides alone: then no value has to be deserialised
+    to get it, and whole columns of timestamps can pass as they are while they are valid.
+    """
+
+    @property
+    def needs_record(self) -> bool:
+        """Whether key or value are looked at."""
+        ...
+
+    def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
+        """The event time in epoch ms; negative: drop the record. Raises ``TimestampError``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FailOnInvalidTimestamp:
+    """Takes the record's timestamp, and fails if it is negative. The default."""
+
+    needs_record: bool = False
+
+    def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
+        """The record's timestamp. Raises ``TimestampError`` if it is negative."""
+        if record.timestamp < 0:
+            raise TimestampError(
+                f"The record at {record} has the timestamp {record.timestamp}. Use LogAndSkipOnInvalidTimestamp, "
+                f"UsePartitionTimeOnInvalidTimestamp or timestamp_field(...) in Consumed(timestamp_extractor=...)."
+            )
+        return record.timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class LogAndSkipOnInvalidTimestamp:
+    """Takes the record's timestamp; drops (and counts) a record whose timestamp is negative."""
+
+    needs_record: bool = False
+
+    def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
+        """The record's timestamp, as it is."""
+        return record.timestamp if record.timestamp >= 0 else DROP
+
+
+@dataclass(frozen=True, slots=True)
+class UsePartitionTimeOnInvalidTimestamp:
+    """Takes the record's timestamp, or where that is negative the largest one seen in its partition."""
+
+    needs_record: bool = False
+
+    def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
+        """The timestamp. Raises ``TimestampError`` if the partition has no time yet (as Kafka Streams does)."""
+        if record.timestamp >= 0:
+            return record.timestamp
+        if partition_time < 0:
+            raise TimestampError(
+                f"The record at {record} has the timestamp {record.timestamp}, and no earlier record of the partition "
+                f"had a valid one. Use LogAndSkipOnInvalidTimestamp or WallclockTimestampExtractor."
+            )
+        return partition_time
+
+
+@dataclass(frozen=True, slots=True)
+class WallclockTimestampExtractor:
+    """Takes the time of processing: the logged time of the batch, so that a repeated batch repeats it."""
+
+    needs_record: bool = False
+
+    def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
+        """The batch's time."""
+        return now_ms
+
+
+@dataclass(frozen=True, slots=True)
+class CustomTimestampExtractor:
+    """A function ``fn(record, partition_time) -> epoch ms`` of the user's; a negative result drops the record."""
+
+    fn: Callable[[ConsumedRecord, int], int]
+    needs_record: bool = True
+
+    def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
+        """What the function says. Raises ``TimestampError`` if that is not a whole number."""
+        timestamp = self.fn(record, partition_time)
+        if isinstance(timestamp, bool) or not isinstance(timestamp, int):
+            raise TimestampError(
+                f"The timestamp extractor gave {timestamp!r} for the record at {record}; it must give epoch ms as int."
+            )
+        return timestamp
+
+
+_PER_MS = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldTimestampExtractor:
+    """Takes the timestamp from a field of the value; made by ``timestamp_field``."""
+
+    path: tuple[str, ...]
+    unit: str
+    needs_record: bool = True
+
+    def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
+        """The field's time in epoch ms. Raises ``TimestampError`` if the field is missing or no time."""
+        found: Any = record.value
+        for name in self.path:
+            found = found.get(name) if isinstance(found, dict) else None
+        try:
+            return _iso_ms(found) if self.unit == "iso" else _scaled_ms(found, self.unit)
+        except (TypeError, ValueError, OverflowError):
+            raise TimestampError(
+                f"The record at {record} has no time in the field '{'.'.join(self.path)}' (unit '{self.unit}'): "
+                f"found {str(found)[:60]!r}."
+            ) from None
+
+
+def timestamp_field(path: str, unit: str = "ms") -> FieldTimestampExtractor:
+    """An extractor that reads the event time from a field of the value.
+
+    Args:
+        path: the field; a dotted path reaches into nested objects.
+        unit: ``"s"``, ``"ms"``, ``"us"``, ``"ns"`` since the epoch, or ``"iso"`` for ISO 8601 text (no zone: UTC).
+
+    Raises:
+        TopologyError: the unit is none of these, or the path is empty.
+    """
+    if unit != "iso" and unit not in _PER_MS:
+        raise TopologyError(f"timestamp_field('{path}', unit='{unit}'): the unit must be s, ms, us, ns or iso.")
+    parts = tuple(path.split("."))
+    if not all(parts):
+        raise TopologyError(f"timestamp_field('{path}'): a path is field names joined by single dots.")
+    return FieldTimestampExtractor(parts, unit)
+
+
+def _scaled_ms(found: Any, unit: str) -> int:
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise TypeError
+    times, by = _PER_MS[unit]
+    # Whole numbers stay whole: nanoseconds do not fit a double.
+    return found * times // by if isinstance(found, int) else int(found * times / by)
+
+
+def _iso_ms(found: Any) -> int:
+    if not isinstance(found, str):
+        raise TypeError
+    moment = datetime.fromisoformat(found.replace("Z", "+00:00"))
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    since = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+
+
+FAIL_ON_INVALID_TIMESTAMP = FailOnInvalidTimestamp()

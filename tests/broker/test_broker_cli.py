@@ -1,0 +1,123 @@
+"""`streams broker` as its users see it."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from typer.testing import CliRunner, Result
+
+from streams.broker import EmbeddedBroker, fetch_jars
+from streams.broker.jars import jar_dir
+from streams.cli.main import app
+
+
+@pytest.fixture
+def streams(monkeypatch: pytest.MonkeyPatch):
+    """Runs the command in this process, on a wide terminal and without settings of the person who runs the tests."""
+    monkeypatch.delenv("STREAMS_BOOTSTRAP_SERVERS", raising=False)
+    monkeypatch.delenv("STREAMS_BROKER_DIR", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: str | Path) -> Result:
+        return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+    return run
+
+
+def test_help_names_the_commands_without_importing_what_they_need() -> None:
+    program = (
+        "import sys; from typer.testing import CliRunner; from streams.cli.main import app\n"
+        "print(CliRunner().invoke(app, ['--help']).output)\n"
+        "heavy = {'confluent_kafka', 'pyspark', 'streams.cli.broker'}\n"
+        "print('heavy:', sorted(heavy & set(sys.modules)))"
+    )
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert "broker" in output
+    assert "heavy: []" in output
+
+
+def test_an_unknown_command_is_told(streams) -> None:
+    result = streams("brokre")
+    assert result.exit_code == 2
+    assert "No such command 'brokre'" in result.output
+
+
+@pytest.mark.kafka
+def test_start_status_topics_stop(streams, tmp_path: Path) -> None:
+    data_dir = tmp_path / "kafka"
+    assert streams("broker", "status", "-d", data_dir).exit_code == 3
+    try:
+        started = streams("broker", "start", "-d", data_dir, "--heap", "256m", "--set", "num.io.threads=3")
+        assert started.exit_code == 0, started.output
+        (servers,) = re.findall(r"bootstrap servers: (\S+)", started.output)
+        assert servers == EmbeddedBroker(data_dir).bootstrap_servers
+        assert "num.io.threads=3\n" in (data_dir / "node-1" / "server.properties").read_text()
+
+        status = streams("broker", "status", "-d", data_dir)
+        assert (status.exit_code, "running" in status.output) == (0, True)
+
+        listed = streams("broker", "topics", "-d", data_dir)
+        assert (listed.exit_code, servers in listed.output) == (0, True), listed.output
+
+        stopped = streams("broker", "stop", "-d", data_dir)
+        assert (stopped.exit_code, "was stopped" in stopped.output) == (0, True)
+        assert streams("broker", "status", "-d", data_dir).exit_code == 3
+        assert "was not running and its data removed" in streams("broker", "stop", "-d", data_dir, "--delete").output
+        assert not data_dir.exists()
+    finally:
+        EmbeddedBroker(data_dir).stop(delete=True)
+
+
+def test_topics_shows_partitions_records_and_size(streams, broker: EmbeddedBroker, topic) -> None:
+    letters, empty = topic(2), topic(3)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for number in range(1500):
+        producer.produce(letters, b"x" * 100, partition=number % 2)
+    producer.flush(30)
+
+    result = streams("broker", "topics", "-d", broker.data_dir)
+
+    rows = {line.split()[0]: line.split()[1:] for line in result.output.splitlines() if line.strip()}
+    assert rows[letters][:2] == ["2", "1,500"]
+    assert float(rows[letters][2]) > 150
+    assert rows[letters][3] == "kB"
+    assert rows[empty] == ["3", "0", "0", "bytes"]
+    assert not any(name.startswith("__") for name in rows)
+    by_address = streams("broker", "topics", "-b", broker.bootstrap_servers)
+    assert "1,500" in by_address.output
+    assert "Size" not in by_address.output
+
+
+def test_topics_without_any_cluster_tells_what_to_do(streams, tmp_path: Path) -> None:
+    result = streams("broker", "topics", "-d", tmp_path)
+    assert result.exit_code == 1
+    assert "streams broker start" in result.output
+
+
+def test_secrets_are_masked_in_what_is_printed(streams, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers = 127.0.0.1:1\nssl.key.password: hidden-2\nsasl.username alice\n")
+    result = streams("broker", "topics", "--properties-file", file, "-X", "sasl.password=hidden-1")
+    assert result.exit_code == 1
+    assert "hidden" not in result.output
+    assert "sasl.password=****" in result.output
+    assert "sasl.username=alice" in result.output
+    assert "127.0.0.1:1 did not answer" in result.output
+
+
+def test_a_property_nobody_knows_is_told(streams) -> None:
+    result = streams("broker", "topics", "-b", "127.0.0.1:1", "-X", "no.such=1")
+    assert result.exit_code == 1
+    assert 'No such configuration property: "no.such"' in result.output
+
+
+@pytest.mark.kafka
+def test_fetch_does_nothing_when_all_is_there(streams) -> None:
+    fetch_jars()
+    before = jar_dir().stat().st_mtime_ns
+    result = streams("broker", "fetch")
+    assert (result.exit_code, str(jar_dir()) in result.output) == (0, True)
+    assert jar_dir().stat().st_mtime_ns == before

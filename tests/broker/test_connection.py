@@ -1,0 +1,69 @@
+"""Client properties from options and Java properties files."""
+
+from pathlib import Path
+
+import pytest
+
+from streams.cli.connection import client_properties, printable, with_embedded_default
+from streams.cli.java_properties import parse_java_properties
+from streams.errors import ConfigError
+
+JAVA_FILE = r"""
+# a comment
+! another
+bootstrap.servers=one:9092,two:9092
+sasl.username : alice
+sasl.password = a=b:c \
+    and more
+ssl.ca.location\:x  C\:\\certs\t\u0041
+empty=
+blank
+"""
+
+
+def test_java_properties_are_read_as_java_reads_them() -> None:
+    assert parse_java_properties(JAVA_FILE) == {
+        "bootstrap.servers": "one:9092,two:9092",
+        "sasl.username": "alice",
+        "sasl.password": "a=b:c and more",
+        "ssl.ca.location:x": "C:\\certs\tA",
+        "empty": "",
+        "blank": "",
+    }
+
+
+def test_later_sources_win(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=file:1\nclient.id=file\nlinger.ms=1\n")
+    assert client_properties("option:1", ["client.id=property=1"], file) == {
+        "bootstrap.servers": "option:1",
+        "client.id": "property=1",
+        "linger.ms": "1",
+    }
+    assert client_properties(None, None, file)["bootstrap.servers"] == "file:1"
+    assert client_properties(None, None, None) == {}
+
+
+def test_mistakes_are_told_without_giving_secrets_away(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="KEY=VALUE") as caught:
+        client_properties(None, ["my-secret"], None)
+    assert "my-secret" not in str(caught.value)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        client_properties(None, None, tmp_path / "missing")
+    bad = tmp_path / "bad"
+    bad.write_text(r"a=\u12")
+    with pytest.raises(ConfigError, match="four hexadecimal digits"):
+        client_properties(None, None, bad)
+    with pytest.raises(ConfigError, match="--bootstrap-servers"):
+        with_embedded_default({}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["sasl.password", "ssl.key.password", "sasl.oauthbearer.client.secret", "sasl.oauthbearer.config", "ssl.key.pem"],
+)
+def test_secrets_are_masked(key: str) -> None:
+    line = printable({key: "hidden", "client.id": "me"})
+    assert "hidden" not in line
+    assert key in line
+    assert "client.id=me" in line

@@ -1,0 +1,85 @@
+"""Fixtures for all tests: one real Kafka broker for the session, and topics of their own for each test.
+
+Nothing here starts before a test asks for it. Tests that use the broker or Spark are marked `kafka` or `spark` by their
+fixtures, so that `pytest -m "not kafka"` needs no Java.
+"""
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from streams.broker import EmbeddedBroker, fetch_jars
+
+_MARKERS_OF_FIXTURES = {"broker": "kafka", "spark": "spark"}
+_REQUEST_TIMEOUT_S = 30.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks each test by the fixtures it uses, directly or through others."""
+    for item in items:
+        for fixture, marker in _MARKERS_OF_FIXTURES.items():
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(marker)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A single-node Kafka for all tests of the session; use `broker.bootstrap_servers`.
+
+    Its data goes with the session, its process goes with this one even if that is killed. Tests that stop or kill a
+    broker start one of their own.
+    """
+    fetch_jars()
+    broker = EmbeddedBroker(tmp_path_factory.mktemp("kafka"), die_with_parent=True)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.stop(delete=True)
+
+
+class TopicFactory(Protocol):
+    """Makes a topic with a name that no other test has."""
+
+    def __call__(self, partitions: int = 1, *, name: str = "", **config: str | int) -> str:
+        """Creates a topic and returns its name once it can be used.
+
+        Args:
+            partitions: how many.
+            name: a word to start the name with; default: the test's name.
+            config: topic settings with `_` for `.`, such as `cleanup_policy="compact"`.
+        """
+
+
+@pytest.fixture(scope="session")
+def _kafka_admin(broker: EmbeddedBroker) -> AdminClient:
+    return AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+
+
+@pytest.fixture(scope="session")
+def _topic_numbers() -> Callable[[], int]:
+    return itertools.count(1).__next__
+
+
+@pytest.fixture
+def topic(_kafka_admin: AdminClient, _topic_numbers: Callable[[], int], request: pytest.FixtureRequest) -> TopicFactory:
+    """A factory of topics: `topic()`, `topic(4)`, `topic(2, cleanup_policy="compact")` -> the new topic's name.
+
+    Records are kept whatever their timestamp (`retention.ms=-1`), unless the test sets something else.
+    """
+
+    def make(partitions: int = 1, *, name: str = "", **config: str | int) -> str:
+        word = re.sub(r"[^a-zA-Z0-9._-]+", "-", name or request.node.name).strip("-")[:100]
+        unique = f"{word}-{_topic_numbers()}"
+        settings = {"retention.ms": "-1"} | {key.replace("_", "."): str(value) for key, value in config.items()}
+        created = _kafka_admin.create_topics(
+            [NewTopic(unique, partitions, 1, config=settings)], operation_timeout=_REQUEST_TIMEOUT_S
+        )
+        created[unique].result(_REQUEST_TIMEOUT_S)
+        return unique
+
+    return make

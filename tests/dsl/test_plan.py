@@ -1,0 +1,247 @@
+"""The plan: where a topology is cut, what runs in the readers, and what crosses over to the tasks and how."""
+
+import pickle
+from dataclasses import replace
+
+import pytest
+from pyspark import cloudpickle
+
+from streams import (
+    Consumed,
+    Grouped,
+    Int64Serde,
+    JoinWindows,
+    Materialized,
+    Produced,
+    Repartitioned,
+    StreamJoined,
+    StreamsBuilder,
+    StringSerde,
+    TimeWindows,
+    TopologyError,
+    agg,
+)
+from streams.topology.plan import build_plan
+
+TEN = JoinWindows.of_time_difference_with_no_grace(10)
+
+
+def plan(builder):
+    return build_plan(builder.build(), "app")
+
+
+def only(builder):
+    (sub,) = plan(builder).sub_topologies
+    return sub
+
+
+def shape(sub):
+    return [(entry.from_node, entry.node, entry.transport) for entry in sub.entries]
+
+
+def test_rekeying_in_the_head_needs_no_topic():
+    builder = StreamsBuilder()
+    stream = builder.stream("in").filter(lambda v: v, "f").select_key(lambda v: v, "k")
+    stream.group_by_key(Grouped(key_serde=Int64Serde())).count("count").to_stream("changes").to(
+        "out", Produced(name="o")
+    )
+    sub = only(builder)
+    assert plan(builder).repartition_topics == {}
+    assert sub.head == {"f", "k"}
+    assert shape(sub) == [("k", "count", "object")]
+    assert sub.entries[0].key_serde == Int64Serde()
+    assert [source.topics for source in sub.sources] == [("in",)]
+    assert sub.topics == ("in",)
+    assert sub.children("count") == ("changes",)
+
+
+def test_rekeying_behind_state_cuts():
+    builder = StreamsBuilder()
+    counts = builder.stream("in").group_by_key().count("count").to_stream("changes")
+    counts.group_by(lambda v: v, Grouped(name="again")).reduce(lambda a, b: a, "reduce").to_stream("end").to("out")
+    first, second = plan(builder).sub_topologies
+    assert plan(builder).repartition_topics == {"app-again-repartition": None}
+    assert (first.index, first.name, first.topics) == (0, "in", ("in",))
+    assert (second.index, second.name, second.topics) == (1, "again-repartition", ("app-again-repartition",))
+    assert [sink.topic for sink in first.sinks] == ["app-again-repartition"]
+    assert first.head == second.head == frozenset()
+    assert shape(second) == [("again-repartition-source", "reduce", "raw")]
+    assert set(first.stores) | set(second.stores) == set(builder.build().stores)
+
+
+def test_the_key_may_be_forgotten_where_nobody_needs_it():
+    builder = StreamsBuilder()
+    counts = builder.stream("in").group_by_key().count().to_stream()
+    counts.select_key(lambda v: v).to("out")
+    counts.map_values(lambda v: v).group_by_key().reduce(lambda a, b: a)
+    assert plan(builder).repartition_topics == {}
+    assert len(plan(builder).sub_topologies) == 1
+
+
+def test_explicit_repartition_always_cuts():
+    builder = StreamsBuilder()
+    builder.stream("in").repartition(Repartitioned(name="r", partitions=3)).group_by_key().count()
+    assert plan(builder).repartition_topics == {"app-r-repartition": 3}
+    assert [sub.name for sub in plan(builder).sub_topologies] == ["in", "r-repartition"]
+    assert shape(plan(builder).sub_topologies[0]) == [("KSTREAM-SOURCE-in", "r-repartition-sink", "raw")]
+
+
+def test_sources_stores_and_nodes_connect():
+    builder = StreamsBuilder()
+    table = builder.table("t")
+    builder.stream("a").join(table, lambda a, b: a)  # by the store
+    builder.stream("b").merge(builder.stream("c")).to("out")  # by a node
+    builder.stream("d").to("one")  # alone
+    assert [sub.topics for sub in plan(builder).sub_topologies] == [("t", "a"), ("b", "c"), ("d",)]
+
+
+def test_transport():
+    builder = StreamsBuilder()
+    stream = builder.stream("in")
+    groups = stream.group_by_key()
+    groups.aggregate(s=agg.sum("x"), m=agg.max("y.z"), materialized=Materialized(name="columns"))
+    groups.count("rows")
+    stream.filter(lambda v: v, "f").group_by_key().sum("x", "behind-a-head")
+    stream.to("copy", Produced(name="copy"))
+    builder.stream("text", Consumed(value_serde=StringSerde())).group_by_key().sum("x", "not-json")
+    entries = {entry.node: entry for sub in plan(builder).sub_topologies for entry in sub.entries}
+    assert {node: entry.transport for node, entry in entries.items()} == {
+        "KSTREAM-AGGREGATE-columns": "columns",
+        "rows": "raw",
+        "behind-a-head": "object",
+        "copy": "raw",
+        "not-json": "raw",
+    }
+    assert entries["KSTREAM-AGGREGATE-columns"].fields == ("x", "y.z")
+    assert entries["rows"].source == "KSTREAM-SOURCE-in"
+    assert entries["behind-a-head"].source is None
+    first = plan(builder).sub_topologies[0]
+    assert [entry.index for entry in first.entries] == list(range(len(first.entries)))
+
+
+def test_keys_cross_over_by_the_serde_asked_for_further_down():
+    builder = StreamsBuilder()
+    rekeyed = builder.stream("a").select_key(lambda v: v, "k")
+    counted = builder.stream("b", Consumed(key_serde=Int64Serde())).group_by_key().count("c").to_stream("s")
+    merged = counted.merge(rekeyed, "m").filter(lambda v: v, "f")
+    merged.group_by_key(Grouped(key_serde=Int64Serde())).reduce(lambda a, b: a, "r")
+    rekeyed.to("out", Produced(name="sink", key_serde=Int64Serde()))
+    rekeyed.to("out2", Produced(name="sink2"))
+    serdes = {(entry.from_node, entry.node): entry.key_serde for entry in only(builder).entries}
+    assert serdes == {
+        ("KSTREAM-SOURCE-b", "c"): Int64Serde(),
+        ("k", "m"): Int64Serde(),
+        ("k", "sink"): Int64Serde(),
+        ("k", "sink2"): StringSerde(),
+    }
+
+
+def test_only_what_has_a_stateless_past_is_head():
+    builder = StreamsBuilder()
+    stream = builder.stream("in").map_values(lambda v: v, "head")
+    stream.group_by_key().count("state").to_stream("behind").merge(stream, "both").to("out", Produced(name="o"))
+    sub = only(builder)
+    assert sub.head == {"head"}
+    assert shape(sub) == [("head", "state", "object"), ("head", "both", "object")]
+
+
+def test_a_plan_travels_pickled():
+    builder = StreamsBuilder()
+    builder.stream("in").filter(lambda v: v["x"] > 1).group_by_key().count().to_stream().to("out")
+    made = plan(builder)
+    back = pickle.loads(cloudpickle.dumps(made))
+    assert back.sub_topologies[0].topology_hash == made.sub_topologies[0].topology_hash
+    assert list(back.sub_topologies[0].nodes) == list(made.sub_topologies[0].nodes)
+
+
+def hash_of(size=10, aggregates=None, materialized=None, threshold=1, sink="out", topic="in"):
+    builder = StreamsBuilder()
+    windows = TimeWindows.of_size_with_no_grace(size)
+    groups = builder.stream(topic).filter(lambda v: v > threshold).group_by_key().windowed_by(windows)
+    table = groups.aggregate(**(aggregates or {"n": agg.count()}), materialized=materialized or Materialized(name="s"))
+    table.to_stream().to(sink)
+    return only(builder).topology_hash
+
+
+def test_the_hash_is_of_what_gives_state_its_meaning():
+    base = hash_of()
+    assert hash_of(threshold=2, sink="elsewhere") == base
+    assert hash_of(materialized=Materialized(name="s", caching=False, retention=99)) == base
+    changed = [
+        hash_of(size=20),
+        hash_of(aggregates={"n": agg.sum("x")}),
+        hash_of(materialized=Materialized(name="t")),
+        hash_of(materialized=Materialized(name="s", key_serde=Int64Serde())),
+        hash_of(topic="other"),
+    ]
+    assert len({base, *changed}) == 6
+
+
+def test_names_of_sub_topologies_stay_when_others_are_added():
+    def names(more):
+        builder = StreamsBuilder()
+        if more:
+            builder.stream("earlier").to("x")
+        builder.stream("in").to("out")
+        return [sub.name for sub in plan(builder).sub_topologies]
+
+    assert names(False) == ["in"]
+    assert names(True) == ["earlier", "in"]
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda s: s.to("app-s-changelog"), "the changelog of the store 's' of this application"),
+        (lambda s: s.to("app-r-repartition"), "a repartition topic of this application"),
+    ],
+)
+def test_internal_topics_belong_to_the_engine(build, message):
+    builder = StreamsBuilder()
+    stream = builder.stream("in")
+    stream.repartition(Repartitioned(name="r")).group_by_key().count(materialized=Materialized(name="s"))
+    build(stream)
+    with pytest.raises(TopologyError, match=message):
+        plan(builder)
+
+
+def test_reading_a_changelog_of_ones_own_is_refused():
+    builder = StreamsBuilder()
+    builder.stream("in").group_by_key().count(materialized=Materialized(name="s"))
+    builder.stream("app-s-changelog").to("out")
+    with pytest.raises(TopologyError, match="The source 'KSTREAM-SOURCE-app-s-changelog' reads the topic"):
+        plan(builder)
+
+
+def test_an_unlogged_store_has_no_changelog():
+    builder = StreamsBuilder()
+    stream = builder.stream("in")
+    stream.group_by_key().count(materialized=Materialized(name="s", logging=False))
+    stream.to("app-s-changelog")
+    plan(builder)
+
+
+def test_application_ids_are_fit_for_topics():
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    with pytest.raises(TopologyError, match="application id 'my app'"):
+        build_plan(builder.build(), "my app")
+
+
+def test_a_topic_read_by_two_sources_is_refused():
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    topology = builder.build()
+    topology.add(replace(topology.nodes["KSTREAM-SOURCE-in"], name="again"))
+    with pytest.raises(TopologyError, match="is read by 'KSTREAM-SOURCE-in' and by 'again'"):
+        build_plan(topology, "app")
+
+
+def test_self_join_enters_twice():
+    builder = StreamsBuilder()
+    stream = builder.stream("in")
+    stream.join(stream, lambda a, b: a, TEN, StreamJoined(name="j"))
+    assert shape(only(builder)) == [
+        ("KSTREAM-SOURCE-in", "j-this-join", "raw"),
+        ("KSTREAM-SOURCE-in", "j-other-join", "raw"),
+    ]

@@ -1,0 +1,102 @@
+import uuid
+
+import pytest
+
+from state.errors import KafkaClientError, TopicMismatchError, TopicNotFoundError
+from state.kafka.admin import KafkaAdmin
+from state.kafka.config import ClientConfig
+from state.kafka.producer import TransactionalProducer
+from state.kafka.topics import TopicSpec
+from tests.conftest import TopicFactory
+
+from .rows import Row, commit_rows, eventually
+
+
+@pytest.fixture
+def names() -> list[str]:
+    return [f"admin-{uuid.uuid4()}" for _ in range(2)]
+
+
+def test_create_describe_delete(admin: KafkaAdmin, names: list[str]) -> None:
+    one, two = names
+    admin.create_topics([TopicSpec(one, 2, {"cleanup.policy": "compact"}), TopicSpec(two, 1)])
+    described = admin.describe_topics([*names, "no-such-topic"])
+    assert {name: info.partitions for name, info in described.items()} == {one: 2, two: 1}
+    assert admin.topic_config(one)["cleanup.policy"] == "compact"
+    assert {one, two} <= set(admin.topic_names())
+    admin.create_topics([TopicSpec(one, 2)])
+    with pytest.raises(TopicMismatchError, match=f"'{one}' exists with 2 partitions, but 3"):
+        admin.create_topics([TopicSpec(one, 3)])
+    admin.delete_topics([one, "no-such-topic"])
+    assert admin.describe_topics([one]) == {}
+    admin.create_topics([TopicSpec(one, 2)])
+    assert admin.describe_topics([one])[one].topic_id != described[one].topic_id
+    admin.delete_topics(names)
+
+
+def test_nothing_asked_nothing_answered(admin: KafkaAdmin) -> None:
+    admin.create_topics([])
+    admin.delete_topics([])
+    assert admin.describe_topics([]) == admin.end_offsets([]) == admin.offsets_for_times({}) == {}
+    assert admin.delete_records({}) == {}
+    assert admin.group_offsets(f"no-such-group-{uuid.uuid4()}") == {}
+
+
+def test_offsets(client: ClientConfig, admin: KafkaAdmin, topic: TopicFactory) -> None:
+    name = topic(2)
+    both = [(name, 0), (name, 1)]
+    commit_rows(client, name, [Row(b"k", b"v", 100 * i) for i in range(1, 6)])
+    assert admin.begin_offsets(both) == {(name, 0): 0, (name, 1): 0}
+    eventually(lambda: admin.end_offsets(both), {(name, 0): 6, (name, 1): 0})
+    assert admin.offsets_for_times({(name, 0): 250, (name, 1): 250}) == {(name, 0): 2, (name, 1): 0}
+    assert admin.max_timestamps(both)[name, 1] == -1
+    with TransactionalProducer(client, f"open-{name}") as producer:
+        producer.init_transactions()
+        producer.begin()
+        producer.send(name, 0, b"open", b"v", 900)
+        producer.flush()
+        assert admin.end_offsets(both)[name, 0] == 6
+        assert admin.end_offsets(both, committed=False)[name, 0] == 7
+        producer.commit()
+    eventually(lambda: admin.end_offsets(both)[name, 0], 8)
+    assert admin.delete_records({(name, 0): 3}) == {(name, 0): 3}
+    assert admin.begin_offsets(both)[name, 0] == 3
+
+
+def test_time_after_the_last_record_gives_the_end(client: ClientConfig, admin: KafkaAdmin, topic: TopicFactory) -> None:
+    name = topic()
+    commit_rows(client, name, [Row(b"k", b"v", 100)])
+    eventually(lambda: admin.offsets_for_times({(name, 0): 2**42}), {(name, 0): 2})
+
+
+def test_control_records_have_timestamps_too(client: ClientConfig, admin: KafkaAdmin, topic: TopicFactory) -> None:
+    name = topic()
+    commit_rows(client, name, [Row(b"k", b"v", 100)])
+    commit_rows(client, name, [Row(b"k", b"v", 300)])
+    assert admin.offsets_for_times({(name, 0): 200}) == {(name, 0): 1}
+    assert admin.max_timestamps([(name, 0)])[name, 0] > 300
+
+
+def test_missing_topics_and_partitions_are_named(admin: KafkaAdmin, topic: TopicFactory) -> None:
+    name = topic()
+    with pytest.raises(TopicNotFoundError, match="'no-such-topic'"):
+        admin.topic_config("no-such-topic")
+    with pytest.raises(TopicNotFoundError, match="partition 0 of topic 'no-such-topic'"):
+        admin.end_offsets([("no-such-topic", 0)])
+    with pytest.raises(TopicNotFoundError, match=f"partition 4 of topic '{name}'"):
+        admin.begin_offsets([(name, 4)])
+
+
+def test_delete_records_of_a_compacted_topic_is_refused(admin: KafkaAdmin, topic: TopicFactory) -> None:
+    name = topic(cleanup_policy="compact")
+    with pytest.raises(KafkaClientError, match=f"deleting records of {name}-0 below 0"):
+        admin.delete_records({(name, 0): 0})
+
+
+def test_no_broker_and_closed() -> None:
+    admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}, timeout_s=0.5)
+    with pytest.raises(KafkaClientError, match="describing topic 't'"):
+        admin.describe_topics(["t"])
+    admin.close()
+    with pytest.raises(KafkaClientError, match="closed"):
+        admin.topic_names()

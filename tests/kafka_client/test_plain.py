@@ -1,0 +1,137 @@
+"""What needs no broker: headers, partitioner, configurations, errors, the shared library."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state import errors
+from state.kafka.config import MASK, consumer_config, producer_config, redact
+from state.kafka.headers import decode_headers, encode_headers
+from state.kafka.library import bulk_available
+from state.kafka.partitioner import murmur2, partition_for_key, partition_for_keys
+
+HEADERS = st.lists(st.tuples(st.text(), st.none() | st.binary()))
+
+
+@given(HEADERS)
+def test_headers_survive_encoding(headers: list[tuple[str, bytes | None]]) -> None:
+    assert decode_headers(encode_headers(headers)) == headers
+
+
+def test_no_headers_and_damaged_headers() -> None:
+    assert decode_headers(None) == decode_headers(b"") == []
+    whole = encode_headers([("name", b"value")])
+    for size in range(1, len(whole)):
+        with pytest.raises(ValueError, match="cut off"):
+            decode_headers(whole[:size])
+    with pytest.raises(ValueError, match="null name"):
+        decode_headers(b"\xff\xff\xff\xff" * 2)
+
+
+# From Kafka's own UtilsTest.testMurmur2.
+JAVA_VECTORS = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+
+
+@pytest.mark.parametrize(("key", "expected"), JAVA_VECTORS.items())
+def test_murmur2_equals_javas(key: bytes, expected: int) -> None:
+    assert murmur2(key) == expected
+
+
+@settings(deadline=None)
+@given(st.lists(st.none() | st.binary(max_size=40), max_size=30), st.integers(1, 1000), st.integers(0, 5))
+def test_compiled_partitioner_equals_its_twin(keys: list[bytes | None], partitions: int, skipped: int) -> None:
+    expected = [partition_for_key(key, partitions) for key in keys]
+    for kind in (pa.binary(), pa.large_binary()):
+        column = pa.array(keys, kind)
+        assert partition_for_keys(column, partitions).tolist() == expected
+        assert partition_for_keys(column.slice(skipped), partitions).tolist() == expected[skipped:]
+
+
+def test_partitioner_at_its_edges() -> None:
+    assert partition_for_keys(pa.nulls(2), 3).tolist() == [-1, -1]
+    assert partition_for_keys(pa.array([], pa.binary()), 3).dtype == np.int32
+    with pytest.raises(ValueError, match="at least one partition"):
+        partition_for_keys(pa.nulls(1), 0)
+
+
+def test_what_exactly_once_needs_cannot_be_overridden() -> None:
+    users = {"isolation.level": "read_uncommitted", "enable.auto.commit": "true", "linger.ms": "7", "group.id": "mine"}
+    consumer = consumer_config(users, 1 << 20)
+    assert (consumer["isolation.level"], consumer["enable.auto.commit"]) == ("read_committed", "false")
+    assert (consumer["group.id"], consumer["queued.max.messages.kbytes"]) == ("mine", "1024")
+    producer = producer_config({"transactional.id": "other", "acks": "1", **users}, "app-0", 5_000, "lz4")
+    assert (producer["transactional.id"], producer["acks"], producer["linger.ms"]) == ("app-0", "all", "7")
+    assert (producer["transaction.timeout.ms"], producer["compression.type"]) == ("5000", "lz4")
+
+
+def test_secrets_are_masked() -> None:
+    secrets = {
+        "sasl.password": "s",
+        "ssl.key.password": "s",
+        "ssl.keystore.password": "s",
+        "ssl.key.pem": "s",
+        "sasl.oauthbearer.client.secret": "s",
+        "sasl.oauthbearer.config": "s",
+        "sasl.oauthbearer.assertion.private.key.passphrase": "s",
+        "sasl.jaas.config": "s",
+        "basic.auth.user.info": "u:s",
+        "schema.registry.basic.auth.user.info": "u:s",
+    }
+    harmless = {"bootstrap.servers": "h:1", "sasl.username": "u", "sasl.oauthbearer.token.endpoint.url": "http://x"}
+    shown = redact({**secrets, **harmless})
+    assert shown == {**dict.fromkeys(secrets, MASK), **harmless}
+
+
+FAILURE = errors.ClientFailure(-144, "_FENCED", "fenced", fatal=True)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.KafkaClientError("message", FAILURE),
+        errors.TopicNotFoundError("t", 1, FAILURE),
+        errors.TopicRecreatedError("t", "old", "new"),
+        errors.TopicMismatchError("t", 1, 2),
+        errors.OffsetsLostError("t", 0, 5, earliest=7, latest=9),
+        errors.ReadTimeoutError("t", 0, 5, 9, seconds=1.5, failure=FAILURE),
+        errors.FencedError("message", FAILURE, topic="t", partition=1, key=b"k", offset=3),
+        errors.ProducerStateError("message"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_survive_pickling(error: errors.StreamsError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert (str(copy), vars(copy)) == (str(error), vars(error))
+
+
+def test_bulk_is_available_with_the_installed_wheel_and_can_be_switched_off() -> None:
+    assert bulk_available()
+    code = "from state.kafka.library import bulk_available; print(bulk_available())"
+    told = subprocess.run(
+        [sys.executable, "-c", code], env={"STREAMS_KAFKA_BULK": "0"}, capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "False\n"
+
+
+def test_warm_up_compiles_all_and_starts_no_client() -> None:
+    code = (
+        "import threading; from state.kafka.warm_up import warm_up; warm_up(); warm_up();"
+        "from state.kafka import gather, scatter, partitioner;"
+        "print([f.signatures for f in (gather.gather, scatter.produce_rows, partitioner.hash_cells)].count([]))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout == "0\n"

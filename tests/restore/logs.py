@@ -1,0 +1,110 @@
+"""A changelog in memory, and a random life of a task's stores that writes one."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from state.changelog.topics import changelog_topic
+from state.commit.digest import changelog_digest
+from state.errors import KafkaClientError
+from state.kafka.columns import RecordColumns
+from state.restore.plan import RestoreTarget
+from state.stores.codec import timestamped
+from state.stores.spec import StoreKind, StoreSpec
+from state.stores.task_store import StorePosition, TaskStore
+
+APPLICATION = "app"
+SPECS = [
+    StoreSpec("table", StoreKind.TIMESTAMPED_KEY_VALUE),
+    StoreSpec("plain", StoreKind.KEY_VALUE),
+    StoreSpec("windows", StoreKind.TIMESTAMPED_WINDOW, retention_ms=100, segment_ms=10),
+    StoreSpec("join", StoreKind.WINDOW, retention_ms=100, segment_ms=10, retain_duplicates=True),
+    StoreSpec("sessions", StoreKind.SESSION, retention_ms=100, segment_ms=10),
+    StoreSpec("versions", StoreKind.VERSIONED, retention_ms=1000),
+]
+
+
+class MemoryLogs:
+    """Changelog partitions of one task; every step ends with a control record, as Kafka's transactions do."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, list[tuple[int, bytes, bytes | None, int]]] = {}
+        self.ends: dict[str, int] = {}
+        self.begins: dict[str, int] = {}
+        self.fail_after: int | None = None
+        self.reads = 0
+        self.run = 7
+
+    def append(self, topic: str, batch) -> int:
+        """Adds records and a control record; gives the offset after the records."""
+        end = self.ends.get(topic, 0)
+        rows = zip(batch.keys.to_pylist(), batch.values.to_pylist(), batch.timestamps.tolist(), strict=True)
+        for key, value, timestamp in rows:
+            self.records.setdefault(topic, []).append((end, key, value, timestamp))
+            end += 1
+        self.ends[topic] = end + 1
+        return end
+
+    def begin_offset(self, partition: tuple[str, int]) -> int:
+        return self.begins.get(partition[0], 0)
+
+    def end_offsets(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        return {partition: self.ends.get(partition[0], 0) for partition in partitions}
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:
+        rows = [row for row in self.records.get(topic, []) if max(start, self.begin_offset((topic, 0))) <= row[0] < end]
+        for first in range(0, len(rows), self.run):
+            if self.fail_after is not None and self.reads >= self.fail_after:
+                raise KafkaClientError("the broker went away")
+            self.reads += 1
+            yield columns(topic, partition, rows[first : first + self.run])
+
+
+def columns(topic, partition, rows) -> RecordColumns:
+    return RecordColumns(
+        topic,
+        partition,
+        np.array([row[0] for row in rows], np.int64),
+        np.array([row[3] for row in rows], np.int64),
+        pa.array([row[1] for row in rows], pa.binary()),
+        pa.array([row[2] for row in rows], pa.binary()),
+    )
+
+
+def write_random(store: TaskStore, rng, now: int) -> None:
+    """Some writes of every kind around a stream time."""
+    for _ in range(rng.randrange(12)):
+        key = rng.choice([b"", b"a", b"ab", b"\xff", b"k%d" % rng.randrange(6)])
+        value = rng.choice([None, b"", b"v%d" % rng.randrange(1000)])
+        # Not 0: librdkafka takes that timestamp for "now".
+        start = max(1, now - rng.randrange(90))
+        local = None if value is None else timestamped(value, start)
+        store.store("table").put(key, local, start)
+        store.store("plain").put(key, value, start)
+        store.store("windows").put(key, start, local, start)
+        store.store("join").put(key, start, value, start)
+        store.store("sessions").put(key, max(0, start - 5), start, value, start)
+        store.store("versions").put(key, value, start)
+
+
+def commit(store: TaskStore, logs: MemoryLogs, version: int) -> RestoreTarget:
+    """Commits a step: first the log, then the store."""
+    changelog = store.changelog()
+    before = {name: logs.ends.get(changelog_topic(APPLICATION, name), 0) for name in store.logged_stores}
+    ends = before | {name: logs.append(changelog_topic(APPLICATION, name), batch) for name, batch in changelog.items()}
+    target = RestoreTarget(
+        "query",
+        version,
+        ends,
+        written_ms=version * 1000,
+        changelog_records=sum(map(len, changelog.values())),
+        changelog_hash=changelog_digest(changelog),
+    )
+    store.apply(StorePosition("query", version, ends, version * 1000))
+    return RestoreTarget(
+        **{
+            **{name: getattr(target, name) for name in target.__slots__},
+            "expired_before": store.expired_before,
+        }
+    )

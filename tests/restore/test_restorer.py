@@ -1,0 +1,202 @@
+"""A restored store equals the live one byte for byte, wherever the restore starts and however often it is cut short."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from state.changelog.topics import changelog_topic
+from state.errors import KafkaClientError, RestoreError
+from state.restore import restorer
+from state.restore.plan import Action
+from state.restore.restorer import Restorer
+from state.stores.dump import state_digest
+from state.stores.memory import MemoryTable
+from state.stores.task_store import StorePosition, TaskStore, open_task_store
+from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, write_random
+
+
+class Progress:
+    def __init__(self):
+        self.batches = []
+
+    def on_batch(self, store, task, records, bytes_, remaining):
+        self.batches.append((store, task, records, bytes_, remaining))
+
+
+def live_store(seed, steps=30, logs=None):
+    """A store that lived through random steps, its logs, and the targets and copies of the way."""
+    rng = random.Random(seed)
+    logs = logs or MemoryLogs()
+    store = TaskStore(MemoryTable(), SPECS)
+    target = None
+    for version in range(1, steps + 1):
+        write_random(store, rng, now=version * 20)
+        if version % 4 == 0:
+            for name in ("windows", "join", "sessions"):
+                store.expire(name, version * 20 - 100)
+        target = commit(store, logs, version)
+    return store, logs, target
+
+
+def digests(store):
+    return {spec.name: state_digest(store, spec.name) for spec in SPECS}
+
+
+def bring(store, logs, target, **options):
+    return Restorer(logs, APPLICATION, 0, **options).bring_to(store, target, now_ms=target.written_ms)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_from_the_start(seed, tmp_path, monkeypatch):
+    monkeypatch.setattr(restorer, "CHUNK_RECORDS", 20)
+    live, logs, target = live_store(seed)
+    progress = Progress()
+    restored = open_task_store(tmp_path, SPECS)
+    report = bring(restored, logs, target, listener=progress)
+    assert digests(restored) == digests(live)
+    assert restored.position == live.position
+    assert restored.expired_before == live.expired_before
+    assert {store.action for store in report.stores} == {Action.FROM_START}
+    assert (
+        report.records == sum(len(records) for records in logs.records.values()) == sum(b[2] for b in progress.batches)
+    )
+    assert report.bytes == sum(b[3] for b in progress.batches) > 0
+    assert [b[4] for b in progress.batches if b[0] == "table"][-1] == 0
+    # What a restore leaves is what the next step needs: the same writes give the same bytes.
+    for store in (live, restored):
+        write_random(store, random.Random(99), now=620)
+    assert {n: b.keys for n, b in live.changelog().items()} == {n: b.keys for n, b in restored.changelog().items()}
+    live.apply(StorePosition("query", 31, {}))
+    restored.apply(StorePosition("query", 31, {}))
+    assert digests(restored) == digests(live)
+    restored.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tail_after_the_last_steps_were_lost(seed):
+    logs = MemoryLogs()
+    store, _, old = live_store(seed, steps=10, logs=logs)
+    behind = TaskStore(MemoryTable(), SPECS)
+    bring(behind, logs, old)
+    rng = random.Random(seed)
+    for version in range(11, 20):
+        write_random(store, rng, now=version * 20)
+        target = commit(store, logs, version)
+    report = bring(behind, logs, target)
+    assert {s.action for s in report.stores} <= {Action.TAIL, Action.NOTHING}
+    assert digests(behind) == digests(store)
+    assert bring(behind, logs, target).stores == (), "nothing is left to do"
+
+
+def test_cut_short_it_goes_on_where_it_was(tmp_path, monkeypatch):
+    monkeypatch.setattr(restorer, "CHUNK_RECORDS", 20)
+    live, logs, target = live_store(5)
+    whole = TaskStore(MemoryTable(), SPECS)
+    bring(whole, logs, target)
+    needed = logs.reads
+    restored = open_task_store(tmp_path, SPECS)
+    attempts, logs.reads = 0, 0
+    done = False
+    while not done:
+        attempts += 1
+        logs.fail_after = logs.reads + 9
+        try:
+            bring(restored, logs, target)
+            done = True
+        except KafkaClientError:
+            assert restored.position is None, "no step is claimed before the end"
+        restored.close()
+        restored = open_task_store(tmp_path, SPECS)
+    assert attempts > 3
+    assert logs.reads < 2 * needed
+    assert digests(restored) == digests(live)
+    restored.close()
+
+
+def test_trimmed_log_gives_the_same_store():
+    live, logs, target = live_store(6)
+    for name, offset in live.trim_offsets.items():
+        topic = changelog_topic(APPLICATION, name)
+        assert offset > 0
+        logs.begins[topic] = offset
+    restored = TaskStore(MemoryTable(), SPECS)
+    report = bring(restored, logs, target)
+    assert digests(restored) == digests(live)
+    assert report.records < sum(len(records) for records in logs.records.values())
+
+
+def test_compacted_log_gives_the_same_store():
+    live, logs, target = live_store(7)
+    for name in ("table", "plain", "windows", "sessions"):
+        topic = changelog_topic(APPLICATION, name)
+        last = {key: offset for offset, key, _, _ in logs.records[topic]}
+        logs.records[topic] = [row for row in logs.records[topic] if last[row[1]] == row[0] and row[2] is not None]
+    restored = TaskStore(MemoryTable(), SPECS)
+    bring(restored, logs, target)
+    assert digests(restored) == digests(live)
+
+
+def test_expired_rows_are_not_loaded():
+    _, logs, target = live_store(8)
+    restored = TaskStore(MemoryTable(), SPECS)
+    report = bring(restored, logs, target)
+    windows = next(store for store in report.stores if store.store == "windows")
+    assert windows.rows < windows.records / 2
+    unbounded = TaskStore(MemoryTable(), SPECS)
+    bring(unbounded, logs, replace(target, expired_before={}))
+    assert len(list(unbounded.rows("windows"))) > len(list(restored.rows("windows")))
+
+
+def test_one_step_is_checked_against_its_marker():
+    live, logs, target = live_store(9, steps=10)
+    behind = TaskStore(MemoryTable(), SPECS)
+    bring(behind, logs, target)
+    live.store("table").put(b"k", None, 210)
+    live.store("plain").put(b"k", b"v", 210)
+    target = commit(live, logs, 11)
+    with pytest.raises(RestoreError, match="digest"):
+        bring(behind, logs, replace(target, changelog_hash="0" * 16))
+    behind = TaskStore(MemoryTable(), SPECS)
+    bring(behind, logs, replace(target, changelog_hash="0" * 16))
+    assert digests(behind) == digests(live), "a whole log cannot be checked against one step"
+
+
+def test_a_missing_record_is_found():
+    live, logs, target = live_store(9, steps=10)
+    behind = TaskStore(MemoryTable(), SPECS)
+    bring(behind, logs, target)
+    live.store("table").put(b"k", None, 210)
+    live.store("plain").put(b"k", b"v", 210)
+    target = commit(live, logs, 11)
+    logs.records[changelog_topic(APPLICATION, "plain")].pop()
+    with pytest.raises(RestoreError, match="wrote 2 changelog records, 1 were found"):
+        bring(behind, logs, target)
+
+
+def test_records_of_another_kind_of_store_are_refused():
+    _, logs, target = live_store(9, steps=10)
+    logs.records[changelog_topic(APPLICATION, "windows")] = logs.records[changelog_topic(APPLICATION, "plain")]
+    with pytest.raises(RestoreError, match="belongs to another store"):
+        bring(TaskStore(MemoryTable(), SPECS), logs, target)
+
+
+def test_without_any_commit_local_state_is_foreign():
+    live, logs, _ = live_store(9, steps=3)
+    Restorer(logs, APPLICATION, 0).bring_to(live, None, now_ms=0)
+    assert live.position is None
+    assert live.offsets == {}
+    assert all(not list(live.rows(spec.name)) for spec in SPECS)
+
+
+def test_a_store_added_later_starts_at_its_own_log():
+    live, logs, target = live_store(3, steps=10)
+    table = MemoryTable()
+    bring(TaskStore(table, SPECS[:2]), logs, target)
+    restored = TaskStore(table, SPECS)
+    report = bring(restored, logs, target)
+    assert {s.store: s.action for s in report.stores if s.action is Action.NOTHING} == {
+        "table": Action.NOTHING,
+        "plain": Action.NOTHING,
+    }
+    assert digests(restored) == digests(live)

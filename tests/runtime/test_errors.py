@@ -1,0 +1,182 @@
+"""Policies: what happens to records that cannot be handled, stage by stage."""
+
+import pytest
+
+from streams import (
+    Consumed,
+    Materialized,
+    Produced,
+    StreamsBuilder,
+    TimeWindows,
+    agg,
+    timestamp_field,
+)
+from streams.runtime.handlers import RecordFailedError
+from streams.testing import TopologyTestDriver
+
+
+def through_head():
+    builder = StreamsBuilder()
+    builder.stream("in").map_values(lambda v: 10 // v).to("out")
+    return builder.build(), 0
+
+
+def through_task():
+    builder = StreamsBuilder()
+    builder.stream("in").group_by_key().aggregate(
+        lambda: 0, lambda v, agg: agg + 10 // v, materialized=Materialized(name="s", caching=False)
+    ).to_stream().to("out")
+    return builder.build(), 0
+
+
+def columns():
+    builder = StreamsBuilder()
+    builder.stream("in").group_by_key().aggregate(n=agg.sum("x")).to_stream().to("out")
+    return builder.build(), {"x": 1}
+
+
+def headers_of(record):
+    return {name.removeprefix("__streams.errors."): value for name, value in record.headers}
+
+
+@pytest.mark.parametrize("make", [through_head, through_task, columns])
+@pytest.mark.parametrize("policy", ["fail", "skip", "dlq"])
+def test_deserialization(make, policy):
+    topology, _ = make()
+    with TopologyTestDriver(topology, deserialization=policy, dead_letter_topic="dead", partitions={"in": 2}) as driver:
+        topic = driver.create_input_topic("in")
+        bad = {"key": b"k", "value": b"{no", "timestamp": 7, "headers": (("h", b"1"), ("n", None)), "partition": 1}
+        if policy == "fail":
+            with pytest.raises(RecordFailedError, match=r"in-1 offset 0, key b'k', cannot be read in node"):
+                topic.pipe_bytes(**bad)
+            return
+        topic.pipe_bytes(**bad)
+        topic.pipe_input("k", {"x": 1} if make is columns else 5, 8)
+        assert len(driver.create_output_topic("out").read_values_to_list()) == 1
+        assert driver.dropped("deserialization") == 1
+        letters = driver.create_output_topic("dead").read_records_to_list()
+        assert len(letters) == (policy == "dlq")
+        for letter in letters:
+            assert (letter.key, letter.value, letter.timestamp) == (b"k", b"{no", 7)
+            assert letter.headers[:2] == (("h", b"1"), ("n", None))
+            errors = headers_of(letter)
+            assert (errors["topic"], errors["partition"], errors["offset"]) == (b"in", b"1", b"0")
+            assert (errors["stage"], errors["timestamp"]) == (b"deserialization", b"7")
+            assert errors["exception"] == b"SerdeError"
+            assert b"JsonSerde" in errors["message"]
+            assert b"Traceback" in errors["stacktrace"]
+
+
+@pytest.mark.parametrize("make", [through_head, through_task])
+@pytest.mark.parametrize("policy", ["fail", "skip", "dlq"])
+def test_processing(make, policy):
+    topology, bad = make()
+    with TopologyTestDriver(topology, processing=policy, dead_letter_topic="dead") as driver:
+        topic = driver.create_input_topic("in")
+        topic.pipe_input("k", 5, 1)
+        if policy == "fail":
+            with pytest.raises(RecordFailedError, match="in-0 offset 1, key b'k', made an operator fail") as caught:
+                topic.pipe_input("k", bad, 2)
+            assert isinstance(caught.value.__cause__, ZeroDivisionError)
+            return
+        topic.pipe_input("k", bad, 2)
+        topic.pipe_input("k", 2, 3)
+        assert len(driver.create_output_topic("out").read_values_to_list()) == 2
+        letters = driver.create_output_topic("dead").read_records_to_list()
+        assert [(r.key, r.value) for r in letters] == ([(b"k", b"0")] if policy == "dlq" else [])
+
+
+def test_a_failure_behind_the_head_keeps_the_original_bytes():
+    builder = StreamsBuilder()
+    builder.stream("in").select_key(lambda v: "other").group_by_key().aggregate(
+        lambda: 0, lambda v, agg: agg + 10 // v
+    ).to_stream().to("out")
+    with TopologyTestDriver(builder.build(), processing="dlq", dead_letter_topic="dead") as driver:
+        driver.create_input_topic("in").pipe_input("k", 0, 2, headers=(("h", b"x"),))
+        (letter,) = driver.create_output_topic("dead").read_records_to_list()
+        assert (letter.key, letter.value, letter.headers[0]) == (b"k", b"0", ("h", b"x"))
+        assert headers_of(letter)["stage"] == b"processing"
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip", "dlq"])
+@pytest.mark.parametrize("value", ["not serialisable", "too large"])
+def test_production(policy, value):
+    builder = StreamsBuilder()
+    large = {"too large": "x" * 2000, "not serialisable": object()}
+    builder.stream("in").map_values(lambda v: large.get(v, v)).to("out")
+    # An object that no serde can write cannot leave the head either unless it can be pickled: `object()` can.
+    with TopologyTestDriver(
+        builder.build(), production=policy, max_record_bytes=1000, dead_letter_topic="dead"
+    ) as driver:
+        topic = driver.create_input_topic("in")
+        if policy == "fail":
+            with pytest.raises(
+                RecordFailedError, match="gave a result that cannot be written in node 'KSTREAM-SINK-out'"
+            ):
+                topic.pipe_input("k", value, 1)
+            return
+        topic.pipe_input("k", value, 1)
+        topic.pipe_input("k", "good", 2)
+        assert driver.create_output_topic("out").read_values_to_list() == ["good"]
+        letters = driver.create_output_topic("dead").read_records_to_list()
+        assert len(letters) == (policy == "dlq")
+        if letters:
+            assert letters[0].value == f'"{value}"'.encode()
+
+
+def test_a_result_that_fails_at_the_end_of_a_step_spares_the_others():
+    builder = StreamsBuilder()
+    builder.stream("in").group_by_key().aggregate(
+        lambda: 0, lambda v, agg: object() if v == "bad" else agg + 1, materialized=Materialized(name="s")
+    ).to_stream().to("out")
+    with TopologyTestDriver(builder.build(), processing="skip") as driver:
+        topic = driver.create_input_topic("in")
+        with driver.batch():
+            topic.pipe_key_value_list([("a", "x"), ("b", "bad"), ("c", "x")], start_ms=1)
+        assert driver.create_output_topic("out").read_key_values_to_list() == [("a", 1), ("c", 1)]
+        assert driver.get_store("s").get("b") is None
+
+
+@pytest.mark.parametrize("make", ["records", "columns", "rekeyed"])
+@pytest.mark.parametrize("policy", ["fail", "skip", "dlq"])
+def test_timestamps_too_far_ahead_never_advance_stream_time(make, policy):
+    builder = StreamsBuilder()
+    stream = builder.stream("in")
+    if make == "rekeyed":
+        stream = stream.select_key(lambda v: "k")
+    grouped = stream.group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(10))
+    table = grouped.aggregate(n=agg.count()) if make == "columns" else grouped.count()
+    table.to_stream().to("out")
+    with TopologyTestDriver(
+        builder.build(), start_ms=1000, max_future_ms=100, future=policy, dead_letter_topic="dead"
+    ) as driver:
+        topic = driver.create_input_topic("in")
+        topic.pipe_input("k", {"x": 1}, 1100)
+        if policy == "fail":
+            with pytest.raises(RecordFailedError, match=r"timestamp 1101 is 101 ms ahead .* 100 ms are allowed"):
+                topic.pipe_input("k", {"x": 2}, 1101)
+            return
+        topic.pipe_input("k", {"x": 2}, 5000)
+        topic.pipe_input("k", {"x": 3}, 1100)
+        assert [r.timestamp for r in driver.create_output_topic("out").read_records_to_list()] == [1100, 1100]
+        assert driver.dropped("future") == 1
+        letters = driver.create_output_topic("dead").read_records_to_list()
+        assert [(r.key, r.value) for r in letters] == ([(b"k", b'{"x":2}')] if policy == "dlq" else [])
+
+
+def test_timestamps_from_a_field():
+    builder = StreamsBuilder()
+    consumed = Consumed(timestamp_extractor=timestamp_field("t"))
+    builder.stream("in", consumed).map_values(lambda v: v["x"]).to("out", Produced())
+    with TopologyTestDriver(builder.build(), deserialization="skip") as driver:
+        topic = driver.create_input_topic("in")
+        for value in ({"x": 1, "t": 77}, {"x": 2}, {"x": 3, "t": -5}, {"x": 4, "t": 78}):
+            topic.pipe_input("k", value, 0)
+        rows = driver.create_output_topic("out").read_records_to_list()
+        assert [(r.value, r.timestamp) for r in rows] == [(1, 77), (4, 78)]
+        assert (driver.dropped("deserialization"), driver.dropped("timestamp")) == (1, 1)
+
+
+def test_a_dead_letter_policy_needs_a_topic():
+    with pytest.raises(ValueError, match="no dead_letter_topic"):
+        TopologyTestDriver(through_head()[0], processing="dlq")

@@ -1,0 +1,122 @@
+"""The JSON scanner against orjson: the same cells where it is sure, and never sure of what orjson rejects."""
+
+import json
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.operators.accumulate import cell
+from streams.operators.fields import pick
+from streams.runtime.json_fields import read_fields
+
+PATHS = ("a", "bb", "long name", "é")
+
+numbers = st.one_of(
+    st.integers(-(2**70), 2**70),
+    st.integers(-100, 100),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.decimals(-1000, 1000, places=3).map(float),
+)
+scalars = st.one_of(st.none(), st.booleans(), numbers, st.text(max_size=8))
+anything = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner)
+)
+objects = st.dictionaries(st.sampled_from([*PATHS, "x", 'q"', "a\\"]), st.one_of(scalars, anything), max_size=5)
+number_texts = st.from_regex(r"-?[0-9]{0,20}(\.[0-9]{0,20})?([eE][+-]?[0-9]{0,3})?", fullmatch=True)
+
+
+def same(a, b):
+    return type(a) is type(b) and (a == b or a != a)
+
+
+def check(texts):
+    found = read_fields(pa.array(texts, pa.binary()), PATHS)
+    for row, text in enumerate(texts):
+        try:
+            value = None if text is None else orjson.loads(text)
+        except orjson.JSONDecodeError:
+            assert row in found.rejected, text
+            continue
+        assert row not in found.rejected, text
+        assert found.null_values[row] == (value is None)
+        for column, path in zip(found.fields, PATHS, strict=True):
+            assert same(cell(column, row), pick(value, path)), (text, path)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.one_of(objects, anything), max_size=6), st.booleans(), st.booleans())
+def test_valid_json(values, spaces, ascii_only):
+    texts = [
+        json.dumps(v, ensure_ascii=ascii_only, separators=None if spaces else (",", ":"), indent=1 if spaces else None)
+        for v in values
+    ]
+    check([text.encode("utf-8", "replace") for text in texts])
+
+
+@settings(deadline=None, max_examples=150)
+@given(number_texts)
+def test_numbers(text):
+    check([b'{"a":' + text.encode() + b"}", b'{"a":' + text.encode() + b',"bb":1}'])
+
+
+@settings(deadline=None, max_examples=200)
+@given(objects, st.integers(0, 200), st.binary(max_size=2), st.integers(0, 2))
+def test_damaged_json(value, at, noise, cut):
+    text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+    at %= len(text) + 1
+    check([text[:at] + noise + text[at + cut :], text])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a":1}{',
+        b'{"a":1,}',
+        b'{"a" 1}',
+        b"{'a':1}",
+        b'{"a":01}',
+        b'{"a":.5}',
+        b'{"a":1.}',
+        b'{"a":-}',
+        b'{"a":+1}',
+        b'{"a":1e}',
+        b'{"a":nul}',
+        b'{"a":truely}',
+        b'{"a":"\x01"}',
+        b'{"a":"\\x"}',
+        b'{"a":"\xff"}',
+        b"",
+        b"   ",
+        b"[1,2",
+        b'{"a":1} ',
+        b' {"a" : -0 , "bb":-0.0} ',
+        b'{"a":1,"a":2}',
+        b'{"a":"x","a":null}',
+        b'{"a":5,"a":"x"}',
+        b"null",
+        b"5",
+        b"{}",
+        b'{"\\u0061":1}',
+        b'{"a":9007199254740993.0}',
+        b'{"a":123456789012345678}',
+        b'{"a":1234567890123456789}',
+        b'{"a":18446744073709551615}',
+        b'{"a":1e22,"bb":1e23}',
+        b'{"a":0.1,"bb":1e-400}',
+    ],
+)
+def test_corners(text):
+    check([text])
+
+
+def test_slices_and_nulls():
+    texts = [b'{"a":1}', None, b'{"a":2.5}', b"bad", b'{"a":"t"}']
+    found = read_fields(pa.array([b"x", *texts, b"y"], pa.binary()).slice(1, 5), PATHS)
+    assert [cell(found.fields[0], row) for row in range(5)] == [1, None, 2.5, None, "t"]
+    assert found.null_values.tolist() == [False, True, False, False, False]
+    assert list(found.rejected) == [3]
+    assert found.fields[0].kinds.dtype == np.uint8

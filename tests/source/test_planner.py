@@ -1,0 +1,138 @@
+"""The planner against a Kafka of dictionaries: what it plans, and what it refuses by name."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedError
+from streams.source.offsets import SourceOffsets, batch_digest
+from streams.source.planner import BatchPlanner, SourceSpec
+
+TP = tuple[str, int]
+
+
+@dataclass
+class Info:
+    topic_id: str
+    partitions: int
+
+
+@dataclass
+class FakeAdmin:
+    topics: dict[str, Info]
+    begin: dict[TP, int] = field(default_factory=dict)
+    end: dict[TP, int] = field(default_factory=dict)
+    deleted: dict[TP, int] = field(default_factory=dict)
+
+    def describe_topics(self, names: Sequence[str]) -> Mapping[str, Info]:
+        return {name: self.topics[name] for name in names if name in self.topics}
+
+    def begin_offsets(self, partitions: Sequence[TP]) -> Mapping[TP, int]:
+        return {tp: self.begin.get(tp, 0) for tp in partitions}
+
+    def end_offsets(self, partitions: Sequence[TP]) -> Mapping[TP, int]:
+        return {tp: self.end.get(tp, 0) for tp in partitions}
+
+    def offsets_for_times(self, times: Mapping[TP, int]) -> Mapping[TP, int]:
+        return {tp: min(time_ms, self.end.get(tp, 0)) for tp, time_ms in times.items()}
+
+    def max_timestamps(self, partitions: Sequence[TP]) -> Mapping[TP, int]:
+        return {tp: self.end.get(tp, 0) - 1 for tp in partitions}
+
+    def delete_records(self, before: Mapping[TP, int]) -> None:
+        self.deleted.update(before)
+
+
+def planner(admin: FakeAdmin, **spec: object) -> BatchPlanner:
+    settings: dict[str, object] = {"starting": dict.fromkeys(admin.topics, "earliest"), **spec}
+    return BatchPlanner(admin, SourceSpec(**settings), lambda topic, positions: 100.0)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def admin() -> FakeAdmin:
+    return FakeAdmin(
+        {"a": Info("id-a", 2), "b": Info("id-b", 1)},
+        end={("a", 0): 100, ("a", 1): 50, ("b", 0): 10},
+        begin={("a", 0): 5},
+    )
+
+
+def test_starts_where_told(admin: FakeAdmin) -> None:
+    at = planner(admin, starting={"a": "earliest", "b": "latest"}).initial()
+    assert (at.topics["a"].offsets, at.topics["b"].offsets) == ((5, 0), (10,))
+    at = planner(admin, starting={"a": "timestamp:30", "b": "earliest"}).initial()
+    assert at.topics["a"].offsets == (30, 30)
+
+
+def test_takes_all_when_it_fits_and_rests_when_there_is_nothing(admin: FakeAdmin) -> None:
+    plan = planner(admin)
+    start = plan.initial()
+    end = plan.latest(start)
+    assert [(r.topic, r.partition, r.start, r.end) for r in plan.ranges(start, end)] == [
+        ("a", 0, 5, 100),
+        ("a", 1, 0, 50),
+        ("b", 0, 0, 10),
+    ]
+    assert plan.latest(end) is end
+
+
+def test_limits_in_records_and_bytes(admin: FakeAdmin) -> None:
+    for limits in ({"max_records": 40}, {"max_bytes": 4000}):
+        plan = planner(admin, **limits)
+        start = plan.initial()
+        assert 0 < sum(r.end - r.start for r in plan.ranges(start, plan.latest(start))) <= 40
+
+
+def test_available_now_reads_nothing_that_came_later(admin: FakeAdmin) -> None:
+    plan = planner(admin)
+    plan.freeze()
+    admin.end["a", 0] = 1000
+    end = plan.latest(plan.initial())
+    assert end.topics["a"].offsets == (100, 50)
+    assert plan.latest(end) is end
+
+
+def test_new_partitions_are_read_from_their_beginning(admin: FakeAdmin) -> None:
+    plan = planner(admin)
+    start = plan.latest(plan.initial())
+    admin.topics["b"] = Info("id-b", 2)
+    admin.end["b", 1] = 3
+    assert [(r.partition, r.start, r.end) for r in plan.ranges(start, plan.latest(start))] == [(1, 0, 3)]
+
+
+def test_missing_recreated_and_lost_are_named(admin: FakeAdmin) -> None:
+    plan = planner(admin)
+    start = plan.latest(plan.initial())
+    admin.begin["a", 0] = 120
+    admin.end["a", 0] = 130
+    with pytest.raises(OffsetsLostError, match="offset 100 is needed next"):
+        plan.latest(start)
+    assert planner(admin, on_lost_offsets="earliest").latest(start).topics["a"].offsets == (130, 50)
+    admin.topics["a"] = Info("id-other", 2)
+    with pytest.raises(TopicRecreatedError, match="id-other"):
+        plan.latest(start)
+    del admin.topics["a"]
+    with pytest.raises(TopicNotFoundError, match="'a'"):
+        plan.latest(start)
+
+
+def test_a_truncated_topic_is_not_taken_for_an_idle_one(admin: FakeAdmin) -> None:
+    plan = planner(admin)
+    start = plan.latest(plan.initial())
+    admin.end["b", 0] = 4
+    with pytest.raises(OffsetsLostError, match="truncated"):
+        plan.latest(start)
+
+
+def test_repartition_topics_are_trimmed_once_confirmed(admin: FakeAdmin) -> None:
+    plan = planner(admin, trimmed=frozenset({"b"}))
+    plan.confirmed(plan.latest(plan.initial()))
+    assert admin.deleted == {("b", 0): 10}
+
+
+def test_offsets_as_spark_logs_them(admin: FakeAdmin) -> None:
+    at = planner(admin).initial()
+    assert SourceOffsets.from_json(at.to_json()) == at
+    end = planner(admin).latest(at)
+    assert batch_digest(at, end) == batch_digest(SourceOffsets.from_json(at.to_json()), end) != batch_digest(end, end)

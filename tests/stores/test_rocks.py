@@ -1,0 +1,181 @@
+"""The table on disk: locks, damage, scans at close, kills, and what opening costs."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from state.errors import StateCorruptedError, StateError, StateLockedError
+from state.stores.rocks import RocksTable
+from state.stores.rocks_options import RocksSettings
+
+QUICK = RocksSettings(lock_timeout_s=0.2)
+ROWS = [(b"%05d" % i, os.urandom(100)) for i in range(20_000)]
+
+
+def child(code: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-u", "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+    )
+
+
+def test_write_is_there_after_reopening(tmp_path):
+    table = RocksTable(tmp_path / "db")
+    table.write([(b"a", b"1"), (b"b", b""), (b"c", b"3")])
+    table.write([(b"a", None), (b"d", b"4")], [(b"c", b"d")])
+    table.close()
+    table = RocksTable(tmp_path / "db")
+    assert list(table.scan(b"", None)) == [(b"b", b""), (b"d", b"4")]
+    assert list(table.scan(b"a", b"d", reverse=True)) == [(b"b", b"")]
+    assert list(table.scan(b"a", None, reverse=True)) == [(b"d", b"4"), (b"b", b"")]
+    assert table.multi_get([b"d", b"a", b"b"]) == [b"4", None, b""]
+    table.close()
+
+
+def test_ranges_are_deleted_before_rows_are_put(tmp_path):
+    table = RocksTable(tmp_path / "db")
+    table.write([(b"a1", b"old"), (b"a2", b"old")])
+    table.write([(b"a2", b"new")], [(b"a", b"b")])
+    assert list(table.scan(b"", None)) == [(b"a2", b"new")]
+    table.close()
+
+
+def test_sorted_file_overwrites_and_deletes(tmp_path):
+    table = RocksTable(tmp_path / "db")
+    table.write([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")])
+    table.write_sorted(iter([(b"a", None), (b"b", b"new"), (b"d", b"4")]))
+    table.write_sorted(iter([]))
+    table.close()
+    table = RocksTable(tmp_path / "db")
+    assert list(table.scan(b"", None)) == [(b"b", b"new"), (b"c", b"3"), (b"d", b"4")]
+    assert not (tmp_path / "db" / "ingest.part").exists()
+    table.close()
+
+
+def test_a_table_closes_with_scans_open_and_can_be_opened_again(tmp_path):
+    table = RocksTable(tmp_path / "db", QUICK)
+    table.write(ROWS[:10])
+    scan = table.scan(b"", None)
+    next(scan)
+    table.close()
+    table.close()
+    with pytest.raises(StateError, match="closed while a scan"):
+        next(scan)
+    with pytest.raises(StateError, match="is closed"):
+        table.get(b"a")
+    RocksTable(tmp_path / "db", QUICK).close()
+
+
+def test_a_store_open_elsewhere_is_named(tmp_path):
+    path = tmp_path / "db"
+    process = child(f"""
+        from state.stores.rocks import RocksTable
+        table = RocksTable({str(path)!r})
+        print("open")
+        input()
+    """)
+    assert process.stdout.readline() == "open\n"
+    started = time.monotonic()
+    with pytest.raises(StateLockedError, match=r"open elsewhere.*fuser"):
+        RocksTable(path, QUICK)
+    assert time.monotonic() - started < 3
+    # It is waited for: the process ends soon.
+    process.stdin.close()
+    RocksTable(path).close()
+    process.wait()
+
+
+def test_a_damaged_block_is_an_error_and_no_short_scan(tmp_path):
+    path = tmp_path / "db"
+    table = RocksTable(path)
+    table.write(ROWS)
+    table.close()
+    file = max(path.glob("*.sst"), key=lambda f: f.stat().st_size)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 100] = bytes(100)
+    file.write_bytes(data)
+    table = RocksTable(path, RocksSettings(block_cache_bytes=1 << 20))
+    with pytest.raises(StateCorruptedError, match="restored from its changelog"):
+        list(table.scan(b"", None))
+    with pytest.raises(StateCorruptedError):
+        [table.get(key) for key, _ in ROWS]
+    table.close()
+
+
+@pytest.mark.parametrize("victim", ["MANIFEST-*", "CURRENT", "*.sst"])
+def test_missing_or_spoilt_files_are_named_at_opening(tmp_path, victim):
+    path = tmp_path / "db"
+    table = RocksTable(path)
+    table.write(ROWS)
+    table.close()
+    for file in path.glob(victim):
+        if victim == "CURRENT":
+            file.write_text("rubbish\n")
+        else:
+            file.unlink()
+    with pytest.raises(StateCorruptedError):
+        RocksTable(path)
+
+
+def test_a_folder_that_cannot_be_used_is_named(tmp_path):
+    (tmp_path / "db").write_text("a file")
+    with pytest.raises(StateError, match="could not be opened"):
+        RocksTable(tmp_path / "db")
+
+
+def test_killed_after_each_write_nothing_of_it_is_lost(tmp_path):
+    process = child(f"""
+        import os, signal
+        from state.stores.rocks import RocksTable
+        table = RocksTable({str(tmp_path / "db")!r})
+        table.write((b"%05d" % i, b"v") for i in range(3000))
+        table.write_sorted(iter([(b"x%05d" % i, b"v") for i in range(3000)]))
+        os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    assert process.wait() == -signal.SIGKILL
+    table = RocksTable(tmp_path / "db")
+    assert sum(1 for _ in table.scan(b"", None)) == 6000
+    table.close()
+
+
+def test_killed_at_any_time_a_write_is_there_as_a_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "db"
+    for attempt in range(4):
+        process = child(f"""
+            from state.stores.rocks import RocksTable
+            table = RocksTable({str(path)!r})
+            step = int(table.get(b"step") or b"0")
+            print("ready")
+            while True:
+                step += 1
+                rows = [(b"%05d" % i, b"%d" % step) for i in range(5000)]
+                head = [(b"!step", b"%d" % step)]
+                if step % 2:
+                    table.write(head + rows + [(b"step", b"%d" % step)])
+                else:
+                    table.write_sorted(iter(head + rows + [(b"step", b"%d" % step)]))
+        """)
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.15 + 0.037 * attempt)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        table = RocksTable(path)
+        rows = dict(table.scan(b"", None))
+        table.close()
+        assert rows, "some steps were done"
+        assert len(set(rows.values())) == 1, "rows of two steps are mixed"
+        assert len(rows) == 5002
+
+
+def test_opening_is_cheap(tmp_path):
+    RocksTable(tmp_path / "db").close()
+    seconds = []
+    for _ in range(10):
+        started = time.perf_counter()
+        RocksTable(tmp_path / "db").close()
+        seconds.append(time.perf_counter() - started)
+    assert min(seconds) < 0.015

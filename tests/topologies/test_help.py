@@ -1,0 +1,35 @@
+"""The command lines of the topologies and of the demo."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import topologies
+from topologies.submitted import command_of, environment
+
+FOLDER = Path(topologies.__file__).parent
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment())
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_spark_submit_prints_the_help():
+    text = run(*command_of(FOLDER / "flight_delays.py", ["--help"]))
+    for option in ("--bootstrap-servers", "--application-id", "--available-now", "--config", "--property"):
+        assert option in text
+
+
+def test_the_other_topology_prints_its_help():
+    assert "--bootstrap-servers" in run(sys.executable, str(FOLDER / "devices.py"), "--help")
+
+
+def test_the_demo_prints_its_help():
+    text = run(sys.executable, "-m", "topologies.demo", "--help")
+    for option in ("--flights", "--keep", "--bootstrap-servers"):
+        assert option in text

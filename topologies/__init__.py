@@ -1,0 +1,1 @@
+"""Ready-made topologies: the demonstrations and the applications that the tests and benchmarks run."""

@@ -1,0 +1,160 @@
+"""A topology run by ``spark-submit`` in a process of its own, and what may happen to it there: a worker is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from state.errors import StreamsError
+
+_DAEMON_MODULE = "streams.spark.daemon"
+_SAMPLE_S = 0.1
+_BUSY_SHARE = 0.5
+_STOP_TIMEOUT_S = 30.0
+
+
+class RunFailedError(StreamsError):
+    """The topology's process ended with an error."""
+
+
+@dataclass(frozen=True)
+class KilledWorker:
+    """A Python worker that was killed in the middle of its work.
+
+    Attributes:
+        pid: its process id.
+        cpu_s: CPU time it had used, seconds.
+    """
+
+    pid: int
+    cpu_s: float
+
+
+def submit(script: Path, options: Sequence[str], kill_worker: bool = False) -> KilledWorker | None:
+    """Runs a topology to its end; what it prints goes where ours goes, so its progress is shown live.
+
+    Args:
+        script: the topology's file.
+        options: its command line.
+        kill_worker: kill (SIGKILL) one Python worker of Spark while it is busy.
+
+    Returns:
+        The killed worker, None if none was to be killed or none was busy long enough to be caught.
+
+    Raises:
+        RunFailedError: it ended with an error.
+    """
+    process = subprocess.Popen(command_of(script, options), env=environment())
+    killer = WorkerKiller(process.pid)
+    if kill_worker:
+        killer.start()
+    try:
+        code = process.wait()
+    except BaseException:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        raise
+    finally:
+        killer.finish()
+    if code != 0:
+        raise RunFailedError(f"spark-submit {script.name} ended with exit code {code}; what it said is above.")
+    return killer.killed
+
+
+def command_of(script: Path, options: Sequence[str]) -> list[str]:
+    """The command line: the spark-submit of our own virtual environment.
+
+    Spark's log is off: a killed worker fills pages of it, and an error that ends the topology is told by the topology.
+    """
+    spark_submit = Path(sys.executable).with_name("spark-submit")
+    return [str(spark_submit), "--conf", "spark.log.level=OFF", str(script), *options]
+
+
+def environment() -> dict[str, str]:
+    """Ours, and with it our Python: by it spark-submit finds Spark where no virtual environment is activated."""
+    return {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+
+
+class WorkerKiller(threading.Thread):
+    """Waits until a Python worker of a Spark process is busy, and kills it: once.
+
+    Args:
+        pid: process id of spark-submit.
+    """
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(name="worker-killer", daemon=True)
+        self.killed: KilledWorker | None = None
+        self._pid = pid
+        self._finished = threading.Event()
+
+    def finish(self) -> None:
+        """Ends the thread, if it runs."""
+        self._finished.set()
+        if self.is_alive():
+            self.join()
+
+    def run(self) -> None:
+        """Samples the workers' CPU times until one of them has been busy for most of a sample."""
+        before: dict[psutil.Process, float] = {}
+        while self.killed is None and not self._finished.wait(_SAMPLE_S):
+            now = {worker: cpu for worker in self._workers() if (cpu := _cpu_s(worker)) is not None}
+            for worker, cpu_s in now.items():
+                # A worker that was not there before has nothing to be interrupted in yet.
+                if worker in before and cpu_s - before[worker] >= _BUSY_SHARE * _SAMPLE_S:
+                    self._kill(worker, cpu_s)
+                    break
+            before = now
+
+    def _kill(self, worker: psutil.Process, cpu_s: float) -> None:
+        try:
+            # psutil compares the start time too: a process id that was given away again is not hit.
+            worker.kill()
+        except psutil.NoSuchProcess:
+            return
+        self.killed = KilledWorker(worker.pid, cpu_s)
+
+    def _workers(self) -> list[psutil.Process]:
+        """The processes forked by Spark's Python daemon: what runs the sources and the tasks."""
+        try:
+            descendants = psutil.Process(self._pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+        daemons = {process.pid for process in descendants if _is_daemon(process)}
+        # The daemon's forks have its command line; they are told from it by their parent.
+        return [process for process in descendants if process.pid in daemons and _parent(process) in daemons]
+
+
+def _is_daemon(process: psutil.Process) -> bool:
+    try:
+        return _DAEMON_MODULE in process.cmdline()
+    except psutil.Error:
+        return False
+
+
+def _parent(process: psutil.Process) -> int | None:
+    try:
+        parent: int = process.ppid()
+        return parent
+    except psutil.Error:
+        return None
+
+
+def _cpu_s(process: psutil.Process) -> float | None:
+    try:
+        times = process.cpu_times()
+        return float(times.user + times.system)
+    except psutil.Error:
+        return None
