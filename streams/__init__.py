@@ -8,7 +8,15 @@ for ``runtime``, and ``testing`` runs a topology without Spark and Kafka.
 from streams.dsl.aggregates import Aggregate, AggregateFunctions, agg
 from streams.dsl.branched import BranchedKStream
 from streams.dsl.builder import StreamsBuilder
-from streams.dsl.grouped import KGroupedStream, TimeWindowedKStream
+from streams.dsl.cogrouped import (
+    CogroupedKStream,
+    SessionWindowedCogroupedKStream,
+    TimeWindowedCogroupedKStream,
+)
+from streams.dsl.custom_windows import CalendarWindows, UnlimitedWindows, Windows
+from streams.dsl.global_table import GlobalKTable
+from streams.dsl.grouped import KGroupedStream, SessionWindowedKStream, TimeWindowedKStream
+from streams.dsl.grouped_table import KGroupedTable
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable import KTable
 from streams.dsl.options import (
@@ -22,7 +30,9 @@ from streams.dsl.options import (
     Repartitioned,
     StreamJoined,
 )
-from streams.dsl.windows import JoinWindows, TimeWindows
+from streams.dsl.stores import Stores
+from streams.dsl.suppressed import BufferConfig, Suppressed
+from streams.dsl.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows
 from streams.errors import (
     ApplicationFailedError,
     ConfigError,
@@ -32,6 +42,7 @@ from streams.errors import (
     TimestampError,
     TopologyError,
 )
+from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Record, RecordContext, ValueAndTimestamp, Window, Windowed
 from streams.serdes import (
     BytesSerde,
@@ -64,14 +75,19 @@ __all__ = [
     "ApplicationFailedError",
     "Branched",
     "BranchedKStream",
+    "BufferConfig",
     "BytesSerde",
+    "CalendarWindows",
     "Change",
+    "CogroupedKStream",
     "ConfigError",
     "Consumed",
     "ConsumedRecord",
+    "EmitStrategy",
     "FailOnInvalidTimestamp",
     "Float32Serde",
     "Float64Serde",
+    "GlobalKTable",
     "Grouped",
     "Int16Serde",
     "Int32Serde",
@@ -80,11 +96,14 @@ __all__ = [
     "Joined",
     "JsonSerde",
     "KGroupedStream",
+    "KGroupedTable",
     "KStream",
     "KTable",
     "LogAndSkipOnInvalidTimestamp",
     "Materialized",
     "Named",
+    "Processor",
+    "ProcessorContext",
     "Produced",
     "Record",
     "RecordContext",
@@ -92,11 +111,18 @@ __all__ = [
     "Repartitioned",
     "Serde",
     "SerdeError",
+    "SessionWindowedCogroupedKStream",
+    "SessionWindowedKStream",
     "SessionWindowedSerde",
+    "SessionWindows",
+    "SlidingWindows",
+    "Stores",
     "StreamJoined",
     "StreamsBuilder",
     "StreamsError",
     "StringSerde",
+    "Suppressed",
+    "TimeWindowedCogroupedKStream",
     "TimeWindowedKStream",
     "TimeWindowedSerde",
     "TimeWindows",
@@ -104,12 +130,14 @@ __all__ = [
     "TimestampExtractor",
     "Topology",
     "TopologyError",
+    "UnlimitedWindows",
     "UsePartitionTimeOnInvalidTimestamp",
     "UuidSerde",
     "ValueAndTimestamp",
     "WallclockTimestampExtractor",
     "Window",
     "Windowed",
+    "Windows",
     "agg",
     "timestamp_field",
 ]

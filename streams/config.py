@@ -43,7 +43,7 @@ class StreamsConfig(BaseSettings):
 
     Attributes:
         application_id: prefix of internal topics and transactional ids, and the consumer group that shows the lag.
-        bootstrap_servers: `host:port,…` of the Kafka cluster.
+        bootstrap_servers: `host:port,…` of the Kafka cluster; needed for all that talks to Kafka.
         kafka: further librdkafka client properties (`security.protocol`, `sasl.…`, `ssl.…`).
         base_dir: where state and checkpoint go unless set.
         state_dir: root of the local stores, on each executor; `<base_dir>/state`.
@@ -75,7 +75,7 @@ class StreamsConfig(BaseSettings):
     )
 
     application_id: str = Field(min_length=1, max_length=150)
-    bootstrap_servers: str = Field(min_length=1)
+    bootstrap_servers: str = ""
     kafka: dict[str, str] = Field(default_factory=dict)
     base_dir: Path = Path("var")
     state_dir: Path = Path()
@@ -112,6 +112,7 @@ class StreamsConfig(BaseSettings):
         if self.state_dir == Path():
             self.state_dir = self.base_dir / "state"
         self.state_dir = self.state_dir.absolute()
+        self.bootstrap_servers = self.bootstrap_servers or self.kafka.get("bootstrap.servers", "")
         if not self.checkpoint_dir:
             self.checkpoint_dir = str(self.base_dir.absolute() / "checkpoint" / self.application_id)
         policies = (self.deserialization, self.processing, self.production)
@@ -121,8 +122,14 @@ class StreamsConfig(BaseSettings):
 
     @property
     def client(self) -> dict[str, str]:
-        """Client properties for librdkafka, secrets included: never print them."""
-        return {"bootstrap.servers": self.bootstrap_servers, **self.kafka}
+        """Client properties for librdkafka, secrets included: never print them.
+
+        Raises:
+            ConfigError: no cluster is given.
+        """
+        if not self.bootstrap_servers:
+            raise ConfigError("no Kafka cluster is given: set bootstrap_servers, or STREAMS_BOOTSTRAP_SERVERS")
+        return {**self.kafka, "bootstrap.servers": self.bootstrap_servers}
 
     def printable(self) -> dict[str, Any]:
         """All settings with secrets masked."""
@@ -136,12 +143,15 @@ class StreamsConfig(BaseSettings):
     __str__ = __repr__
 
 
-def load_config(file: Path | None = None, options: Mapping[str, Any] | None = None) -> StreamsConfig:
+def load_config(
+    file: Path | None = None, options: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
+) -> StreamsConfig:
     """Reads the settings.
 
     Args:
         file: TOML file with the attributes of `StreamsConfig` at its top level; tables `kafka` and `spark`.
         options: what the command line gives; None values are left out.
+        defaults: for what nobody gives.
 
     Raises:
         ConfigError: an unknown setting, a bad value or a missing one, each named.
@@ -156,7 +166,7 @@ def load_config(file: Path | None = None, options: Mapping[str, Any] | None = No
             raise ConfigError(f"settings file {file} is not valid TOML: {error}") from error
     given = {name: value for name, value in (options or {}).items() if value is not None}
     environment = _from_environment()
-    merged = {**values, **environment, **given}
+    merged = {**(defaults or {}), **values, **environment, **given}
     for table in ("kafka", "spark"):
         parts = [source.get(table) or {} for source in (values, environment, given)]
         merged[table] = {key: str(value) for part in parts for key, value in part.items()}

@@ -37,6 +37,8 @@ APPLICATION_ID = "flight-delays-demo"
 INPUTS = (flights_data.FLIGHTS, flights_data.WEATHER, flights_data.AIRLINES, flights_data.PLANES)
 OUTPUTS = (flight_delays.DELAYS_BY_CARRIER, flight_delays.WORST_WEATHER_HOURS)
 SHOWN_DIFFERENCES = 10
+WIDTH = 120
+"""Of the tables where there is no terminal."""
 
 
 @dataclass
@@ -160,8 +162,7 @@ def cluster(given: Mapping[str, str], folder: Path, keep: bool, console: Console
         with console.status("Starting the embedded Kafka broker"):
             broker.start()
         console.print(f"Embedded Kafka broker: {broker.bootstrap_servers}", highlight=False)
-        # What goes wrong is raised; the client library's own remarks would only disturb the story.
-        yield {**given, "bootstrap.servers": broker.bootstrap_servers, "log_level": "3"}
+        yield {**given, "bootstrap.servers": broker.bootstrap_servers}
     finally:
         if not keep:
             broker.stop(delete=True)
@@ -193,6 +194,10 @@ def main(
 ) -> None:
     """Show the engine at work: load, process, delete the state, kill a worker, prove the results, clean up."""
     console = Console()
+    if not console.is_terminal:
+        console.width = WIDTH
+    # What goes wrong is raised; the client library's own remarks would only disturb the story.
+    properties = [*(properties or ()), "log_level=3"]
     given = client_properties(bootstrap_servers, properties, properties_file)
     data = flights_data.load()
     data = data.first(flights) if flights else data
@@ -200,7 +205,7 @@ def main(
     try:
         with cluster(given, folder, keep, console) as client:
             connection = ["--bootstrap-servers", client["bootstrap.servers"]]
-            connection += [part for text in properties or () for part in ("--property", text)]
+            connection += [part for text in properties for part in ("--property", text)]
             connection += ["--properties-file", str(properties_file)] if properties_file else []
             exact = Demo(client, connection, folder, console).run(data)
             if keep:

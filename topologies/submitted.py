@@ -18,6 +18,8 @@ from state.errors import StreamsError
 _DAEMON_MODULE = "streams.spark.daemon"
 _SAMPLE_S = 0.1
 _BUSY_SHARE = 0.5
+# Most workers only start, or read a little; one that has worked for so long has something to lose.
+_WARM_CPU_S = 0.5
 _STOP_TIMEOUT_S = 30.0
 
 
@@ -79,7 +81,7 @@ def command_of(script: Path, options: Sequence[str]) -> list[str]:
     Spark's log is off: a killed worker fills pages of it, and an error that ends the topology is told by the topology.
     """
     spark_submit = Path(sys.executable).with_name("spark-submit")
-    return [str(spark_submit), "--conf", "spark.log.level=OFF", str(script), *options]
+    return [str(spark_submit), str(script), *options, "--set", "spark.log.level=OFF"]
 
 
 def environment() -> dict[str, str]:
@@ -112,8 +114,8 @@ class WorkerKiller(threading.Thread):
         while self.killed is None and not self._finished.wait(_SAMPLE_S):
             now = {worker: cpu for worker in self._workers() if (cpu := _cpu_s(worker)) is not None}
             for worker, cpu_s in now.items():
-                # A worker that was not there before has nothing to be interrupted in yet.
-                if worker in before and cpu_s - before[worker] >= _BUSY_SHARE * _SAMPLE_S:
+                is_busy = worker in before and cpu_s - before[worker] >= _BUSY_SHARE * _SAMPLE_S
+                if is_busy and cpu_s >= _WARM_CPU_S:
                     self._kill(worker, cpu_s)
                     break
             before = now

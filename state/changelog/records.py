@@ -149,7 +149,7 @@ def _times(spec: StoreSpec, keys: pa.BinaryArray, suffix: int, offsets: Int64s) 
     if int(np.diff(bounds).min()) < suffix:
         raise _foreign(spec, offsets, f"a key of less than {suffix} bytes")
     data = np.frombuffer(keys.buffers()[2], np.uint8)
-    times = data[(bounds[1:] - suffix)[:, np.newaxis] + np.arange(8)].view(">i8").ravel().astype(np.int64)
+    times: Int64s = data[(bounds[1:] - suffix)[:, np.newaxis] + np.arange(8)].view(">i8").ravel().astype(np.int64)
     if int(times.min()) < 0:
         raise _foreign(spec, offsets, "a key with a time below zero")
     return times
@@ -184,6 +184,6 @@ def _join(*parts: Any) -> pa.BinaryArray:
 def _foreign(spec: StoreSpec, offsets: Int64s, what: str) -> RestoreError:
     return RestoreError(
         f"the changelog of store {spec.name!r} has {what} in offsets [{offsets[0]}, {offsets[-1]}], which no "
-        f"{spec.kind.value} store wrote: the topic belongs to another store or application, or the kind of the store was "
-        f"changed; give the store a new name, or reset the application"
+        f"{spec.kind.value} store wrote: the topic belongs to another store or application, or the kind of the store "
+        f"was changed; give the store a new name, or reset the application"
     )

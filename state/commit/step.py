@@ -29,6 +29,7 @@ from state.changelog.topics import changelog_topic, commits_topic
 from state.commit.crash_points import CrashPoints
 from state.commit.decide import Decision, TaskIdentity, decide
 from state.commit.digest import changelog_digest
+from state.commit.last_marker import read_last_marker
 from state.commit.marker import MARKER_KEY, CommitMarker, MarkerCopy, Ranges
 from state.kafka.columns import RecordColumns
 from state.stores.task_store import StorePosition, TaskStore
@@ -233,14 +234,7 @@ class CommitStep:
         self._crash.reach(point, self._identity.task, version)
 
     def _read_last_marker(self, copy: MarkerCopy | None) -> MarkerCopy | None:
-        topic, partition = self._commits
-        end = self._kafka.end_offsets([self._commits])[self._commits]
-        start = copy.offset if copy else self._kafka.begin_offset(self._commits)
-        last: MarkerCopy | None = None
-        for columns in self._kafka.read(topic, partition, min(start, end), end):
-            if len(columns.offsets):
-                last = MarkerCopy(columns.values[len(columns.values) - 1].as_py(), int(columns.offsets[-1]))
-        return last
+        return read_last_marker(self._kafka, self._commits, copy.offset if copy else None)
 
     def _commit(
         self, producer: Producer, step: StepInput, version: int, store: TaskStore, effects: Effects

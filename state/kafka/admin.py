@@ -41,6 +41,12 @@ _Result = TypeVar("_Result")
 _POLL_S = 0.05
 # The request itself ends in time; this only guards against an answer that never comes.
 _GRACE_S = 5.0
+# A group's coordinator moves, or is new: asked again, another answer comes.
+_COORDINATOR_AWAY = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
 # What listing offsets says of a topic or partition that does not exist.
 _NO_LEADER = TOPIC_NOT_FOUND | {KafkaError._NOENT}
 
@@ -291,6 +297,29 @@ class KafkaAdmin:
         finally:
             consumer.close()
         return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+
+    def delete_group(self, group: str) -> bool:
+        """Delete a consumer group with its committed offsets.
+
+        Returns:
+            Whether there was one.
+
+        Raises:
+            KafkaClientError: it has members, or the broker refused.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            (future,) = self._client.delete_consumer_groups([group], request_timeout=self._timeout_s).values()
+            try:
+                self._result(future, f"deleting consumer group {group!r}")
+            except KafkaClientError as error:
+                if error.code == KafkaError.GROUP_ID_NOT_FOUND:
+                    return False
+                if error.code not in _COORDINATOR_AWAY or time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL_S)
+            else:
+                return True
 
     def close(self) -> None:
         """Release the client; safe to call again."""

@@ -27,7 +27,7 @@ from state.kafka.library import (
     Message,
     library,
 )
-from state.kafka.transport import SendColumns
+from state.kafka.transport import LAST_WORD_S, SendColumns
 
 _WAIT_FOR_ROOM_MS = 20
 
@@ -84,10 +84,14 @@ class BulkTransport:
 
     def init_transactions(self, timeout_s: float) -> None:
         """See `ProducerTransport`."""
-        # Asked before it knows the cluster, librdkafka looks for the coordinator only every 500 ms. So first wait for
-        # the metadata; if they do not come, the call itself says why.
-        self._library.controllerid(self._client, int(timeout_s * 1000))
-        self._check(self._library.init_transactions(self._client, int(timeout_s * 1000)), "init_transactions")
+        deadline = time.monotonic() + timeout_s
+        # Asked before it is connected, librdkafka looks for the coordinator only every 500 ms, and may even wait 1 s for its
+        # first connection; a request for metadata hastens both. If none come, the call itself says why.
+        metadata = ctypes.c_void_p()
+        if self._library.metadata(self._client, 0, None, ctypes.byref(metadata), int(timeout_s * 1000)) == 0:
+            self._library.metadata_destroy(metadata)
+        left_s = max(deadline - time.monotonic(), LAST_WORD_S)
+        self._check(self._library.init_transactions(self._client, int(left_s * 1000)), "init_transactions")
 
     def begin(self) -> None:
         """See `ProducerTransport`."""

@@ -24,7 +24,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _use_writable_cache() -> None:
-    """Give numba a cache folder where its own choices (beside the source, the user's cache) cannot be written."""
+    """Give numba a cache folder where it cannot write beside the source: an installed package, a read-only image."""
     if os.environ.get("NUMBA_CACHE_DIR"):
         return
     beside = Path(__file__).parent / "__pycache__"

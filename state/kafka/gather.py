@@ -17,6 +17,8 @@ from state.kafka.compiled import as_pointer, call, copy_bytes, kernel
 
 # Words of rd_kafka_message_t (9 x 8 bytes).
 _ERROR, _PAYLOAD, _KEY, _OFFSET, _WORDS = 0, 3, 5, 7, 9
+# The zigzag varint of -1: the length of a null key or value in a record.
+_NULL_LENGTH = 1
 # Which functions' addresses a kernel gets, in this order.
 FUNCTIONS = ("message_timestamp", "message_headers", "header_get_all", "message_destroy")
 _TIMESTAMP, _HEADERS, _HEADER, _DESTROY = range(4)
@@ -54,7 +56,7 @@ def gather(messages: Any, first: int, last: int, end: int, functions: Any, numbe
         message = carray(as_pointer(address), _WORDS, np.int64)
         if np.int32(message[_ERROR]) != 0 or message[_OFFSET] >= end:
             break
-        header_bytes = measure_headers(address, functions, scratch)
+        header_bytes = 0 if surely_without_headers(message) else measure_headers(address, functions, scratch)
         if not (
             has_room(columns, result, KEYS, message[_KEY + 1])
             and has_room(columns, result, VALUES, message[_PAYLOAD + 1])
@@ -113,6 +115,46 @@ def destroy(messages: Any, first: int, last: int, functions: Any) -> None:
 
 
 @kernel
+def surely_without_headers(message: Any) -> bool:
+    """Whether a look at the record itself shows that it has no headers; False = ask the library.
+
+    Asking costs more than all the rest of a record: the library parses even an empty list into newly made objects. In
+    Kafka's record format (v2) the varint of a field's length comes before the field, and the count of headers right behind
+    the value; librdkafka hands out pointers into the fetched record. That it does is checked for each record: only if the
+    length stands before the field is the byte behind it taken for the count of headers.
+    """
+    if message[_PAYLOAD] != 0:
+        return follows_its_length(message[_PAYLOAD], message[_PAYLOAD + 1]) and (
+            byte_at(message[_PAYLOAD] + message[_PAYLOAD + 1]) == 0
+        )
+    if message[_KEY] != 0 and follows_its_length(message[_KEY], message[_KEY + 1]):
+        behind = message[_KEY] + message[_KEY + 1]
+        return byte_at(behind) == _NULL_LENGTH and byte_at(behind + 1) == 0
+    return False
+
+
+@kernel
+def follows_its_length(field: int, size: int) -> bool:
+    """Whether the bytes before `field` are the zigzag varint of its size."""
+    word = size << 1
+    length = 1
+    while word >> (7 * length) != 0:
+        length += 1
+    for i in range(length):
+        expected = ((word >> (7 * i)) & 0x7F) | (0x80 if i < length - 1 else 0)
+        if byte_at(field - length + i) != expected:
+            return False
+    return True
+
+
+@kernel
+def byte_at(address: int) -> int:
+    """One byte of memory."""
+    byte: int = carray(as_pointer(address), 1, np.uint8)[0]
+    return byte
+
+
+@kernel
 def measure_headers(message: int, functions: Any, scratch: Any) -> int:
     """Bytes of a message's encoded header list (format: `state.kafka.headers`); leaves its address in scratch[0]."""
     if np.int32(call(functions[_HEADERS], (message, np.int64(scratch.ctypes.data)))) != 0:
@@ -147,7 +189,7 @@ def get_header(functions: Any, scratch: Any, index: int) -> bool:
 def name_length(name: int) -> int:
     """`strlen`."""
     size = 0
-    while carray(as_pointer(name + size), 1, np.uint8)[0] != 0:
+    while byte_at(name + size) != 0:
         size += 1
     return size
 

@@ -16,7 +16,7 @@ from state.errors import ProduceError
 from state.kafka.config import ClientConfig, consumer_config
 from state.kafka.failures import failure_of, record_error, transaction_error
 from state.kafka.headers import decode_headers
-from state.kafka.transport import SendColumns
+from state.kafka.transport import LAST_WORD_S, SendColumns
 
 _WAIT_FOR_ROOM_S = 0.02
 
@@ -64,11 +64,12 @@ class OrdinaryTransport:
 
     def init_transactions(self, timeout_s: float) -> None:
         """See `ProducerTransport`."""
-        # See BulkTransport: without metadata the coordinator is looked for only every 500 ms.
+        deadline = time.monotonic() + timeout_s
+        # See BulkTransport: hastens the first connection.
         with contextlib.suppress(KafkaException):
-            self._client.cluster_id(timeout_s)
+            self._client.list_topics(timeout=timeout_s)
         try:
-            self._client.init_transactions(timeout_s)
+            self._client.init_transactions(max(deadline - time.monotonic(), LAST_WORD_S))
         except KafkaException as exception:
             raise transaction_error(self._id, "init_transactions", failure_of(exception.args[0])) from exception
 
@@ -103,12 +104,17 @@ class OrdinaryTransport:
         """The named error of an exception that came out of serving callbacks.
 
         confluent-kafka raises fatal errors there; where a delivery report came in the same call, Python makes a
-        SystemError of it ("returned a result with an exception set"), with the true one behind it.
+        SystemError of it, with or without the true one behind it. Then a call that is refused within a transaction in any
+        case is asked for the reason: a fatal error goes before the wrong state.
         """
         behind = exception.__cause__ or exception.__context__
         for candidate in (exception, behind):
             if isinstance(candidate, KafkaException):
                 return transaction_error(self._id, what, failure_of(candidate.args[0]))
+        try:
+            self._client.begin_transaction()
+        except KafkaException as told:
+            return transaction_error(self._id, what, failure_of(told.args[0]))
         return exception
 
     def _send_row(

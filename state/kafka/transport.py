@@ -21,6 +21,9 @@ from state.kafka.headers import Header, encode_headers
 EARLIEST_TIMESTAMP_MS = 1
 """librdkafka reads timestamp 0 as "now", so 1 ms after the epoch is the smallest time that can be written."""
 
+LAST_WORD_S = 0.1
+"""What `init_transactions` gets at least, when waiting for the cluster took all the time: enough to say what is wrong."""
+
 
 @dataclass(frozen=True)
 class SendColumns:

@@ -11,6 +11,15 @@ from state.restore.plan import Action
 class RestoreListener(Protocol):
     """Told of the progress of restores (Kafka Streams: `StateRestoreListener`)."""
 
+    def on_start(self, store: str, task: int, offsets: int) -> None:
+        """A store will be read.
+
+        Args:
+            store: the store.
+            task: number of the task.
+            offsets: how many offsets of its changelog lie ahead; at most so many records.
+        """
+
     def on_batch(self, store: str, task: int, records: int, bytes_: int, remaining: int) -> None:
         """Some changelog records were loaded.
 

@@ -110,8 +110,8 @@ def plan_restore(
         if end > log.end:
             raise RestoreError(
                 f"the changelog of store {spec.name!r} ends at offset {log.end}, but the commit marker of step "
-                f"{target.version} says {end}: the topic was truncated, or deleted and created again. Restore the topic "
-                f"from a backup, or reset the application to rebuild the state from its inputs"
+                f"{target.version} says {end}: the topic was truncated, or deleted and created again. Restore the "
+                f"topic from a backup, or reset the application to rebuild the state from its inputs"
             )
         begin = min(log.begin, end)
         why = _distrust(spec, position, offsets.get(spec.name), target, LogRange(begin, end), now_ms)

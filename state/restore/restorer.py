@@ -150,6 +150,8 @@ class Restorer:
         if plan.action is Action.NOTHING:
             return StoreReport(plan.store, plan.action, plan.reason), []
         started = time.perf_counter()
+        if self._listener is not None:
+            self._listener.on_start(plan.store, self._task, plan.end - plan.start)
         if plan.action is Action.FROM_START:
             store.reset(plan.store)
         kept: list[RecordColumns] = []

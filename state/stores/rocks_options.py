@@ -66,7 +66,7 @@ def _database_options(settings: RocksSettings, _process: int) -> Any:
     options.set_compression_type(rocksdict.DBCompressionType.lz4())
     # Every step ends in a flush, so small sorted runs come fast: merge runs of like size rather than all of a level.
     options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
-    options.set_level_zero_file_num_compaction_trigger(8)
+    options.set_level_zero_file_num_compaction_trigger(4)
     options.set_level_zero_slowdown_writes_trigger(40)
     options.set_level_zero_stop_writes_trigger(80)
     options.set_max_background_jobs(2)

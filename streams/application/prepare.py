@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from state.changelog.topics import ensure_changelogs, ensure_commits, ensure_repartition
+from state.changelog.topics import commits_topic, ensure_changelogs, ensure_commits, ensure_repartition
 from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from streams.config import StreamsConfig
@@ -80,13 +80,15 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
     """
     plan = build_plan(topology, config.application_id)
     counts = _source_partitions(plan, admin)
+    frozen = _frozen_tasks(plan, admin)
     subs: list[PreparedSub] = []
     waiting = list(plan.sub_topologies)
     while waiting:
         ready = [sub for sub in waiting if all(topic in counts for topic in sub.topics)]
         # A circle of repartition topics has no first: their partitions then follow the sources that are known.
         for sub in ready or waiting[:1]:
-            tasks = config.tasks or max((counts[topic] for topic in sub.topics if topic in counts), default=1)
+            largest = max((counts[topic] for topic in sub.topics if topic in counts), default=1)
+            tasks = config.tasks or frozen.get(sub.name, largest)
             subs.append(PreparedSub(sub, tasks))
             waiting.remove(sub)
             for sink in sub.sinks:
@@ -126,6 +128,12 @@ def ensure_internal_topics(
         if topic not in found:
             raise TopicNotFoundError(topic)
     return {topic: info.partitions for topic, info in found.items()}
+
+
+def _frozen_tasks(plan: Plan, admin: KafkaAdmin) -> dict[str, int]:
+    """Sub-topology -> tasks that its state was made with: the topics it reads may have got more partitions since."""
+    topics = {commits_topic(plan.application_id, sub.name): sub.name for sub in plan.sub_topologies}
+    return {topics[topic]: info.partitions for topic, info in admin.describe_topics(sorted(topics)).items()}
 
 
 def _source_partitions(plan: Plan, admin: KafkaAdmin) -> dict[str, int]:

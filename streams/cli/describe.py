@@ -9,6 +9,7 @@ import typer
 
 from streams.cli.errors import readable_errors
 from streams.cli.run import load_topology
+from streams.cli.settings import Target
 
 
 class Format(str, Enum):
@@ -20,7 +21,7 @@ class Format(str, Enum):
 
 @readable_errors
 def describe(
-    target: Annotated[str, typer.Argument(help="The topology as module:attribute.")],
+    target: Target,
     form: Annotated[
         Format, typer.Option("--format", "-f", help="Kafka Streams' text, or a Mermaid chart.")
     ] = Format.TEXT,

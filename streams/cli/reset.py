@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,8 +11,7 @@ from streams.application.reset import internal_topics
 from streams.application.reset import reset as reset_application
 from streams.cli.connection import Bootstrap, PropertiesFile, Property
 from streams.cli.errors import readable_errors
-from streams.cli.run import client_options
-from streams.config import load_config
+from streams.cli.settings import BaseDir, ConfigFile, client_options, load_settings
 
 
 @readable_errors
@@ -22,13 +20,14 @@ def reset(
     bootstrap_servers: Bootstrap = None,
     properties: Property = None,
     properties_file: PropertiesFile = None,
-    config: Annotated[Path | None, typer.Option("--config", "-c", help="TOML file with settings.")] = None,
-    base_dir: Annotated[Path | None, typer.Option(help="Folder of local state and checkpoint.")] = None,
+    config: ConfigFile = None,
+    base_dir: BaseDir = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Delete an application's internal topics, group offsets, local state and checkpoint. Inputs and outputs stay."""
     options: dict[str, Any] = {"application_id": application_id, "base_dir": base_dir}
-    settings = load_config(config, options | client_options(bootstrap_servers, properties, properties_file))
+    options |= client_options(bootstrap_servers, properties, properties_file)
+    settings = load_settings(application_id, config, options)
     admin = KafkaAdmin(settings.client)
     try:
         topics = internal_topics(application_id, admin)

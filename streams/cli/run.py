@@ -7,16 +7,25 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import TypeAdapter
 
-from streams.cli.connection import Bootstrap, PropertiesFile, Property, client_properties
+from streams.cli.connection import Bootstrap, PropertiesFile, Property
 from streams.cli.errors import readable_errors
-from streams.config import ErrorPolicy, Mode, StreamsConfig, load_config
-from streams.errors import ConfigError, TopologyError
+from streams.cli.settings import (
+    ApplicationId,
+    BaseDir,
+    ConfigFile,
+    Settings,
+    Target,
+    client_options,
+    default_application_id,
+    load_settings,
+    other_settings,
+)
+from streams.config import ErrorPolicy, Mode, StreamsConfig
+from streams.errors import TopologyError
 from streams.topology.graph import Topology
 
 Build = Callable[[], Topology]
@@ -24,17 +33,12 @@ Build = Callable[[], Topology]
 
 @readable_errors
 def run(
-    target: Annotated[
-        str, typer.Argument(help="The topology as module:attribute; a Topology, or a function that makes one.")
-    ],
-    application_id: Annotated[
-        str | None,
-        typer.Option("--application-id", "-a", help="Prefix of internal topics; consumer group that shows the lag."),
-    ] = None,
+    target: Target,
+    application_id: ApplicationId = None,
     bootstrap_servers: Bootstrap = None,
     properties: Property = None,
     properties_file: PropertiesFile = None,
-    config: Annotated[Path | None, typer.Option("--config", "-c", help="TOML file with settings.")] = None,
+    config: ConfigFile = None,
     available_now: Annotated[
         bool | None,
         typer.Option("--available-now/--continuous", help="Process what is there and end, or go on for ever."),
@@ -47,20 +51,15 @@ def run(
         ErrorPolicy | None, typer.Option(help="Policy for records that cannot be read, processed or written.")
     ] = None,
     dead_letter_topic: Annotated[str | None, typer.Option(help="Topic for the policy dlq.")] = None,
-    base_dir: Annotated[
-        Path | None, typer.Option(help="Folder of local state and checkpoint, below the application id.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; spark.NAME=VALUE for one of Spark's."),
-    ] = None,
+    base_dir: BaseDir = None,
+    settings: Settings = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print the settings in force, secrets masked, and end.")
     ] = False,
 ) -> None:
     """Run a topology on Spark until Ctrl-C, exactly once."""
     options: dict[str, Any] = {
-        "application_id": application_id or target.replace(":", "-").replace("_", "-"),
+        "application_id": application_id,
         "available_now": available_now,
         "tasks": tasks,
         "mode": mode,
@@ -69,13 +68,12 @@ def run(
         "dead_letter_topic": dead_letter_topic,
         "base_dir": base_dir,
         **client_options(bootstrap_servers, properties, properties_file),
-        **_settings(settings or []),
+        **other_settings(settings),
     }
     if bad_records is not None:
         options |= dict.fromkeys(("deserialization", "processing", "production"), bad_records)
-    if application_id is None and config is not None:
-        options.pop("application_id")
-    effective = load_config(config, options)
+    default_id = _default_ids.get(target) or default_application_id(target)
+    effective = load_settings(default_id, config, options, needs_cluster=not explain)
     if explain:
         typer.echo("\n".join(f"{name} = {value!r}" for name, value in effective.printable().items()))
         return
@@ -96,13 +94,13 @@ def run_main(build: Build, application_id: str) -> None:
 
     Args:
         build: makes the topology; its docstring becomes the help.
-        application_id: used unless `--application-id` is given.
+        application_id: used unless an option, the environment or a file gives one.
     """
     target = f"{build.__module__}:{build.__qualname__}"
-    _known[target] = build
+    _known[target], _default_ids[target] = build, application_id
 
     def main(**options: Any) -> None:
-        run(target, **{**options, "application_id": options["application_id"] or application_id})
+        run(target, **options)
 
     signature = inspect.signature(run, eval_str=True)
     parameters = [parameter for name, parameter in signature.parameters.items() if name != "target"]
@@ -116,6 +114,8 @@ def run_main(build: Build, application_id: str) -> None:
 
 _known: dict[str, Build] = {}
 """Functions given to `run_main`: under spark-submit their module is `__main__` and must not be imported again."""
+_default_ids: dict[str, str] = {}
+"""Their application ids."""
 
 
 def load_topology(target: str) -> Topology:
@@ -142,28 +142,3 @@ def load_topology(target: str) -> Topology:
     if not isinstance(topology, Topology):
         raise TopologyError(f"{target} is a {type(topology).__name__}, not a Topology nor a function that makes one")
     return topology
-
-
-def client_options(servers: str | None, properties: list[str] | None, file: Path | None) -> dict[str, Any]:
-    """Connection options as settings."""
-    client = client_properties(servers, properties, file)
-    return {"bootstrap_servers": client.pop("bootstrap.servers", None), "kafka": client}
-
-
-def _settings(given: list[str]) -> dict[str, Any]:
-    """`NAME=VALUE` texts as settings; values are parsed by the setting's type when the settings are made."""
-    values: dict[str, Any] = {}
-    for text in given:
-        name, separator, value = text.partition("=")
-        if not separator:
-            raise ConfigError(f"--set {text}: NAME=VALUE is needed")
-        if name.startswith("spark."):
-            values.setdefault("spark", {})[name] = value
-        elif name in StreamsConfig.model_fields:
-            field = StreamsConfig.model_fields[name]
-            values[name] = None if value == "none" else TypeAdapter(field.rebuild_annotation()).validate_strings(value)
-        else:
-            raise ConfigError(
-                f"--set {name}: there is no such setting; known: {', '.join(sorted(StreamsConfig.model_fields))}"
-            )
-    return values

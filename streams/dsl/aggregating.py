@@ -36,6 +36,9 @@ class Aggregation:
         initializer: None for a reduction, which begins with the first value as it is.
         aggregator: ``fn(key, value, aggregate)``.
         built_in: built-in aggregates; then there are no functions.
+        bare: the one built-in aggregate is the table's value itself, not a field of an object.
+        merger: ``fn(key, aggregate, aggregate)``, for sessions.
+        result: makes the table's value of the stored aggregate, where they differ and functions do the work.
         value_serde: of the result, where that does not depend on the user; None: as materialised.
         keeps_type: the result has the stream's type (reductions).
     """
@@ -44,12 +47,17 @@ class Aggregation:
     initializer: Callable[[], Any] | None = None
     aggregator: Callable[[Any, Any, Any], Any] | None = None
     built_in: tuple[Aggregate, ...] = ()
+    bare: bool = False
+    merger: Callable[[Any, Any, Any], Any] | None = None
+    result: Callable[[Any], Any] | None = None
     value_serde: Serde | None = None
     keeps_type: bool = False
 
     @property
     def parameters(self) -> Parameters:
         """What is hashed of it."""
+        if self.bare:
+            return ()
         return tuple((f"agg:{one.name}", f"{one.kind}({one.field or ''})") for one in self.built_in)
 
     @property
@@ -62,7 +70,7 @@ class Aggregation:
     @property
     def view(self) -> AccumulatorView | None:
         """What makes the table's values of those in its store, where they differ."""
-        return partial(results, self.built_in) if self.built_in else None
+        return partial(results, self.built_in) if self.built_in and not self.bare else None
 
 
 class Aggregating(ABC):
@@ -74,15 +82,44 @@ class Aggregating(ABC):
 
     def count(self, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
         """Number of records of each key, as a 64-bit integer."""
-        what = Aggregation("KSTREAM-AGGREGATE", _zero, _plus_one, value_serde=Int64Serde())
+        what = Aggregation("KSTREAM-AGGREGATE", built_in=(agg.count(),), bare=True, value_serde=Int64Serde())
         return self._build(what, named, materialized)
 
     def reduce(
         self, reducer: functions.Function, named: NameLike = None, materialized: Materialized | None = None
     ) -> KTable:
         """Combines the values of each key with ``reducer(aggregate, value)``; the first value is taken as it is."""
-        what = Aggregation("KSTREAM-REDUCE", None, functions.reducer(reducer), keeps_type=True)
+        add = functions.reducer(reducer)
+        what = Aggregation("KSTREAM-REDUCE", None, add, merger=functions.merger(reducer), keeps_type=True)
         return self._build(what, named, materialized)
+
+    def sum(self, field: str, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
+        """Sum of a field; short for ``aggregate(sum=agg.sum(field))``."""
+        return self._build(built_in_aggregation({"sum": agg.sum(field)}), named, materialized)
+
+    def min(self, field: str, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
+        """Smallest number in a field; short for ``aggregate(min=agg.min(field))``."""
+        return self._build(built_in_aggregation({"min": agg.min(field)}), named, materialized)
+
+    def max(self, field: str, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
+        """Largest number in a field; short for ``aggregate(max=agg.max(field))``."""
+        return self._build(built_in_aggregation({"max": agg.max(field)}), named, materialized)
+
+    def mean(self, field: str, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
+        """Mean of a field; short for ``aggregate(mean=agg.mean(field))``."""
+        return self._build(built_in_aggregation({"mean": agg.mean(field)}), named, materialized)
+
+    def _build(self, what: Aggregation, named: NameLike, materialized: Materialized | None) -> KTable:
+        how = materialized or Materialized()
+        if what.view is not None and how.value_serde is not None and type(how.value_serde) is not JsonSerde:
+            raise TopologyError(
+                "The store of built-in aggregates holds JSON: leave the value_serde out of Materialized."
+            )
+        return self._table(what, how, plain_name(named))
+
+
+class AggregatingByRecord(Aggregating):
+    """Aggregations that take one record after the other; those of sessions must also merge."""
 
     def aggregate(
         self,
@@ -122,35 +159,11 @@ class Aggregating(ABC):
                 "KSTREAM-AGGREGATE", functions.initializer(initializer), functions.aggregator(aggregator)
             )
         else:
-            what = _built_in(built_in)
+            what = built_in_aggregation(built_in)
         return self._build(what, named, materialized)
 
-    def sum(self, field: str, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
-        """Sum of a field; short for ``aggregate(sum=agg.sum(field))``."""
-        return self._build(_built_in({"sum": agg.sum(field)}), named, materialized)
 
-    def min(self, field: str, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
-        """Smallest number in a field; short for ``aggregate(min=agg.min(field))``."""
-        return self._build(_built_in({"min": agg.min(field)}), named, materialized)
-
-    def max(self, field: str, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
-        """Largest number in a field; short for ``aggregate(max=agg.max(field))``."""
-        return self._build(_built_in({"max": agg.max(field)}), named, materialized)
-
-    def mean(self, field: str, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
-        """Mean of a field; short for ``aggregate(mean=agg.mean(field))``."""
-        return self._build(_built_in({"mean": agg.mean(field)}), named, materialized)
-
-    def _build(self, what: Aggregation, named: NameLike, materialized: Materialized | None) -> KTable:
-        how = materialized or Materialized()
-        if what.built_in and how.value_serde is not None and type(how.value_serde) is not JsonSerde:
-            raise TopologyError(
-                "The store of built-in aggregates holds JSON: leave the value_serde out of Materialized."
-            )
-        return self._table(what, how, plain_name(named))
-
-
-def _built_in(aggregates: dict[str, Aggregate]) -> Aggregation:
+def built_in_aggregation(aggregates: dict[str, Aggregate]) -> Aggregation:
     for name, aggregate in aggregates.items():
         if not isinstance(aggregate, Aggregate):
             raise TopologyError(
@@ -158,11 +171,3 @@ def _built_in(aggregates: dict[str, Aggregate]) -> Aggregation:
             )
     named = tuple(replace(aggregate, name=name) for name, aggregate in aggregates.items())
     return Aggregation("KSTREAM-AGGREGATE", built_in=named, value_serde=JsonSerde())
-
-
-def _zero() -> int:
-    return 0
-
-
-def _plus_one(key: Any, value: Any, aggregate: int) -> int:
-    return aggregate + 1

@@ -8,10 +8,11 @@ from functools import partial
 from typing import cast
 
 from streams.dsl.functions import timestamp_function
+from streams.dsl.global_table import GlobalKTable
 from streams.dsl.graph_builder import GraphBuilder, Port
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable import KTable
-from streams.dsl.materialize import lazy_store
+from streams.dsl.materialize import history_ms, key_value_store, lazy_store
 from streams.dsl.options import Consumed, Materialized
 from streams.errors import TopologyError
 from streams.operators.table_source import TableSource
@@ -19,7 +20,7 @@ from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
 from streams.topology.check import check_sources
-from streams.topology.graph import SourceNode, Topology
+from streams.topology.graph import GlobalTable, SourceNode, StoreNode, Topology
 from streams.topology.naming import check_topic, numbered
 from streams.topology.timestamps import ConsumedRecord, CustomTimestampExtractor, TimestampExtractor
 
@@ -36,11 +37,19 @@ class StreamsBuilder:
     Args:
         default_key_serde: of keys whose serde is neither given nor known from upstream; text.
         default_value_serde: the same for values; JSON.
+        optimize: keep the records of a stream that is joined with itself in one store instead of two (Kafka Streams'
+            ``topology.optimization=all``).
     """
 
-    def __init__(self, *, default_key_serde: Serde | None = None, default_value_serde: Serde | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        default_key_serde: Serde | None = None,
+        default_value_serde: Serde | None = None,
+        optimize: bool = False,
+    ) -> None:
         topology = Topology(default_key_serde or StringSerde(), default_value_serde or JsonSerde())
-        self._graph = GraphBuilder(topology)
+        self._graph = GraphBuilder(topology, optimize)
 
     def stream(self, topics: str | Sequence[str], consumed: Consumed | None = None) -> KStream:
         """Reads one topic or several as a stream. Reading the same topics again in the same way gives the same source.
@@ -74,7 +83,37 @@ class StreamsBuilder:
             value_serde=value_serde,
         )
         store = how.name or f"{topic}-STATE-STORE"
-        return KTable(graph, port, *lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde))
+        kept = lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde)
+        return KTable(graph, port, *kept, history_ms=history_ms(how))
+
+    def global_table(
+        self, topic: str, consumed: Consumed | None = None, materialized: Materialized | None = None
+    ) -> GlobalKTable:
+        """Reads a topic as a table that every task has as a whole: the last value of each key.
+
+        A null value deletes, a record with a null key is dropped. Streams look any key up in it, so nothing needs to be
+        keyed or partitioned alike; the price is that each process holds all of it.
+
+        Raises:
+            TopologyError: the topic is read already, or history_retention is asked for.
+        """
+        consumed, how, graph = consumed or Consumed(), materialized or Materialized(), self._graph
+        source = self._source_node((check_topic(topic),), replace(consumed, name=f"{consumed.name or topic}-source"))
+        # Its topic is its changelog.
+        spec = key_value_store(how.name or f"{topic}-STATE-STORE", replace(how, logging=False, changelog_config={}))
+        store = StoreNode(spec, how.key_serde or source.key_serde, how.value_serde or source.value_serde)
+        table = GlobalTable(consumed.name or f"KTABLE-SOURCE-{topic}", source, store)
+        graph.topology.add_global(table)
+        return GlobalKTable(graph, table)
+
+    def add_state_store(self, store: StoreNode) -> StreamsBuilder:
+        """Adds a store for processors, made by ``Stores``; ``process(..., stores=[name])`` connects it.
+
+        Raises:
+            TopologyError: a store of this name exists.
+        """
+        self._graph.topology.add_store(store)
+        return self
 
     def build(self) -> Topology:
         """The topology as built so far; later calls do not change it.
@@ -89,21 +128,30 @@ class StreamsBuilder:
                 f"no_default_branch()."
             )
         check_sources(built)
-        return Topology(built.default_key_serde, built.default_value_serde, dict(built.nodes), dict(built.stores))
+        return Topology(
+            built.default_key_serde,
+            built.default_value_serde,
+            dict(built.nodes),
+            dict(built.stores),
+            dict(built.global_tables),
+        )
 
     def _source(self, topics: tuple[str, ...], consumed: Consumed) -> Port:
         if not topics or len(set(topics)) < len(topics):
             raise TopologyError(f"stream() takes one topic or several different ones, not {list(topics)}.")
         names = "-".join(sorted(check_topic(topic) for topic in topics))
-        return self._graph.source(
-            SourceNode(
-                name=consumed.name or numbered(f"KSTREAM-SOURCE-{names}", self._graph.topology.nodes),
-                topics=topics,
-                key_serde=self._graph.key_serde(consumed.key_serde),
-                value_serde=self._graph.value_serde(consumed.value_serde),
-                timestamp_extractor=_extractor(consumed.timestamp_extractor),
-                offset_reset=consumed.offset_reset,
-            )
+        name = consumed.name or numbered(f"KSTREAM-SOURCE-{names}", self._graph.topology.nodes)
+        return self._graph.source(self._source_node(topics, replace(consumed, name=name)))
+
+    def _source_node(self, topics: tuple[str, ...], consumed: Consumed) -> SourceNode:
+        assert consumed.name is not None, "the caller names it"
+        return SourceNode(
+            name=consumed.name,
+            topics=topics,
+            key_serde=self._graph.key_serde(consumed.key_serde),
+            value_serde=self._graph.value_serde(consumed.value_serde),
+            timestamp_extractor=_extractor(consumed.timestamp_extractor),
+            offset_reset=consumed.offset_reset,
         )
 
 

@@ -43,6 +43,13 @@ def reducer(fn: Function) -> Callable[[Any, Any, Any], Any]:
     return lambda key, value, aggregate: fn(aggregate, value)
 
 
+def merger(fn: Function) -> Callable[[Any, Any, Any], Any]:
+    """Makes ``fn(key, aggregate, other)`` of ``fn(aggregate, other)`` or ``fn(key, aggregate, other)``."""
+    if _arity(fn, {2: "(aggregate, other)", 3: "(key, aggregate, other)"}, "merger") == 3:
+        return fn
+    return lambda key, aggregate, other: fn(aggregate, other)
+
+
 def initializer(fn: Function) -> Callable[[], Any]:
     """Checks that a function takes no argument."""
     _arity(fn, {0: "()"}, "initializer")

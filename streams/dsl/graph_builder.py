@@ -55,10 +55,12 @@ class GraphBuilder:
 
     Attributes:
         topology: what has been built so far.
+        optimize: keep a stream that is joined with itself once.
         open_splits: splits that no ``default_branch()`` or ``no_default_branch()`` has ended yet.
     """
 
     topology: Topology
+    optimize: bool = False
     open_splits: set[str] = field(default_factory=set)
     _repartitioned: list[tuple[tuple[Port, Serde, Serde], Port]] = field(default_factory=list)
 
@@ -134,21 +136,27 @@ class GraphBuilder:
         supplier: Callable[[], Processor],
         name: str,
         *,
+        others: tuple[Port, ...] = (),
         stores: tuple[str, ...],
+        global_stores: tuple[str, ...] = (),
         input_key_serde: Serde,
         key_serde: Serde,
         value_serde: Serde | None,
         projection: tuple[str, ...] | None = None,
         parameters: Parameters = (),
     ) -> Port:
-        """Adds a stateful operator; what it puts out stays in its task."""
+        """Adds a stateful operator behind one port or several; what it puts out stays in its task."""
+        lineage = port.lineage
+        for other in others:
+            lineage = lineage | other.lineage
         self.topology.add(
             ProcessorNode(
                 name=name,
                 kind=kind,
                 supplier=supplier,
-                parents=(port.node,),
+                parents=tuple(dict.fromkeys(parent.node for parent in (port, *others))),
                 stores=stores,
+                global_stores=global_stores,
                 stateless=False,
                 key_serde=key_serde,
                 value_serde=value_serde,
@@ -157,7 +165,8 @@ class GraphBuilder:
                 parameters=parameters,
             )
         )
-        return Port(name, key_serde, value_serde, port.lineage.past(name), in_head=False)
+        misplaced = any(above.misplaced for above in (port, *others))
+        return Port(name, key_serde, value_serde, lineage.past(name), in_head=False, misplaced=misplaced)
 
     def store(self, spec: StoreSpec, key_serde: Serde, value_serde: Serde) -> str:
         """Adds a store and gives its name."""

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, overload
 
-from streams.dsl.aggregating import Aggregating, Aggregation
+from streams.dsl import functions
+from streams.dsl.aggregates import Aggregate
+from streams.dsl.aggregating import Aggregating, AggregatingByRecord, Aggregation, built_in_aggregation
+from streams.dsl.custom_windows import Windows
 from streams.dsl.graph_builder import GraphBuilder, Port
-from streams.dsl.materialize import key_value_store, table_names, window_store
-from streams.dsl.options import Grouped, Materialized
-from streams.dsl.windows import TimeWindows
+from streams.dsl.materialize import table_names
+from streams.dsl.options import Grouped, Materialized, NameLike
+from streams.dsl.windowing import AnyWindows, Windowing
+from streams.dsl.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows
 from streams.errors import TopologyError
-from streams.operators.aggregate import StreamAggregate
-from streams.operators.processor import Processor
-from streams.operators.window_aggregate import WindowAggregate
 from streams.serdes.base import Serde
-from streams.serdes.windowed import TimeWindowedSerde
 from streams.topology.graph import Parameters
 
 if TYPE_CHECKING:
+    from streams.dsl.cogrouped import CogroupedKStream
     from streams.dsl.ktable import KTable
 
 
-class _Group:
+class Group:
     """A grouped stream as far as aggregations need it: where it comes from, and its serdes.
 
     ``how`` is ``"key"`` or ``"by"``: grouped by the key that was there, or by a new one. It goes into names.
@@ -36,7 +37,7 @@ class _Group:
         self._port = port
         self._placed: Port | None = None
 
-    def _placed_port(self, how: Materialized) -> tuple[Port, Serde]:
+    def placed_port(self, how: Materialized) -> tuple[Port, Serde]:
         """The port with its records where their keys belong, and the serde of those keys."""
         key_serde = self.graph.key_serde(self.grouped.key_serde, self._port.key_serde, how.key_serde)
         if self._placed is None:
@@ -44,78 +45,147 @@ class _Group:
             self._placed = self.graph.colocated(self._port, self.grouped.name, key_serde, value_serde)
         return self._placed, key_serde
 
-    def table(self, what: Aggregation, how: Materialized, name: str | None, windows: TimeWindows | None) -> KTable:
-        """Adds store and operator of an aggregation, over all time or in windows."""
+    def table(self, what: Aggregation, how: Materialized, name: str | None, windowing: Windowing) -> KTable:
+        """Adds stores and operator of an aggregation, over all time or in windows."""
         from streams.dsl.ktable import KTable
 
         graph = self.graph
-        port, key_serde = self._placed_port(how)
+        port, key_serde = self.placed_port(how)
         own = (self.grouped.value_serde, self._port.value_serde) if what.keeps_type else ()
         value_serde = graph.value_serde(how.value_serde, what.value_serde, *own)
-        parameters: Parameters = (("grouped", self.how), *_parameters(windows), *what.parameters)
+        parameters: Parameters = (("grouped", self.how), *windowing.parameters, *what.parameters)
         name, store = table_names(what.kind, port.lineage, name, how, parameters)
-        spec = key_value_store(store, how) if windows is None else window_store(store, how, windows)
-        graph.store(spec, how.key_serde or key_serde, value_serde)
+        stores = windowing.add_stores(graph, store, how, how.key_serde or key_serde, value_serde)
         table = graph.stateful(
             what.kind,
             port,
-            _supplier(what, store, windows, how.caching),
+            windowing.supplier(what, stores, how),
             name,
-            stores=(store,),
+            stores=stores,
             input_key_serde=key_serde,
-            key_serde=key_serde if windows is None else TimeWindowedSerde(key_serde, windows.size_ms),
+            key_serde=windowing.key_serde(key_serde),
             value_serde=value_serde,
-            projection=what.projection,
+            projection=what.projection if windowing.on_columns else None,
             parameters=parameters,
         )
         return KTable(graph, table, store, from_stored=what.view)
 
 
-def _parameters(windows: TimeWindows | None) -> Parameters:
-    if windows is None:
-        return ()
-    return (("size_ms", windows.size_ms), ("advance_ms", windows.advance_ms), ("grace_ms", windows.grace_ms))
-
-
-def _supplier(what: Aggregation, store: str, windows: TimeWindows | None, caching: bool) -> Callable[[], Processor]:
-    if what.aggregator is None:
-        # Brings numba along, which takes longer to import than all the rest of the DSL.
-        from streams.operators.column_aggregate import ColumnAggregate
-
-        return partial(ColumnAggregate, store, what.built_in, windows, caching=caching)
-    if windows is None:
-        return partial(StreamAggregate, store, what.initializer, what.aggregator, caching=caching)
-    return partial(WindowAggregate, store, windows, what.initializer, what.aggregator, caching=caching)
-
-
-class KGroupedStream(Aggregating):
-    """A stream grouped by key: aggregate it into a table, or divide it into windows first.
+class KGroupedStream(AggregatingByRecord):
+    """A stream grouped by key: aggregate it into a table, divide it into windows, or group it with others.
 
     Records with a null key or a null value take no part (Kafka Streams' rule).
     """
 
     def __init__(self, graph: GraphBuilder, port: Port, grouped: Grouped, how: str) -> None:
-        self._group = _Group(graph, port, grouped, how)
+        self._group = Group(graph, port, grouped, how)
 
-    def windowed_by(self, windows: TimeWindows) -> TimeWindowedKStream:
-        """Divides each group into tumbling or hopping windows."""
-        if not isinstance(windows, TimeWindows):
-            raise TopologyError(f"windowed_by takes TimeWindows, not {type(windows).__name__}.")
-        return TimeWindowedKStream(self._group, windows)
+    @overload
+    def windowed_by(self, windows: TimeWindows | Windows | SlidingWindows) -> TimeWindowedKStream: ...
+
+    @overload
+    def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream: ...
+
+    def windowed_by(self, windows: AnyWindows) -> TimeWindowedKStream | SessionWindowedKStream:
+        """Divides each group into windows: tumbling, hopping, sliding, sessions, by the calendar, or of your own."""
+        windowing = windowing_of(windows)
+        if isinstance(windows, SessionWindows):
+            return SessionWindowedKStream(self._group, windowing)
+        return TimeWindowedKStream(self._group, windowing)
+
+    def cogroup(self, aggregator: functions.Function) -> CogroupedKStream:
+        """Begins an aggregation of several grouped streams into one table; see ``CogroupedKStream``."""
+        from streams.dsl.cogrouped import CogroupedKStream
+
+        return CogroupedKStream(((self._group, functions.aggregator(aggregator)),))
 
     def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable:
-        return self._group.table(what, how, name, None)
+        return self._group.table(what, how, name, Windowing())
 
 
-class TimeWindowedKStream(Aggregating):
+class TimeWindowedKStream(AggregatingByRecord):
     """A grouped stream divided into windows; its tables are keyed by ``Windowed(key, Window(start, end))``.
 
-    Records with a null key, or too late for a window (its end plus grace has passed), take no part in it.
+    Records with a null key, or too late for a window (its end plus grace has passed), take no part in it; in sliding
+    windows nor do those with a null value.
     """
 
-    def __init__(self, group: _Group, windows: TimeWindows) -> None:
+    def __init__(self, group: Group, windowing: Windowing) -> None:
         self._group = group
-        self._windows = windows
+        self._windowing = windowing
+
+    def emit_strategy(self, strategy: EmitStrategy) -> TimeWindowedKStream:
+        """Emits each window's result with every update (the default), or once, when it is closed."""
+        return TimeWindowedKStream(self._group, replace(self._windowing, emit=strategy))
 
     def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable:
-        return self._group.table(what, how, name, self._windows)
+        return self._group.table(what, how, name, self._windowing)
+
+
+class SessionWindowedKStream(Aggregating):
+    """A grouped stream divided into sessions; its tables are keyed by ``Windowed(key, Window(first, last))``.
+
+    A record that joins two sessions makes one of them: both are deleted downstream, then the new one follows.
+    """
+
+    def __init__(self, group: Group, windowing: Windowing) -> None:
+        self._group = group
+        self._windowing = windowing
+
+    def emit_strategy(self, strategy: EmitStrategy) -> SessionWindowedKStream:
+        """Emits each session's result with every update (the default), or once, when it is closed."""
+        return SessionWindowedKStream(self._group, replace(self._windowing, emit=strategy))
+
+    def aggregate(
+        self,
+        initializer: Callable[[], Any] | None = None,
+        aggregator: functions.Function | None = None,
+        merger: functions.Function | None = None,
+        named: NameLike = None,
+        materialized: Materialized | None = None,
+        **built_in: Aggregate,
+    ) -> KTable:
+        """Aggregates the values of each session, with functions of yours or with built-in ones.
+
+        Args:
+            initializer: gives the aggregate before the first value.
+            aggregator: gives the new aggregate; ``aggregator(value, aggregate)`` or ``aggregator(key, value,
+                aggregate)``.
+            merger: gives the aggregate of two sessions that become one; ``merger(earlier, later)`` or ``merger(key,
+                earlier, later)``. The initial aggregate takes part in it as the first.
+            named: name of the operator.
+            materialized: name, serdes and settings of the store.
+            **built_in: as in ``KGroupedStream.aggregate``.
+
+        Raises:
+            TopologyError: neither or both forms are given, or a function has the wrong number of arguments.
+        """
+        given = (initializer is not None) + (aggregator is not None) + (merger is not None)
+        if given not in (0, 3) or bool(given) == bool(built_in):
+            raise TopologyError(
+                "aggregate of sessions takes either an initializer, an aggregator and a merger, or built-in aggregates "
+                "by name: aggregate(n=agg.count(), delay=agg.mean('delay'))."
+            )
+        if initializer is not None and aggregator is not None and merger is not None:
+            what = Aggregation(
+                "KSTREAM-AGGREGATE",
+                functions.initializer(initializer),
+                functions.aggregator(aggregator),
+                merger=functions.merger(merger),
+            )
+        else:
+            what = built_in_aggregation(built_in)
+        return self._build(what, named, materialized)
+
+    def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable:
+        return self._group.table(what, how, name, self._windowing)
+
+
+def windowing_of(windows: AnyWindows) -> Windowing:
+    """The windows, checked, emitting with every update."""
+    if not isinstance(windows, TimeWindows | Windows | SlidingWindows | SessionWindows):
+        raise TopologyError(
+            f"windowed_by takes TimeWindows, SlidingWindows, SessionWindows, CalendarWindows, UnlimitedWindows or Windows of "
+            f"your own, not {type(windows).__name__}."
+        )
+    return Windowing(windows)

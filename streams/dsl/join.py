@@ -1,125 +1,159 @@
-"""Joins of a stream with a stream or a table: nodes, stores, and the check that both sides lie in the same tasks."""
+"""Joins of a stream with a stream, a table or a global table: nodes, stores, and the check that both sides meet."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streams.dsl import functions
+from streams.dsl.global_table import GlobalKTable
 from streams.dsl.graph_builder import GraphBuilder, Port
-from streams.dsl.materialize import join_store
+from streams.dsl.materialize import waiting_store
 from streams.dsl.options import Joined, StreamJoined
-from streams.dsl.windows import JoinWindows
+from streams.dsl.stream_join import common_key_serde, join_streams
+from streams.dsl.table_node import TableNode
+from streams.dsl.windows import JoinWindows, to_ms
 from streams.errors import TopologyError
-from streams.operators.pass_through import PassThrough
-from streams.operators.stream_stream_join import StreamStreamJoin
-from streams.operators.stream_table_join import StreamTableJoin
-from streams.serdes.base import Serde, serde_identity
-from streams.serdes.windowed import TimeWindowedSerde
+from streams.operators.stream_table_join import GraceTableJoin, StreamTableJoin
+from streams.operators.views import JoinKind, View
+from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
+from streams.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streams.topology.graph import Parameters
 from streams.topology.naming import stateful_name
 
-if TYPE_CHECKING:
-    from streams.dsl.ktable import KTable
 
-
-def join_stream(
-    graph: GraphBuilder, left: Port, right: Port, joiner: functions.Function, windows: JoinWindows, how: StreamJoined
+def join_any(
+    graph: GraphBuilder,
+    kind: JoinKind,
+    left: Port,
+    other: Any,
+    joiner: functions.Function,
+    windows: JoinWindows | Joined | None,
+    joined: StreamJoined | Joined | None,
+    key_selector: functions.Function | None,
 ) -> Port:
-    """Inner join of two streams: a processor and a store for each side, then a merge."""
-    key_serde = graph.key_serde(how.key_serde, left.key_serde, right.key_serde)
-    value_serde = graph.value_serde(how.value_serde, left.value_serde)
-    other_value_serde = graph.value_serde(how.other_value_serde, right.value_serde)
-    left = graph.colocated(left, how.name and f"{how.name}-left", key_serde, value_serde)
-    right = graph.colocated(right, how.name and f"{how.name}-right", key_serde, other_value_serde)
-    key_serde = _common_key_serde(graph, left, right, key_serde)
+    """The join that the kind of the other side asks for. Raises ``TopologyError`` if the arguments do not fit it."""
+    if isinstance(windows, Joined | StreamJoined) and joined is None:
+        windows, joined = None, windows
+    node: TableNode | None = getattr(other, "_node", None)
+    if key_selector is not None and not isinstance(other, GlobalKTable):
+        raise TopologyError(
+            "key_selector is for global tables; a join with a stream or a table goes by key: select_key(...) first."
+        )
+    if node is None and not isinstance(other, GlobalKTable):
+        if not isinstance(windows, JoinWindows):
+            raise TopologyError(
+                f"A join of two streams needs JoinWindows, not {windows!r}: give "
+                f"JoinWindows.of_time_difference_with_no_grace(...) or ..._and_grace(...)."
+            )
+        how = _option(joined, StreamJoined, "two streams")
+        return join_streams(graph, kind, left, other._port, joiner, windows, how)
+    if windows is not None:
+        raise TopologyError("A join with a table takes no windows: the table's value at the time of the record counts.")
+    if kind == "outer":
+        raise TopologyError("A stream has no outer join with a table: updates of the table alone give no result.")
+    how_table = _option(joined, Joined, "a stream and a table")
+    if isinstance(other, GlobalKTable):
+        if key_selector is None:
+            raise TopologyError("A join with a global table needs key_selector=..., the key to look up of each record.")
+        return _join_global(graph, kind, left, other, joiner, key_selector, how_table)
+    assert node is not None
+    return _join_table(graph, kind, left, other._port, node, joiner, how_table)
 
-    parameters: Parameters = (
-        ("before_ms", windows.before_ms),
-        ("after_ms", windows.after_ms),
-        ("grace_ms", windows.grace_ms),
-    )
-    base = how.name or stateful_name("KSTREAM-JOIN", left.lineage | right.lineage, (*parameters, *_sides(left, right)))
-    store_base = how.store_name or base
-    this_store = graph.store(join_store(f"{store_base}-this-join-store", how, windows), key_serde, value_serde)
-    other_store = graph.store(join_store(f"{store_base}-other-join-store", how, windows), key_serde, other_value_serde)
-    operator = partial(
-        StreamStreamJoin,
-        state_name=f"{base}-merge",
-        before_ms=windows.before_ms,
-        after_ms=windows.after_ms,
-        grace_ms=windows.grace_ms,
-        joiner=functions.joiner(joiner),
-    )
-    add = partial(
-        graph.stateful,
-        stores=(this_store, other_store),
+
+def _join_table(
+    graph: GraphBuilder,
+    kind: JoinKind,
+    stream: Port,
+    table_port: Port,
+    table: TableNode,
+    joiner: functions.Function,
+    how: Joined,
+) -> Port:
+    """Each record of the stream looks its key up; updates of the table do nothing."""
+    _refuse_windowed(stream, table_port)
+    grace_ms = _grace(table, table_port, how)
+    key_serde = graph.key_serde(how.key_serde, stream.key_serde, table_port.key_serde)
+    value_serde = graph.value_serde(how.value_serde, stream.value_serde)
+    stream = graph.colocated(stream, how.name, key_serde, value_serde)
+    key_serde = common_key_serde(graph, stream, table_port, key_serde)
+    view = table.view()
+    what = "KSTREAM-LEFTJOIN" if kind == "left" else "KSTREAM-JOIN"
+    name = how.name or stateful_name(what, stream.lineage, (("table", table.store or table_port.node),))
+    stores, fn = view.stores, functions.joiner(joiner)
+    supplier: Callable[[], StreamTableJoin] = partial(StreamTableJoin, view, fn, kind == "left")
+    parameters: Parameters = ()
+    if grace_ms is not None:
+        spec = waiting_store(f"{name}-buffer", StreamJoined())
+        buffer = graph.store(spec, WaitingKeySerde(), WaitingSerde(value_serde, value_serde))
+        supplier = partial(GraceTableJoin, view, fn, kind == "left", grace_ms, buffer, key_serde)
+        stores, parameters = (*stores, buffer), (("grace_ms", grace_ms),)
+    return graph.stateful(
+        what,
+        stream,
+        supplier,
+        name,
+        stores=stores,
         input_key_serde=key_serde,
         key_serde=key_serde,
         value_serde=None,
         parameters=parameters,
     )
-    on_left = partial(operator, this_store=this_store, other_store=other_store, is_left=True)
-    on_right = partial(operator, this_store=other_store, other_store=this_store, is_left=False)
-    joined = add("KSTREAM-JOINTHIS", left, on_left, f"{base}-this-join")
-    joined_too = add("KSTREAM-JOINOTHER", right, on_right, f"{base}-other-join")
-    return graph.stateless("KSTREAM-MERGE", joined, PassThrough, f"{base}-merge", others=(joined_too,))
 
 
-def join_table(
-    graph: GraphBuilder, stream: Port, table: KTable, joiner: functions.Function, how: Joined, *, left: bool
+def _join_global(
+    graph: GraphBuilder,
+    kind: JoinKind,
+    stream: Port,
+    table: GlobalKTable,
+    joiner: functions.Function,
+    key_selector: functions.Function,
+    how: Joined,
 ) -> Port:
-    """Join of a stream with a table: each record of the stream looks its key up; updates of the table do nothing."""
-    _refuse_windowed(stream, table)
-    key_serde = graph.key_serde(how.key_serde, stream.key_serde, table._key_serde)
-    stream = graph.colocated(stream, how.name, key_serde, graph.value_serde(how.value_serde, stream.value_serde))
-    key_serde = _common_key_serde(graph, stream, table._port, key_serde)
-    kind = "KSTREAM-LEFTJOIN" if left else "KSTREAM-JOIN"
-    store = table._lookup_store()
-    name = how.name or stateful_name(kind, stream.lineage, (("table", store),))
-    joiner = _with_table_view(functions.joiner(joiner), table)
+    """Each record looks a key of its own making up; every task has the whole table, so nothing is moved for it."""
+    what = "KSTREAM-LEFTJOIN" if kind == "left" else "KSTREAM-JOIN"
+    store = table.store_name
+    selector = functions.key_value(key_selector, "key selector")
+    view: View = table._view
+    key_serde = graph.key_serde(how.key_serde, stream.key_serde)
     return graph.stateful(
-        kind,
+        what,
         stream,
-        partial(StreamTableJoin, store=store, joiner=joiner, left=left),
-        name,
-        stores=(store,),
+        partial(StreamTableJoin, view, functions.joiner(joiner), kind == "left", selector),
+        how.name or stateful_name(what, stream.lineage, (("global", store),)),
+        stores=(),
+        global_stores=(store,),
         input_key_serde=key_serde,
         key_serde=key_serde,
         value_serde=None,
     )
 
 
-def _with_table_view(joiner: Any, table: KTable) -> Any:
-    """The joiner, handed the table's values where its store holds accumulators (built-in aggregates)."""
-    view = table._from_stored
-    if view is None:
-        return joiner
-    return lambda key, left, right: joiner(key, left, view(right))
-
-
-def _refuse_windowed(stream: Port, table: KTable) -> None:
-    if isinstance(table._port.key_serde, TimeWindowedSerde):
+def _grace(table: TableNode, port: Port, how: Joined) -> int | None:
+    """How long records wait, ms; None: not at all. Raises ``TopologyError`` if the table cannot tell how it was then."""
+    if how.grace is None:
+        return None
+    grace_ms = to_ms(how.grace, "Joined(grace=...)")
+    if table.history is None or not 0 <= grace_ms <= table.history:
+        has = "it is not versioned" if table.history is None else f"its history_retention is {table.history} ms"
         raise TopologyError(
-            f"'{stream.node}' cannot look up the windowed table '{table._port.node}', whose rows are kept by window: "
+            f"A join with a grace of {grace_ms} ms needs a table that remembers at least that long, but of "
+            f"'{port.node}' {has}: give it Materialized(history_retention=...)."
+        )
+    return grace_ms
+
+
+def _option(given: Any, kind: type[Any], what: str) -> Any:
+    """The given options, or default ones; ``TopologyError`` if they are of another kind of join."""
+    if given is not None and not isinstance(given, kind):
+        raise TopologyError(f"A join of {what} takes {kind.__name__}(...), not {type(given).__name__}(...).")
+    return kind() if given is None else given
+
+
+def _refuse_windowed(stream: Port, table: Port) -> None:
+    if isinstance(table.key_serde, TimeWindowedSerde | SessionWindowedSerde):
+        raise TopologyError(
+            f"'{stream.node}' cannot look up the windowed table '{table.node}', whose rows are kept by window: "
             f"make a table of its updates first, windowed.to_stream().to_table(), and join with that."
         )
-
-
-def _common_key_serde(graph: GraphBuilder, left: Port, right: Port, asked: Serde) -> Serde:
-    """The key serde of both sides; ``TopologyError`` if they differ: equal keys would lie in different tasks."""
-    ours, theirs = graph.keyed_as(left, asked), graph.keyed_as(right, asked)
-    if ours != theirs:
-        raise TopologyError(
-            f"'{left.node}' is keyed by {serde_identity(ours)} and '{right.node}' by {serde_identity(theirs)}: equal "
-            f"keys would have different bytes and never meet. Read both with the same key serde, or re-key one with "
-            f"select_key(...) and give the join that serde."
-        )
-    return ours
-
-
-def _sides(left: Port, right: Port) -> Parameters:
-    """What tells ``a.join(b)`` from ``b.join(a)``."""
-    return tuple(
-        (side, "|".join((*port.lineage.topics, *port.lineage.through))) for side, port in (("l", left), ("r", right))
-    )

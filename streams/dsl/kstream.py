@@ -6,7 +6,7 @@ take the key first: ``map_values(lambda value: ...)`` or ``map_values(lambda key
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,8 @@ from streams.dsl import functions
 from streams.dsl.branched import BranchedKStream
 from streams.dsl.graph_builder import GraphBuilder, Port
 from streams.dsl.grouped import KGroupedStream
-from streams.dsl.join import join_stream, join_table
-from streams.dsl.materialize import lazy_store, table_names
+from streams.dsl.join import join_any
+from streams.dsl.materialize import history_ms, lazy_store, table_names
 from streams.dsl.options import (
     Grouped,
     Joined,
@@ -26,6 +26,7 @@ from streams.dsl.options import (
     StreamJoined,
     plain_name,
 )
+from streams.dsl.process import add_process, add_process_values
 from streams.dsl.windows import JoinWindows
 from streams.errors import TopologyError
 from streams.operators.filter import Filter
@@ -36,10 +37,12 @@ from streams.operators.pass_through import PassThrough
 from streams.operators.peek import Peek
 from streams.operators.processor import Processor
 from streams.operators.to_table import ToTable
+from streams.operators.views import JoinKind
 from streams.topology.graph import SinkNode
 from streams.topology.naming import check_topic, stateful_name
 
 if TYPE_CHECKING:
+    from streams.dsl.global_table import GlobalKTable
     from streams.dsl.ktable import KTable
 
 
@@ -133,6 +136,27 @@ class KStream:
         )
         return KStream(self._graph, port)
 
+    # Processors of your own -------------------------------------------------------------------------------------------
+
+    def process(self, supplier: Callable[[], Processor], stores: Sequence[str] = (), named: NameLike = None) -> KStream:
+        """Runs a ``Processor`` of yours, which may keep state, schedule calls and change keys.
+
+        Args:
+            supplier: makes a new processor on each call; a subclass of ``Processor`` will do.
+            stores: names of stores added with ``StreamsBuilder.add_state_store``.
+            named: name of the node; needed where two processors have the same input.
+
+        What it forwards may be keyed anew, so a grouping or join behind it puts records right by a repartition topic.
+        """
+        return KStream(self._graph, add_process(self._graph, self._port, supplier, stores, plain_name(named)))
+
+    def process_values(
+        self, supplier: Callable[[], Processor], stores: Sequence[str] = (), named: NameLike = None
+    ) -> KStream:
+        """The same for a processor that leaves the key as it is: nothing behind it needs a repartition topic."""
+        port = add_process_values(self._graph, self._port, supplier, stores, plain_name(named))
+        return KStream(self._graph, port)
+
     # To topics --------------------------------------------------------------------------------------------------------
 
     def to(self, topic: str | functions.Function, produced: Produced | None = None) -> None:
@@ -198,47 +222,72 @@ class KStream:
             key_serde=key_serde,
             value_serde=value_serde,
         )
-        return KTable(graph, table, *lazy_store(graph, name, store, how, key_serde, value_serde))
+        kept = lazy_store(graph, name, store, how, key_serde, value_serde)
+        return KTable(graph, table, *kept, history_ms=history_ms(how))
 
     def join(
         self,
-        other: KStream | KTable,
+        other: KStream | KTable | GlobalKTable,
         joiner: functions.Function,
-        windows: JoinWindows | None = None,
+        windows: JoinWindows | Joined | None = None,
         joined: StreamJoined | Joined | None = None,
+        *,
+        key_selector: functions.Function | None = None,
     ) -> KStream:
         """Joins with a stream, within ``windows``, or with a table as it is when the record comes.
+
+        A versioned table is seen as it was at the record's time.
 
         Args:
             other: the stream (then ``windows`` is needed) or the table (then there are no windows).
             joiner: ``joiner(left, right)`` or ``joiner(key, left, right)``.
-            windows: which records of the two streams meet.
+            windows: which records of the two streams meet; for a table, its ``Joined`` may stand here.
             joined: ``StreamJoined`` for a stream, ``Joined`` for a table.
+            key_selector: for a global table: ``key_selector(value)`` or ``key_selector(key, value)`` gives the key to look
+                up.
 
         Raises:
             TopologyError: the arguments do not fit together, or the two sides are keyed by different serdes.
         """
-        self._check_same_builder(other)
-        if isinstance(other, KStream):
-            if not isinstance(windows, JoinWindows):
-                raise TopologyError(
-                    f"A join of two streams needs JoinWindows, not {windows!r}: give "
-                    f"JoinWindows.of_time_difference_with_no_grace(...) or ..._and_grace(...)."
-                )
-            how = _option(joined, StreamJoined, "two streams")
-            return KStream(self._graph, join_stream(self._graph, self._port, other._port, joiner, windows, how))
-        if windows is not None:
-            raise TopologyError(
-                "A join with a table takes no windows: the table's value at the time of the record counts."
-            )
-        how_table = _option(joined, Joined, "a stream and a table")
-        return KStream(self._graph, join_table(self._graph, self._port, other, joiner, how_table, left=False))
+        return self._join("inner", other, joiner, windows, joined, key_selector)
 
-    def left_join(self, table: KTable, joiner: functions.Function, joined: Joined | None = None) -> KStream:
-        """Joins with a table; where it has no value for the key, the joiner gets None."""
-        self._check_same_builder(table)
-        how = _option(joined, Joined, "a stream and a table")
-        return KStream(self._graph, join_table(self._graph, self._port, table, joiner, how, left=True))
+    def left_join(
+        self,
+        other: KStream | KTable | GlobalKTable,
+        joiner: functions.Function,
+        windows: JoinWindows | Joined | None = None,
+        joined: StreamJoined | Joined | None = None,
+        *,
+        key_selector: functions.Function | None = None,
+    ) -> KStream:
+        """As ``join``, but every record of this stream gives a result; the joiner gets None where nothing was found.
+
+        With another stream, the result without a partner comes when the record's window and grace have passed.
+        """
+        return self._join("left", other, joiner, windows, joined, key_selector)
+
+    def outer_join(
+        self,
+        other: KStream,
+        joiner: functions.Function,
+        windows: JoinWindows | None = None,
+        joined: StreamJoined | None = None,
+    ) -> KStream:
+        """As ``left_join`` of two streams, for the records of both."""
+        return self._join("outer", other, joiner, windows, joined, None)
+
+    def _join(
+        self,
+        kind: JoinKind,
+        other: KStream | KTable | GlobalKTable,
+        joiner: functions.Function,
+        windows: JoinWindows | Joined | None,
+        joined: StreamJoined | Joined | None,
+        key_selector: functions.Function | None,
+    ) -> KStream:
+        self._check_same_builder(other)
+        port = join_any(self._graph, kind, self._port, other, joiner, windows, joined, key_selector)
+        return KStream(self._graph, port)
 
     def _check_same_builder(self, other: Any) -> None:
         if getattr(other, "_graph", None) is not self._graph:
@@ -246,13 +295,6 @@ class KStream:
             raise TopologyError(
                 f"{type(other).__name__} {what}: join and merge take streams and tables of one builder."
             )
-
-
-def _option(given: Any, kind: type[Any], what: str) -> Any:
-    """The given options, or default ones; ``TopologyError`` if they are of another kind of join."""
-    if given is not None and not isinstance(given, kind):
-        raise TopologyError(f"A join of {what} takes {kind.__name__}(...), not {type(given).__name__}(...).")
-    return kind() if given is None else given
 
 
 def _print_record(label: str, key: Any, value: Any) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from functools import partial
 
 from state.stores.spec import StoreKind, StoreSpec
+from streams.dsl.custom_windows import Windows
 from streams.dsl.graph_builder import GraphBuilder
 from streams.dsl.options import Materialized, StreamJoined
-from streams.dsl.windows import JoinWindows, TimeWindows, to_ms
+from streams.dsl.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, to_ms
 from streams.errors import TopologyError
 from streams.serdes.base import Serde
 from streams.topology.graph import Parameters
@@ -33,9 +34,39 @@ def key_value_store(name: str, how: Materialized) -> StoreSpec:
         raise TopologyError(
             f"The store '{name}' has no windows, so it has no retention: its rows stay until they are deleted."
         )
+    if how.history_retention is not None:
+        raise TopologyError(
+            f"The aggregate '{name}' cannot be kept in a versioned store: history_retention is for tables that are read, "
+            f"made of a stream, filtered, mapped or joined. Make one of it: aggregate.to_stream().to_table(...)."
+        )
     return StoreSpec(
         name,
         StoreKind.TIMESTAMPED_KEY_VALUE,
+        persistent=how.persistent,
+        logged=how.logging,
+        changelog_config=dict(how.changelog_config),
+    )
+
+
+def history_ms(how: Materialized) -> int | None:
+    """How far back a table remembers, ms; None: it is not versioned."""
+    return None if how.history_retention is None else to_ms(how.history_retention, "history_retention")
+
+
+def is_kept(how: Materialized) -> bool:
+    """Whether a table that could do without a store was asked to have one."""
+    return how.name is not None or how.history_retention is not None
+
+
+def table_store(name: str, how: Materialized) -> StoreSpec:
+    """The store of a table without windows: versioned, or with the last values only."""
+    history = history_ms(how)
+    if history is None:
+        return key_value_store(name, how)
+    return StoreSpec(
+        name,
+        StoreKind.VERSIONED,
+        retention_ms=history,
         persistent=how.persistent,
         logged=how.logging,
         changelog_config=dict(how.changelog_config),
@@ -46,22 +77,45 @@ def lazy_store(
     graph: GraphBuilder, node: str, store: str, how: Materialized, key_serde: Serde, value_serde: Serde
 ) -> tuple[str | None, Callable[[], str]]:
     """The store of a table that may do without: its name if it has one from the start, and what makes it on demand."""
-    make = partial(graph.materialize, node, key_value_store(store, how), key_serde, value_serde)
-    return (make() if how.name is not None else None), make
+    make = partial(graph.materialize, node, table_store(store, how), key_serde, value_serde)
+    return (make() if is_kept(how) else None), make
 
 
-def window_store(name: str, how: Materialized, windows: TimeWindows) -> StoreSpec:
+def window_store(name: str, how: Materialized, windows: TimeWindows | Windows | SlidingWindows) -> StoreSpec:
     """The store of a windowed table. Raises ``TopologyError`` if it would forget windows that are still open."""
-    needed = windows.size_ms + windows.grace_ms
-    retention = needed if how.retention is None else to_ms(how.retention, "Retention")
-    if retention < needed:
+    grace_ms = windows.grace_ms
+    if isinstance(windows, SlidingWindows):
+        difference = windows.difference_ms
+        needed = (
+            2 * difference + grace_ms,
+            f"twice their time difference plus grace, 2 * {difference} + {grace_ms} ms",
+        )
+        # A record in time may look at windows that begin two differences before it.
+        return _segmented_store(name, StoreKind.TIMESTAMPED_WINDOW, how, *needed, 3 * difference + grace_ms)
+    needed_ms = windows.size_ms + grace_ms
+    why = f"their size plus grace, {windows.size_ms} + {grace_ms} ms"
+    return _segmented_store(name, StoreKind.TIMESTAMPED_WINDOW, how, needed_ms, why, needed_ms)
+
+
+def session_store(name: str, how: Materialized, windows: SessionWindows) -> StoreSpec:
+    """The store of sessions; they stay for as long as they can matter, unless another retention is asked for."""
+    needed_ms = windows.gap_ms + windows.grace_ms
+    why = f"their gap plus grace, {windows.gap_ms} + {windows.grace_ms} ms"
+    return _segmented_store(name, StoreKind.SESSION, how, needed_ms, why, needed_ms)
+
+
+def _segmented_store(
+    name: str, kind: StoreKind, how: Materialized, needed_ms: int, why: str, kept_ms: int
+) -> StoreSpec:
+    retention = kept_ms if how.retention is None else to_ms(how.retention, "Retention")
+    if retention < needed_ms:
         raise TopologyError(
-            f"The store '{name}' must keep its windows for at least their size plus grace, {windows.size_ms} + "
-            f"{windows.grace_ms} ms, but its retention is {retention} ms: leave it out, or give it more."
+            f"The store '{name}' must keep its windows for at least {why}, but its retention is {retention} ms: leave it "
+            f"out, or give it more."
         )
     return StoreSpec(
         name,
-        StoreKind.TIMESTAMPED_WINDOW,
+        kind,
         retention_ms=retention,
         persistent=how.persistent,
         logged=how.logging,
@@ -76,6 +130,17 @@ def join_store(name: str, how: StreamJoined, windows: JoinWindows) -> StoreSpec:
         StoreKind.WINDOW,
         retention_ms=windows.keep_ms,
         retain_duplicates=True,
+        persistent=how.persistent,
+        logged=how.logging,
+        changelog_config=dict(how.changelog_config),
+    )
+
+
+def waiting_store(name: str, how: StreamJoined) -> StoreSpec:
+    """The store of records that wait, ordered by time: of an outer join, or of a join with a table with grace."""
+    return StoreSpec(
+        name,
+        StoreKind.KEY_VALUE,
         persistent=how.persistent,
         logged=how.logging,
         changelog_config=dict(how.changelog_config),

@@ -122,6 +122,8 @@ class Materialized(_Checked):
         logging: whether there is a changelog. Without one, state cannot be restored.
         changelog_config: topic settings of the changelog that win over the engine's.
         persistent: True: RocksDB; False: in memory.
+        history_retention: keeps a table in a versioned store that can tell how it was up to this long ago (KIP-889), so
+            that joins see it as of a record's time; such a table has no cache.
     """
 
     name: str | None = None
@@ -132,15 +134,23 @@ class Materialized(_Checked):
     logging: bool = True
     changelog_config: Mapping[str, str] = field(default_factory=dict)
     persistent: bool = True
+    history_retention: Duration | None = None
 
 
 @dataclass(frozen=True)
 class Joined(_Checked):
-    """How a stream is joined with a table: serdes of the stream; ``name`` of the join and of a repartition topic."""
+    """How a stream is joined with a table.
+
+    Attributes:
+        key_serde, value_serde: of the stream.
+        name: of the join, of a repartition topic and of the buffer.
+        grace: how long a record of the stream waits for late updates of the table, which must be versioned (KIP-923).
+    """
 
     key_serde: Serde | None = None
     value_serde: Serde | None = None
     name: str | None = None
+    grace: Duration | None = None
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,97 @@ class TimeWindows:
         first = max(0, timestamp - self.size_ms + self.advance_ms) // self.advance_ms * self.advance_ms
         return iter(range(first, timestamp + 1, self.advance_ms))
 
+    def end_of(self, start: int) -> int:
+        """End (exclusive) of the window that begins at ``start``."""
+        return start + self.size_ms
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindows:
+    """Windows ``[start, start + difference]``, both inclusive, one for each distinct set of records of a key.
+
+    Two records share a window if they are at most ``difference`` apart. Besides the windows that end at a record there
+    are those that begin right behind one, where they hold any record (KIP-450).
+
+    Example::
+
+        SlidingWindows.of_time_difference_and_grace(timedelta(minutes=5), timedelta(seconds=30))
+
+    A window takes records until stream time has passed its end plus grace.
+    """
+
+    difference_ms: int
+    grace_ms: int
+
+    def __post_init__(self) -> None:
+        if self.difference_ms < 0:
+            raise TopologyError(f"A sliding window's time difference must not be negative: {self.difference_ms} ms.")
+        if self.grace_ms < 0:
+            raise TopologyError(f"Grace must not be negative, but is {self.grace_ms} ms.")
+
+    @classmethod
+    def of_time_difference_with_no_grace(cls, difference: Duration) -> SlidingWindows:
+        """Windows that close when stream time has passed their end."""
+        return cls.of_time_difference_and_grace(difference, 0)
+
+    @classmethod
+    def of_time_difference_and_grace(cls, difference: Duration, grace: Duration) -> SlidingWindows:
+        """Windows that take late records for ``grace`` longer."""
+        return cls(to_ms(difference, "A sliding window's time difference"), to_ms(grace, "Grace"))
+
+    def end_of(self, start: int) -> int:
+        """End (inclusive) of the window that begins at ``start``."""
+        return start + self.difference_ms
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWindows:
+    """Sessions ``[first record, last record]``, both inclusive: records of a key at most ``gap`` apart are together.
+
+    A record between two sessions makes one of them. A session is closed when stream time has passed its end by more than
+    gap plus grace.
+
+    Example::
+
+        SessionWindows.of_inactivity_gap_and_grace(timedelta(minutes=30), timedelta(minutes=1))
+    """
+
+    gap_ms: int
+    grace_ms: int
+
+    def __post_init__(self) -> None:
+        if self.gap_ms < 0:
+            raise TopologyError(f"The gap between two sessions must not be negative: {self.gap_ms} ms.")
+        if self.grace_ms < 0:
+            raise TopologyError(f"Grace must not be negative, but is {self.grace_ms} ms.")
+
+    @classmethod
+    def of_inactivity_gap_with_no_grace(cls, gap: Duration) -> SessionWindows:
+        """Sessions that wait for no late records."""
+        return cls.of_inactivity_gap_and_grace(gap, 0)
+
+    @classmethod
+    def of_inactivity_gap_and_grace(cls, gap: Duration, grace: Duration) -> SessionWindows:
+        """Sessions that take late records for ``grace`` longer."""
+        return cls(to_ms(gap, "The gap between two sessions"), to_ms(grace, "Grace"))
+
+
+@dataclass(frozen=True, slots=True)
+class EmitStrategy:
+    """When a windowed aggregation emits: with every update of a window, or once, when it is closed (KIP-825)."""
+
+    on_close: bool
+
+    @classmethod
+    def on_window_update(cls) -> EmitStrategy:
+        """With every update (or the last one of a step, with caching); the default."""
+        return cls(on_close=False)
+
+    @classmethod
+    def on_window_close(cls) -> EmitStrategy:
+        """Only the final result of each window."""
+        return cls(on_close=True)
+
 
 @dataclass(frozen=True, slots=True)
 class JoinWindows:

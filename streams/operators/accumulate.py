@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from state.kafka.compiled import kernel
 from streams.operators.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
@@ -64,7 +66,7 @@ def cell(column: FieldColumn, row: int) -> Any:
         return int(column.ints[row])
     if kind == FLOAT:
         return float(column.floats[row])
-    return orjson.loads(column.texts[row]) if kind == TEXT else None
+    return orjson.loads(column.texts[row].as_py()) if kind == TEXT and column.texts is not None else None
 
 
 def _counted(groups: Int64s, before: list[Any]) -> list[Any]:
@@ -107,13 +109,19 @@ def _numbers(aggregate: Aggregate, column: FieldColumn, rows: Int64s, groups: In
 
 def _fits(aggregate: Aggregate, column: FieldColumn, starts: list[Any]) -> bool:
     """Whether 64-bit integers and doubles do exactly what Python's numbers would."""
-    if any(text[:1] in b"-0123456789" for text in column.texts.values()):
+    if column.texts is not None and _any_number(column.texts):
         return False
     start = max((abs(x) for x in starts if isinstance(x, int)), default=0)
     most = max(abs(int(column.ints.min(initial=0))), abs(int(column.ints.max(initial=0))))
     if aggregate.kind in ("min", "max"):
         return max(start, most) <= _EXACT
     return start + most * len(column.ints) < 2**62
+
+
+def _any_number(texts: pa.BinaryArray) -> bool:
+    """Whether a text cell is a number that did not fit 64 bits."""
+    first = pc.unique(pc.binary_slice(texts.drop_null(), 0, 1)).to_pylist()
+    return any(byte in b"-0123456789" for byte in first)
 
 
 @kernel

@@ -52,7 +52,7 @@ class StreamAggregate(Processor):
             self.ctx.drop(record, "null_key" if record.key is None else "null_value")
             return
         entry = self.store.entry(record.key)
-        entry.value, entry.timestamp = updated(entry, record, self.initializer, self.aggregator)
+        entry.set(*updated(entry, record, self.initializer, self.aggregator))
         if self.caching:
             self._pending[entry.key] = (record.key, record.headers, entry)
         else:
@@ -62,11 +62,14 @@ class StreamAggregate(Processor):
         """Emit each key's last value, in order of their first update."""
         pending, self._pending = self._pending, {}
         for key, headers, entry in pending.values():
+            if not entry.unsent:
+                continue  # another stream of the same cogroup has emitted it
             self.ctx.attempt(lambda key=key, headers=headers, entry=entry: self._emit(key, headers, entry))  # type: ignore[misc]
 
     def _emit(self, key: Any, headers: Headers, entry: Entry) -> None:
         old = self.store.codec.read_value(entry.stored[8:]) if self.send_old and entry.stored is not None else None
         self.store.write(entry)
+        entry.unsent = False
         self.ctx.forward(Record(key, Change(entry.value, old), entry.timestamp, headers))
 
 

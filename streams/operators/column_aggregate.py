@@ -1,8 +1,9 @@
 """Built-in aggregates of declared fields, plain or in tumbling and hopping windows.
 
 Two ways to the same result: `process`, record by record as Kafka Streams would, and `process_columns`, all records of a
-step at once, which touches the store once per group. The accumulators rest in the store as a JSON list, in the order
-of the aggregates; what is emitted is an object of their results, without headers (they do not travel with columns).
+step at once, which touches the store once per group. The accumulators rest in the store as a JSON list, in the order of
+the aggregates; what is emitted is an object of their results. A single aggregate may also be `bare`: then its accumulator is
+the stored value and its result the emitted one, as in Kafka Streams' `count`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from streams.operators.column_rows import ColumnRows
 from streams.operators.fields import pick, results
 from streams.operators.group_rows import Groups, group
 from streams.operators.processor import Processor, ProcessorContext
-from streams.operators.record import Change, Record, Window, Windowed
+from streams.operators.record import Change, Headers, Record, Window, Windowed
 from streams.operators.stores import Entry, TimestampedKeyValueStore, TimestampedWindowStore
 from streams.operators.window_rows import Assigned, assign
 
@@ -39,6 +40,7 @@ class ColumnAggregate(Processor):
         windows: Size, advance and grace; None = no windows.
         caching: Emit the last value of a group once, at the end of the step; False: every update.
         send_old: Whether `Change.old` is wanted downstream.
+        bare: A single aggregate, not wrapped into a list and an object.
     """
 
     def __init__(
@@ -48,12 +50,14 @@ class ColumnAggregate(Processor):
         windows: TimeWindows | None,
         caching: bool = True,
         send_old: bool = False,
+        bare: bool = False,
     ) -> None:
         self.store_name = store
         self.aggregates = aggregates
         self.windows = windows
         self.caching = caching
         self.send_old = send_old
+        self.bare = bare
 
     def init(self, ctx: ProcessorContext) -> None:
         """Open the store and take up stream time."""
@@ -62,7 +66,7 @@ class ColumnAggregate(Processor):
         if self.caching:
             self.store.use_cache()
         self._stream_time: int = ctx.state.get(STREAM_TIME, -1)
-        self._pending: dict[tuple[bytes, int], Entry] = {}
+        self._pending: dict[tuple[bytes, int], tuple[Headers, Entry]] = {}
 
     def process(self, record: Record) -> None:
         """Add one record."""
@@ -97,8 +101,8 @@ class ColumnAggregate(Processor):
     def flush(self) -> None:
         """Emit each group's last value, in order of their first update."""
         pending, self._pending = self._pending, {}
-        for entry in pending.values():
-            self.ctx.attempt(lambda entry=entry: self._emit(entry))  # type: ignore[misc]
+        for headers, entry in pending.values():
+            self.ctx.attempt(lambda headers=headers, entry=entry: self._emit(headers, entry))  # type: ignore[misc]
         if self.windows is not None:
             self.ctx.expire(self.store_name, self._stream_time)
 
@@ -113,25 +117,26 @@ class ColumnAggregate(Processor):
             if null_value:
                 self.ctx.drop(record, "null_value")
             else:
-                self._update(key, -1, timestamp, values)
+                self._update(key, -1, timestamp, values, record.headers)
             return
         self._stream_time = max(self._stream_time, timestamp)
         for start in self.windows.starts(timestamp):
             if start + self.windows.size_ms <= self._stream_time - self.windows.grace_ms:
                 self.ctx.drop(record, "late")
             else:
-                self._update(key, start, timestamp, values)
+                self._update(key, start, timestamp, values, record.headers)
 
-    def _update(self, key: bytes, start: int, timestamp: int, values: list[Any]) -> None:
+    def _update(self, key: bytes, start: int, timestamp: int, values: list[Any], headers: Headers) -> None:
         entry = self.store.entries([(key, start)])[0]
         accumulators = self._accumulators(entry)
         pairs = zip(self.aggregates, accumulators, values, strict=True)
-        entry.value = [aggregate.add(accumulator, value) for aggregate, accumulator, value in pairs]
+        added = [aggregate.add(accumulator, value) for aggregate, accumulator, value in pairs]
+        entry.value = added[0] if self.bare else added
         entry.timestamp = max(entry.timestamp, timestamp)
         if self.caching:
-            self._pending[(key, start)] = entry
+            self._pending[(key, start)] = (headers, entry)
         else:
-            self._emit(entry)
+            self._emit(headers, entry)
 
     def _fold(self, rows: ColumnRows, at: Any, groups: Groups) -> None:
         """Bring all groups up to date: one read of the store, one pass per aggregate."""
@@ -146,15 +151,18 @@ class ColumnAggregate(Processor):
             column = None if aggregate.field is None else rows.fields[aggregate.field]
             old = [accumulators[index] for accumulators in before]
             after.append(accumulate(aggregate, column, at, groups.of_rows, old))
-        for place, entry, timestamp, *accumulators in zip(places, entries, timestamps.tolist(), *after, strict=True):
-            entry.value, entry.timestamp = accumulators, timestamp
-            self._pending[place] = entry
+        last_rows = np.zeros(len(entries), np.int64)
+        last_rows[groups.of_rows] = at  # the last assignment to a place stays
+        columns = zip(places, entries, timestamps.tolist(), last_rows.tolist(), *after, strict=True)
+        for place, entry, timestamp, last_row, *accumulators in columns:
+            entry.value, entry.timestamp = accumulators[0] if self.bare else accumulators, timestamp
+            self._pending[place] = (rows.headers_of(last_row), entry)
 
     def _add_one_by_one(self, rows: ColumnRows) -> None:
         """Every update is wanted, so there is nothing to gain from columns."""
         columns = [None if aggregate.field is None else rows.fields[aggregate.field] for aggregate in self.aggregates]
         for row, (code, timestamp) in enumerate(zip(rows.key_codes.tolist(), rows.timestamps.tolist(), strict=True)):
-            record = Record(None, None, timestamp)
+            record = Record(None, None, timestamp, rows.headers_of(row))
             if code < 0:
                 self.ctx.drop(record, "null_key")
                 continue
@@ -164,15 +172,20 @@ class ColumnAggregate(Processor):
     def _accumulators(self, entry: Entry) -> list[Any]:
         if entry.value is None:
             return [aggregate.initial() for aggregate in self.aggregates]
-        accumulators: list[Any] = entry.value
+        accumulators: list[Any] = [entry.value] if self.bare else entry.value
         return accumulators
 
-    def _emit(self, entry: Entry) -> None:
+    def _result(self, stored: Any) -> Any:
+        if self.bare:
+            return None if stored is None else self.aggregates[0].result(stored)
+        return results(self.aggregates, stored)
+
+    def _emit(self, headers: Headers, entry: Entry) -> None:
         codec = self.store.codec
         key = codec.read_key(entry.key)
         old = codec.read_value(entry.stored[8:]) if self.send_old and entry.stored is not None else None
         self.store.write(entry)
         if self.windows is not None:
             key = Windowed(key, Window(entry.start, entry.start + self.windows.size_ms))
-        change = Change(results(self.aggregates, entry.value), results(self.aggregates, old))
-        self.ctx.forward(Record(key, change, entry.timestamp))
+        change = Change(self._result(entry.value), self._result(old))
+        self.ctx.forward(Record(key, change, entry.timestamp, headers))

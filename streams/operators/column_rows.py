@@ -7,6 +7,10 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+
+from state.kafka.headers import decode_headers
+from streams.operators.record import Headers
 
 ABSENT: Final = 0
 INT: Final = 1
@@ -23,13 +27,13 @@ class FieldColumn:
         kinds: uint8[n], one of `ABSENT`, `INT`, `FLOAT`, `TEXT`.
         ints: int64[n], where the kind is `INT`; else 0.
         floats: float64[n], where the kind is `FLOAT`; else 0.
-        texts: JSON text of the cells that are `TEXT`, by row.
+        texts: binary[n], JSON text where the kind is `TEXT`, else null; None if no cell is.
     """
 
     kinds: npt.NDArray[np.uint8]
     ints: npt.NDArray[np.int64]
     floats: npt.NDArray[np.float64]
-    texts: dict[int, bytes]
+    texts: pa.BinaryArray | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class ColumnRows:
         timestamps: int64[n], milliseconds.
         null_values: bool[n], whether the record's value is null.
         fields: Columns by field path.
+        headers: Encoded headers of each record (`state.kafka.headers`); None if no record has any.
     """
 
     keys: list[bytes]
@@ -49,6 +54,11 @@ class ColumnRows:
     timestamps: npt.NDArray[np.int64]
     null_values: npt.NDArray[np.bool_]
     fields: dict[str, FieldColumn]
+    headers: list[bytes | None] | None = None
 
     def __len__(self) -> int:
         return len(self.timestamps)
+
+    def headers_of(self, row: int) -> Headers:
+        """Decoded headers of one record."""
+        return () if self.headers is None else tuple(decode_headers(self.headers[row]))

@@ -43,6 +43,10 @@ class ProcessorContext(Protocol):
         """`strict` (default) or `compat`, which reproduces Kafka Streams' flaws."""
 
     @property
+    def emit_interval_ms(self) -> int:
+        """In `compat` mode, the least wall-clock time between two looks for closed windows, ms."""
+
+    @property
     def stream_time(self) -> int:
         """Largest timestamp that the task has read, this record included; -1 before the first."""
 
@@ -77,7 +81,10 @@ class ProcessorContext(Protocol):
         """Run one piece of `flush` under the processing policy, so that a failure of one key spares the others."""
 
     def expire(self, store: str, stream_time: int) -> None:
-        """Tell a windowed store its stream time: rows older than its retention before that can never matter again."""
+        """Tell a windowed store its stream time: rows older than its retention before that can never matter again.
+
+        Of several nodes that share a store, the one that is furthest behind decides.
+        """
 
     def schedule(self, interval_ms: int, kind: PunctuationType, callback: Callable[[int], None]) -> Cancellable:
         """Call `callback(time)` every `interval_ms` of stream time or of the wall clock (`Punctuator`)."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from streams.operators.record import ValueAndTimestamp
+from streams.operators.record import ValueAndTimestamp, Windowed
 from streams.serdes.base import Serde
 
 
@@ -28,6 +28,9 @@ class KeyValueBytes(Protocol):
 
     def range(self, lower: bytes | None, upper: bytes | None, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Rows with lower <= key <= upper; None = open."""
+
+    def prefix(self, prefix: bytes, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Rows whose key starts with these bytes."""
 
 
 class WindowBytes(Protocol):
@@ -103,9 +106,10 @@ class Entry:
         value: The value; None = no row.
         timestamp: Milliseconds; -1 = no row.
         stored: The local value as it was stored before this step (or, without a cache, before this update).
+        unsent: Set, and not forwarded since.
     """
 
-    __slots__ = ("key", "start", "stored", "timestamp", "value")
+    __slots__ = ("key", "start", "stored", "timestamp", "unsent", "value")
 
     def __init__(self, key: bytes, start: int, stored: bytes | None, codec: Codec) -> None:
         self.key = key
@@ -114,6 +118,11 @@ class Entry:
         found = codec.read_timestamped(stored)
         self.value: Any = None if found is None else found.value
         self.timestamp = -1 if found is None else found.timestamp
+        self.unsent = False
+
+    def set(self, value: Any, timestamp: int) -> None:
+        """Change it."""
+        self.value, self.timestamp, self.unsent = value, timestamp, True
 
 
 class KeyValueStore:
@@ -134,6 +143,11 @@ class KeyValueStore:
     def range(self, lower: Any, upper: Any, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
         """Rows with lower <= key <= upper in order of the keys' bytes; None = open."""
         for key, value in self._rows.range(_bound(self._codec, lower), _bound(self._codec, upper), reverse):
+            yield self._codec.read_key(key), self._codec.read_value(value)
+
+    def prefix(self, prefix: bytes) -> Iterator[tuple[Any, Any]]:
+        """Rows whose key's bytes start with these, in order of the keys' bytes."""
+        for key, value in self._rows.prefix(prefix):
             yield self._codec.read_key(key), self._codec.read_value(value)
 
     def all(self, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
@@ -262,6 +276,10 @@ class TimestampedWindowStore:
         if entry is not None:
             return None if entry.value is None else ValueAndTimestamp(entry.value, entry.timestamp)
         return self.codec.read_timestamped(self._rows.fetch(key_bytes, start))
+
+    def get(self, key: Windowed) -> ValueAndTimestamp | None:
+        """The same, as tables are looked up."""
+        return self.fetch(key.key, key.window.start)
 
     def put(self, key: Any, start: int, value: Any, timestamp: int) -> None:
         """Write; None deletes."""

@@ -3,9 +3,10 @@
 Strict mode: T is the largest timestamp that reached the join from either side, null keys and values included. A left
 record at l is open while l + max(0, after) + grace >= T, a right one at r while r + max(0, before) + grace >= T. What
 is not open when it comes is late and gives nothing; a pair in the window is emitted if both are open when the later
-one comes. So within grace the result does not depend on the order of arrival. Compat mode: no record is late; what
-bounds a match is the other store's retention (before + after + grace) by the time of that store's own newest record,
-and probes are clamped at 0, as Kafka Streams does it.
+one comes; a record of an outer side that found nobody gives one row when it ceases to be open. So within grace the
+result does not depend on the order of arrival. Compat mode: no record is late; what bounds a match is the other store's
+retention (before + after + grace) by the time of that store's own newest record, and probes are clamped at 0, as Kafka
+Streams does it; for what it does with records without a partner see `unjoined`.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from streams.operators.processor import Processor, ProcessorContext
-from streams.operators.record import Record
+from streams.operators.record import Headers, Record
 from streams.operators.stores import WindowStore
+from streams.operators.unjoined import CompatUnjoined, StrictUnjoined, Unjoined, sides
+from streams.operators.waiting import LEFT, RIGHT, WaitingRows
+from streams.serdes.base import Serde
 
 STREAM_TIME = "stream_time"
 
 
 class StreamStreamJoin(Processor):
-    """One side of an inner join.
+    """One side of a join.
 
     Args:
         this_store: Window store of this side's records, duplicates kept.
@@ -32,6 +36,10 @@ class StreamStreamJoin(Processor):
         grace_ms: How long a record waits beyond its window.
         joiner: `(key, left value, right value) -> value`.
         is_left: Which side this is.
+        unjoined_store: Key-value store of the records that found nobody (`serdes.waiting`); None: an inner join.
+        key_serde: Of the keys in it.
+        outer: This side's records give a row without a partner, too.
+        other_outer: The other side's do.
     """
 
     def __init__(
@@ -44,45 +52,93 @@ class StreamStreamJoin(Processor):
         grace_ms: int,
         joiner: Callable[[Any, Any, Any], Any],
         is_left: bool,
+        unjoined_store: str | None = None,
+        key_serde: Serde | None = None,
+        outer: bool = False,
+        other_outer: bool = False,
     ) -> None:
         self.this_name = this_store
         self.other_name = other_store
         self.state_name = state_name
         self.joiner = joiner
         self.is_left = is_left
+        self.before_ms, self.after_ms = before_ms, after_ms
         # As seen from this side: a partner lies in [t - back, t + ahead].
         self.back_ms, self.ahead_ms = (before_ms, after_ms) if is_left else (after_ms, before_ms)
         self.grace_ms = grace_ms
         self.retention_ms = before_ms + after_ms + grace_ms
+        self.unjoined_name = unjoined_store
+        self.key_serde = key_serde
+        self.outer = outer
+        self.other_outer = other_outer
+        self.side, self.other_side = (LEFT, RIGHT) if is_left else (RIGHT, LEFT)
 
     def init(self, ctx: ProcessorContext) -> None:
-        """Open both stores and the shared time."""
+        """Open the stores and the shared time."""
         super().init(ctx)
         self.this_store: WindowStore = ctx.store(self.this_name)
         self.other_store: WindowStore = ctx.store(self.other_name)
         self._time = ctx.shared_state(self.state_name)
         self._strict = ctx.mode == "strict"
+        self._unjoined = self._open_unjoined(ctx)
+
+    def _open_unjoined(self, ctx: ProcessorContext) -> Unjoined | None:
+        if self.unjoined_name is None:
+            return None
+        assert self.key_serde is not None, "records that wait need a key serde"
+        rows = WaitingRows(ctx.store(self.unjoined_name), self.key_serde, self.unjoined_name, self._time)
+        waits = sides(self.before_ms, self.after_ms, self.grace_ms, self._strict)
+        if self._strict:
+            return StrictUnjoined(rows, waits, self._emit_alone)
+        interval_ms = ctx.emit_interval_ms
+        return CompatUnjoined(rows, waits, self._emit_alone, self.grace_ms, self._time, ctx.now_ms, interval_ms)
 
     def process(self, record: Record) -> None:
         """Join with what the other side holds, then keep the record for the other side."""
         time = self._time[STREAM_TIME] = max(self._time.get(STREAM_TIME, -1), record.timestamp)
+        if self._strict and self._unjoined is not None:
+            self._unjoined.expire(time, self.side, record)
         if record.key is None or record.value is None:
-            self.ctx.drop(record, "null_key" if record.key is None else "null_value")
+            self._without_key_or_value(record)
             return
         # Arithmetic as in the module's text: how long a record of this side, and one of the other, stays open.
         if self._strict and record.timestamp + max(0, self.ahead_ms) + self.grace_ms < time:
             self.ctx.drop(record, "late")
             return
-        for timestamp, other in self._partners(record, time):
-            left, right = (record.value, other) if self.is_left else (other, record.value)
-            joined = self.joiner(record.key, left, right)
-            self.ctx.forward(Record(record.key, joined, max(timestamp, record.timestamp), record.headers))
+        if not self._strict and self._unjoined is not None:
+            self._unjoined.expire(time, self.side, record)
+        found = self._join(record, time)
+        if not found and self.outer and self._unjoined is not None:
+            self._unjoined.add(time, self.side, record)
         self._keep(record)
 
     def flush(self) -> None:
         """Rows that no record can meet any more may go."""
         clock = STREAM_TIME if self._strict else self.this_name
         self.ctx.expire(self.this_name, self._time.get(clock, -1))
+
+    def _join(self, record: Record, time: int) -> bool:
+        """Emit the pairs, oldest partner first; whether there were any."""
+        joined_at = None
+        for timestamp, other in self._partners(record, time):
+            if self.other_outer and self._unjoined is not None and timestamp != joined_at:
+                self._unjoined.joined(self.other_side, record.key, timestamp)
+            joined_at = timestamp
+            left, right = (record.value, other) if self.is_left else (other, record.value)
+            joined = self.joiner(record.key, left, right)
+            self.ctx.forward(Record(record.key, joined, max(timestamp, record.timestamp), record.headers))
+        return joined_at is not None
+
+    def _without_key_or_value(self, record: Record) -> None:
+        """On an outer side a value without a key gives its row at once (KIP-962)."""
+        if record.value is not None and self.outer:
+            self._emit_alone(self.side, None, record.value, record.timestamp, record.headers)
+        else:
+            self.ctx.drop(record, "null_key" if record.key is None else "null_value")
+
+    def _emit_alone(self, side: int, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        left, right = (value, None) if side == LEFT else (None, value)
+        self.ctx.forward(Record(key, self.joiner(key, left, right), timestamp, headers))
 
     def _partners(self, record: Record, time: int) -> Iterator[tuple[int, Any]]:
         earliest, latest = record.timestamp - self.back_ms, record.timestamp + self.ahead_ms

@@ -5,40 +5,116 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from streams.errors import RecordError
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Record
-from streams.operators.stores import TimestampedKeyValueStore
+from streams.operators.views import View
+from streams.operators.waiting import LEFT, WaitingRows
+from streams.serdes.base import Serde
+
+STREAM_TIME = "stream_time"
 
 
 class StreamTableJoin(Processor):
-    """Joins each stream record with the table's value at that moment; only the stream emits.
+    """Joins each stream record with the table's value for its key; only the stream emits.
 
-    Null values are dropped. A null key is dropped by the inner join and joined with None by the left join (KIP-962).
-    Timestamp and headers are the stream record's.
+    A plain table is seen as it is when the record comes, a versioned one as it was at the record's time. Null values are
+    dropped. A null key is dropped by the inner join and joined with None by the left join (KIP-962). Timestamp and
+    headers are the stream record's.
 
     Args:
-        store: Name of the table's store.
+        table: How to look the table up.
         joiner: `(key, stream value, table value) -> value`.
         left: Left join: a missing table value is None; otherwise the record is dropped.
+        selector: `(key, value) -> table key`, for a global table; None: the record's own key.
     """
 
-    def __init__(self, store: str, joiner: Callable[[Any, Any, Any], Any], left: bool) -> None:
-        self.store_name = store
+    def __init__(
+        self,
+        table: View,
+        joiner: Callable[[Any, Any, Any], Any],
+        left: bool,
+        selector: Callable[[Any, Any], Any] | None = None,
+    ) -> None:
+        self.table = table
         self.joiner = joiner
         self.left = left
+        self.selector = selector
 
     def init(self, ctx: ProcessorContext) -> None:
-        """Open the table's store."""
+        """Open the table."""
         super().init(ctx)
-        self.store: TimestampedKeyValueStore = ctx.store(self.store_name)
+        self._lookup = self.table.open(ctx)
 
     def process(self, record: Record) -> None:
         """Look up and join."""
-        if record.value is None or (record.key is None and not self.left):
-            self.ctx.drop(record, "null_value" if record.value is None else "null_key")
-            return
-        found = self.store.get(record.key) if record.key is not None else None
+        key = record.key if self.selector is None else self.selector(record.key, record.value)
+        if not self._dropped(record, key):
+            self._join(record, key)
+
+    def _dropped(self, record: Record, key: Any) -> bool:
+        """Whether the record takes no part; then it is counted."""
+        if record.value is not None and (key is not None or self.left):
+            return False
+        self.ctx.drop(record, "null_value" if record.value is None else "null_key")
+        return True
+
+    def _join(self, record: Record, key: Any) -> None:
+        found = self._lookup(key, record.timestamp) if key is not None else None
         if found is None and not self.left:
             return
         value = found.value if found is not None else None
         self.ctx.forward(record.with_value(self.joiner(record.key, record.value, value)))
+
+
+class GraceTableJoin(StreamTableJoin):
+    """The same with a versioned table, late updates of which are waited for (KIP-923).
+
+    A record waits until its time <= stream time - grace (stream time of the stream's side), then it is joined, in order of
+    timestamps, with the table as it was at its own time. One that is older than that when it comes is joined at once.
+    A null key cannot wait: the left join joins it with None at once; in compat mode it fails, as Kafka Streams does.
+
+    Args:
+        table: How to look the table up.
+        joiner: `(key, stream value, table value) -> value`.
+        left: Left join.
+        grace_ms: How long a record waits.
+        buffer: Key-value store of the waiting records (`serdes.waiting`).
+        key_serde: Of the keys in it.
+    """
+
+    def __init__(
+        self,
+        table: View,
+        joiner: Callable[[Any, Any, Any], Any],
+        left: bool,
+        grace_ms: int,
+        buffer: str,
+        key_serde: Serde,
+    ) -> None:
+        super().__init__(table, joiner, left)
+        self.grace_ms = grace_ms
+        self.buffer_name = buffer
+        self.key_serde = key_serde
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """Open the buffer."""
+        super().init(ctx)
+        self._rows = WaitingRows(ctx.store(self.buffer_name), self.key_serde, self.buffer_name, ctx.state)
+
+    def process(self, record: Record) -> None:
+        """Wait, or join at once; then join what has waited long enough."""
+        time = self.ctx.state[STREAM_TIME] = max(self.ctx.state.get(STREAM_TIME, -1), record.timestamp)
+        if self._dropped(record, record.key):
+            return
+        if record.key is None and self.ctx.mode == "compat":
+            raise RecordError(
+                "a stream-table join with grace cannot hold back a record without a key: filter it out before, give it a "
+                "key, or use strict mode, which joins it with None at once"
+            )
+        if record.key is None or record.timestamp < time - self.grace_ms:
+            self._join(record, record.key)
+        else:
+            self._rows.add(record.timestamp, LEFT, record.key, record.value, record.headers)
+        for due in self._rows.take(time - self.grace_ms + 1):
+            self._join(Record(due.key, due.value, due.place.time, due.headers), due.key)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from streams.operators.kept_table import KeptTable
 from streams.operators.processor import Processor, ProcessorContext
-from streams.operators.record import Change, Headers, Record
-from streams.operators.stores import Entry, TimestampedKeyValueStore
+from streams.operators.record import Record
 
 
 class TableSource(Processor):
     """Keeps the last value of each key: the last to come wins, even if its timestamp is older. Null values delete.
 
+    With a versioned store (KIP-914) time wins: an older update becomes a version of the past and goes on as one
+    (`Change.is_latest` is False); one that is older than the history is dropped as late.
+
     Args:
-        store: Name of a timestamped key-value store; None if nobody reads the table, then updates are only passed on.
+        store: Name of a timestamped key-value store or a versioned one; None if nobody reads the table, then updates are
+            only passed on.
         caching: Pass on the last value of a key once, at the end of the step; False: every update.
         send_old: Whether `Change.old` is wanted downstream.
     """
@@ -26,35 +28,15 @@ class TableSource(Processor):
     def init(self, ctx: ProcessorContext) -> None:
         """Open the store."""
         super().init(ctx)
-        self.store: TimestampedKeyValueStore | None = None if self.store_name is None else ctx.store(self.store_name)
-        if self.caching and self.store is not None:
-            self.store.use_cache()
-        self._pending: dict[bytes, tuple[Any, Headers, Entry]] = {}
+        self._table = KeptTable(ctx, self.store_name, self.caching, self.send_old)
 
     def process(self, record: Record) -> None:
         """Set or delete; the store shows it at once, whatever is held back downstream."""
         if record.key is None:
             self.ctx.drop(record, "null_key")
-        elif self.store is None:
-            self.ctx.forward(record.with_value(Change(record.value, None)))
         else:
-            entry = self.store.entry(record.key)
-            entry.value, entry.timestamp = record.value, record.timestamp
-            if self.caching:
-                self._pending[entry.key] = (record.key, record.headers, entry)
-            else:
-                self._emit(self.store, record.key, record.headers, entry)
+            self._table.update(record, record.value)
 
     def flush(self) -> None:
         """Pass on each key's last value, in order of their first update."""
-        pending, self._pending = self._pending, {}
-        for key, headers, entry in pending.values():
-            assert self.store is not None, "only a store holds updates back"
-            self.ctx.attempt(
-                lambda store=self.store, key=key, headers=headers, entry=entry: self._emit(store, key, headers, entry)  # type: ignore[misc]
-            )
-
-    def _emit(self, store: TimestampedKeyValueStore, key: Any, headers: Headers, entry: Entry) -> None:
-        old = store.codec.read_value(entry.stored[8:]) if self.send_old and entry.stored is not None else None
-        store.write(entry)
-        self.ctx.forward(Record(key, Change(entry.value, old), entry.timestamp, headers))
+        self._table.flush()

@@ -1,7 +1,8 @@
-"""Aggregation in tumbling and hopping windows (Kafka Streams: `KStreamWindowAggregate`)."""
+"""Aggregation in tumbling, hopping and other windows of time (Kafka Streams: `KStreamWindowAggregate`)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from streams.operators.aggregate import Aggregator, Initializer, updated
@@ -10,6 +11,7 @@ from streams.operators.record import Change, Headers, Record, Window, Windowed
 from streams.operators.stores import Entry, TimestampedWindowStore
 
 if TYPE_CHECKING:
+    from streams.dsl.custom_windows import Windows
     from streams.dsl.windows import TimeWindows
 
 STREAM_TIME = "stream_time"
@@ -24,21 +26,23 @@ class WindowAggregate(Processor):
 
     Args:
         store: Name of a timestamped window store.
-        windows: Size, advance and grace.
+        windows: Which windows, and grace.
         initializer: `() -> aggregate`; None for a reduce.
         aggregator: `(key, value, aggregate) -> aggregate`.
         caching: Emit the last value of a window once, at the end of the step; False: every update.
         send_old: Whether `Change.old` is wanted downstream.
+        view: Makes the result of the stored aggregate, where they differ.
     """
 
     def __init__(
         self,
         store: str,
-        windows: TimeWindows,
+        windows: TimeWindows | Windows,
         initializer: Initializer | None,
         aggregator: Aggregator,
         caching: bool = True,
         send_old: bool = False,
+        view: Callable[[Any], Any] | None = None,
     ) -> None:
         self.store_name = store
         self.windows = windows
@@ -46,6 +50,7 @@ class WindowAggregate(Processor):
         self.aggregator = aggregator
         self.caching = caching
         self.send_old = send_old
+        self.view = view
 
     def init(self, ctx: ProcessorContext) -> None:
         """Open the store and take up stream time."""
@@ -64,13 +69,12 @@ class WindowAggregate(Processor):
         self._stream_time = max(self._stream_time, record.timestamp)
         close_time = self._stream_time - self.windows.grace_ms
         key = self.store.codec.key(record.key)
-        size_ms = self.windows.size_ms
         for start in self.windows.starts(record.timestamp):
-            if start + size_ms <= close_time:
+            if self.windows.end_of(start) <= close_time:
                 self.ctx.drop(record, "late")
                 continue
             entry = self.store.entry(key, start)
-            entry.value, entry.timestamp = updated(entry, record, self.initializer, self.aggregator)
+            entry.set(*updated(entry, record, self.initializer, self.aggregator))
             if self.caching:
                 self._pending[(key, start)] = (record.key, record.headers, entry)
             else:
@@ -80,6 +84,8 @@ class WindowAggregate(Processor):
         """Emit each window's last value; tell the store what can never be read again."""
         pending, self._pending = self._pending, {}
         for key, headers, entry in pending.values():
+            if not entry.unsent:
+                continue  # another stream of the same cogroup has emitted it
             self.ctx.attempt(lambda key=key, headers=headers, entry=entry: self._emit(key, headers, entry))  # type: ignore[misc]
         self.ctx.expire(self.store_name, self._stream_time)
 
@@ -90,5 +96,10 @@ class WindowAggregate(Processor):
     def _emit(self, key: Any, headers: Headers, entry: Entry) -> None:
         old = self.store.codec.read_value(entry.stored[8:]) if self.send_old and entry.stored is not None else None
         self.store.write(entry)
-        windowed = Windowed(key, Window(entry.start, entry.start + self.windows.size_ms))
-        self.ctx.forward(Record(windowed, Change(entry.value, old), entry.timestamp, headers))
+        entry.unsent = False
+        windowed = Windowed(key, Window(entry.start, self.windows.end_of(entry.start)))
+        change = Change(self._viewed(entry.value), self._viewed(old))
+        self.ctx.forward(Record(windowed, change, entry.timestamp, headers))
+
+    def _viewed(self, stored: Any) -> Any:
+        return stored if self.view is None or stored is None else self.view(stored)

@@ -11,10 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streams.errors import RecordError
+from streams.operators.column_rows import INT
+from streams.runtime.json_fields import JsonFields
 from streams.runtime.rows import NOW
 from streams.runtime.run import NO_TIME, Run, SourceRows
+from streams.serdes.json import JsonSerde
 from streams.topology.graph import SourceNode
-from streams.topology.timestamps import ConsumedRecord, WallclockTimestampExtractor
+from streams.topology.timestamps import ConsumedRecord, FieldTimestampExtractor, WallclockTimestampExtractor
 
 DROPPED = -1
 
@@ -29,6 +32,7 @@ class TimestampReader:
     """
 
     def __init__(self, source: SourceNode, run: Run, partition_times: dict[tuple[str, int], int]) -> None:
+        self.needs_record: bool = source.timestamp_extractor.needs_record
         self._source = source
         self._extractor = source.timestamp_extractor
         self._run = run
@@ -48,6 +52,37 @@ class TimestampReader:
                 timestamps[row] = self.one(rows, row, None, None, int(seen[row]))
         if len(timestamps):
             self._times[place] = max(before, int(timestamps.max()))
+        return timestamps
+
+    @property
+    def field(self) -> str | None:
+        """Path of the JSON field that holds the time, if it can be read as a column; else None."""
+        extractor = self._extractor
+        if (
+            isinstance(extractor, FieldTimestampExtractor)
+            and extractor.scale
+            and type(self._source.value_serde) is JsonSerde
+        ):
+            return ".".join(extractor.path)
+        return None
+
+    def of_field(self, rows: SourceRows, fields: JsonFields, index: int) -> npt.NDArray[np.int64]:
+        """Timestamps out of a decoded field: whole numbers at once, whatever else as `record` does."""
+        assert isinstance(self._extractor, FieldTimestampExtractor), "only its fields are decoded as columns"
+        assert self._extractor.scale is not None, "only numbers are decoded as columns"
+        times, by = self._extractor.scale
+        column = fields.fields[index]
+        simple = (column.kinds == INT) & (np.abs(column.ints) < 2**53)
+        timestamps = np.where(simple, column.ints * times // by, DROPPED)
+        negative = int((simple & (timestamps < 0)).sum())
+        self._run.counters.add(f"dropped:{self._source.name}:timestamp", negative)
+        timestamps = np.maximum(timestamps, DROPPED)
+        for row in np.flatnonzero(~simple).tolist():
+            if row in fields.rejected:
+                timestamps[row] = 0  # not dropped here: the caller rejects it, with its own error
+                continue
+            value = self._source.value_serde.deserialize(rows.topic, rows.values[row])
+            timestamps[row] = self.record(rows, row, None, value)
         return timestamps
 
     def record(self, rows: SourceRows, row: int, key: object, value: object) -> int:

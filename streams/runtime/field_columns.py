@@ -15,49 +15,52 @@ from streams.runtime.rows import RowBatch
 
 
 def column_rows(batches: Sequence[RowBatch], paths: Sequence[str]) -> ColumnRows:
-    """Join batches of one node.
+    """Join batches of one node, or of several that read the same rows.
 
     Args:
         batches: In any order.
-        paths: Field paths, in the order of the entry.
+        paths: Of the fields.
     """
     sequence, order = merged(batches)
     rows = [batches[i].rows for i in sequence]
     keys = pa.chunked_array([batch.column("key") for batch in rows]).unify_dictionaries()
     codes = [chunk.indices.fill_null(-1).to_numpy() for chunk in keys.chunks]
+    headers = _binary(rows, "headers", order)
     return ColumnRows(
         keys.chunk(0).dictionary.to_pylist() if keys.num_chunks else [],
         _joined(codes, np.int32)[order],
         _joined([batch.column("timestamp").to_numpy() for batch in rows], np.int64)[order],
         _joined([_nulls(batch) for batch in rows], np.bool_)[order],
-        {path: _field(rows, index, order) for index, path in enumerate(paths)},
+        {path: _field(rows, path, order) for path in paths},
+        None if headers is None else headers.to_pylist(),
     )
 
 
-def _field(rows: Sequence[pa.RecordBatch], index: int, order: npt.NDArray[np.int64]) -> FieldColumn:
+def _field(rows: Sequence[pa.RecordBatch], path: str, order: npt.NDArray[np.int64]) -> FieldColumn:
     kinds, ints, floats = [], [], []
-    texts: dict[int, bytes] = {}
-    start = 0
     for batch in rows:
-        count = batch.num_rows
-        kind = np.full(count, ABSENT, np.uint8)
-        ints.append(_numbers(batch, f"f{index}", np.int64, kind, INT))
-        floats.append(_numbers(batch, f"d{index}", np.float64, kind, FLOAT))
-        name = f"j{index}"
-        if name in batch.schema.names:
-            for row, text in enumerate(batch.column(name).to_pylist()):
-                if text is not None:
-                    kind[row] = TEXT
-                    texts[start + row] = text
+        kind = np.full(batch.num_rows, ABSENT, np.uint8)
+        ints.append(_numbers(batch, f"i:{path}", np.int64, kind, INT))
+        floats.append(_numbers(batch, f"d:{path}", np.float64, kind, FLOAT))
+        if f"j:{path}" in batch.schema.names:
+            kind[batch.column(f"j:{path}").is_valid().to_numpy(zero_copy_only=False)] = TEXT
         kinds.append(kind)
-        start += count
-    if texts:
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        texts = {int(place[row]): text for row, text in texts.items()}
     return FieldColumn(
-        _joined(kinds, np.uint8)[order], _joined(ints, np.int64)[order], _joined(floats, np.float64)[order], texts
+        _joined(kinds, np.uint8)[order],
+        _joined(ints, np.int64)[order],
+        _joined(floats, np.float64)[order],
+        _binary(rows, f"j:{path}", order),
     )
+
+
+def _binary(rows: Sequence[pa.RecordBatch], name: str, order: npt.NDArray[np.int64]) -> pa.BinaryArray | None:
+    """A column that a batch may lack, in order; None if all lack it."""
+    if not any(name in batch.schema.names for batch in rows):
+        return None
+    cells = [
+        batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, pa.binary()) for batch in rows
+    ]
+    return pa.concat_arrays(cells).take(pa.array(order))
 
 
 def _numbers(

@@ -7,8 +7,7 @@ numbers stay exact up to 64 bits and nothing else is paid for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -17,75 +16,59 @@ import pyarrow.compute as pc
 
 from state.kafka.columns import RecordColumns
 from streams.operators.column_rows import FLOAT, INT, FieldColumn
-from streams.runtime.extract import DROPPED
-from streams.runtime.json_fields import read_fields
-from streams.runtime.route import split_by_task, tasks_of
-from streams.runtime.rows import RowBatch
-from streams.runtime.run import Run, SourceRows
-from streams.serdes.base import Serde
-from streams.topology.plan import Entry
+from streams.runtime.route import tasks_of
 
 
 def field_rows(
     columns: RecordColumns,
-    source: SourceRows,
     timestamps: npt.NDArray[np.int64],
     seq: int,
-    entry: Entry,
-    serde: Serde,
+    fields: Mapping[str, FieldColumn],
+    null_values: npt.NDArray[np.bool_],
     tasks: int,
-    run: Run,
-) -> Iterator[tuple[int, RowBatch]]:
-    """Decode the declared fields and cut the rows by task.
+    with_source: bool,
+) -> tuple[pa.RecordBatch, npt.NDArray[np.int32]]:
+    """Make rows of decoded fields.
 
     Args:
         columns: The records.
-        source: The same, for error reports.
-        timestamps: Event times; `DROPPED` marks records that end here.
+        timestamps: Event times.
         seq: `seq` of all rows.
-        entry: Which fields, and which number the rows carry.
-        serde: Reads a whole value where that is needed.
+        fields: Decoded fields by path.
+        null_values: bool[n], whether a value is null.
         tasks: Number of tasks.
-        run: For policies and counters.
+        with_source: Send the original values along.
+
+    Returns:
+        The rows, and the task of each.
     """
-    found = read_fields(columns.values, entry.fields, partial(serde.deserialize, columns.topic))
-    kept = timestamps != DROPPED
-    for row, error in found.rejected.items():
-        if kept[row]:
-            run.handlers.handle("deserialization", entry.source or entry.node, source.origin(row), error)
-            kept[row] = False
     keys = columns.keys.dictionary_encode()
     arrays: dict[str, pa.Array] = {
         "offset": pa.array(columns.offsets),
         "seq": pa.array(np.full(len(columns), seq, np.int32)),
         "timestamp": pa.array(timestamps),
-        "key": keys.indices,
+        "key": keys,
     }
-    if found.null_values.any():
-        arrays["null"] = pa.array(found.null_values)
-    for index, field in enumerate(found.fields):
-        arrays.update(_cells(index, field, len(columns)))
-    if run.settings.keeps_source_bytes:
+    if null_values.any():
+        arrays["null"] = pa.array(null_values)
+    for path, field in fields.items():
+        arrays.update(_cells(path, field))
+    if with_source:
         arrays["source_value"] = columns.values
-        if columns.headers is not None:
-            arrays["headers"] = columns.headers
-    rows = pa.RecordBatch.from_pydict(arrays)
-    routes = _routes(keys, columns.partition, tasks)
-    if not kept.all():
-        rows, routes = rows.filter(pa.array(kept)), routes[kept]
-    for task, part in split_by_task(rows, routes):
-        yield task, RowBatch(columns.topic, columns.partition, entry.index, _with_keys(part, keys.dictionary))
+    if columns.headers is not None:
+        arrays["headers"] = columns.headers
+    return pa.RecordBatch.from_pydict(arrays), _routes(keys, columns.partition, tasks)
 
 
-def _cells(index: int, field: FieldColumn, count: int) -> dict[str, pa.Array]:
+def _cells(path: str, field: FieldColumn) -> dict[str, pa.Array]:
     columns: dict[str, pa.Array] = {}
     is_int, is_float = field.kinds == INT, field.kinds == FLOAT
     if is_int.any():
-        columns[f"f{index}"] = pa.array(field.ints, mask=~is_int)
+        columns[f"i:{path}"] = pa.array(field.ints, mask=~is_int)
     if is_float.any():
-        columns[f"d{index}"] = pa.array(field.floats, mask=~is_float)
-    if field.texts:
-        columns[f"j{index}"] = pa.array([field.texts.get(row) for row in range(count)], pa.binary())
+        columns[f"d:{path}"] = pa.array(field.floats, mask=~is_float)
+    if field.texts is not None:
+        columns[f"j:{path}"] = field.texts
     return columns
 
 
@@ -97,15 +80,18 @@ def _routes(keys: pa.DictionaryArray, partition: int, tasks: int) -> npt.NDArray
     return routes
 
 
-def _with_keys(rows: pa.RecordBatch, dictionary: pa.BinaryArray) -> pa.RecordBatch:
-    """Put the keys back as a dictionary that holds only those of this part."""
+def compact_keys(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Cut the keys' dictionary, if there is one, down to what these rows use: a task need not get everybody's keys."""
     at = rows.schema.get_field_index("key")
-    codes = rows.column(at)
+    keys = rows.column(at)
+    if not pa.types.is_dictionary(keys.type):
+        return rows
+    codes, dictionary = keys.indices, keys.dictionary
     used = pc.unique(codes.drop_null())
-    if len(used) < len(dictionary):
-        place = np.zeros(len(dictionary), np.int32)
-        place[used.to_numpy()] = np.arange(len(used), dtype=np.int32)
-        missing = None if codes.null_count == 0 else codes.is_null().to_numpy(zero_copy_only=False)
-        codes = pa.array(place[codes.fill_null(0).to_numpy()], mask=missing)
-        dictionary = dictionary.take(used)
-    return rows.set_column(at, "key", pa.DictionaryArray.from_arrays(codes, dictionary))
+    if len(used) == len(dictionary):
+        return rows
+    place = np.zeros(len(dictionary), np.int32)
+    place[used.to_numpy()] = np.arange(len(used), dtype=np.int32)
+    missing = None if codes.null_count == 0 else codes.is_null().to_numpy(zero_copy_only=False)
+    codes = pa.array(place[codes.fill_null(0).to_numpy()], mask=missing)
+    return rows.set_column(at, "key", pa.DictionaryArray.from_arrays(codes, dictionary.take(used)))

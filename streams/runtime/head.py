@@ -10,27 +10,25 @@ of the pieces they come in; no clock is read (`NOW` stands for the step's).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from state.kafka.columns import RecordColumns
-from streams.operators.record import Record
 from streams.runtime.counters import Counters
-from streams.runtime.entries import BRANCH_BITS, EntryRunner, Rows, Sequence
-from streams.runtime.extract import DROPPED, TimestampReader
-from streams.runtime.field_rows import field_rows
+from streams.runtime.entries import EntryRunner, Rows, Sequence
+from streams.runtime.field_rows import compact_keys
 from streams.runtime.handlers import DeadLetter, Origin
 from streams.runtime.nodes import NodeContext, NodeRunner, Receiver
 from streams.runtime.punctuation import Punctuations
 from streams.runtime.route import split_by_task, tasks_of
 from streams.runtime.rows import DEAD_LETTER_ENTRY, RowBatch
-from streams.runtime.run import Run, SourceRows
+from streams.runtime.run import Run
 from streams.runtime.settings import TaskSettings
-from streams.topology.graph import ProcessorNode, SourceNode
-from streams.topology.plan import Entry, SubTopology
+from streams.runtime.source_reader import SourceReader
+from streams.topology.graph import ProcessorNode
+from streams.topology.plan import SubTopology
 
 
 class _HeadRun(Run):
@@ -71,7 +69,10 @@ class Head:
             entry.index: (entry.from_node, entry.node) for entry in sub.entries if entry.source is None
         }
         self._nodes = _head_nodes(sub, self._run, self._entries)
-        self._sources = [_SourceReader(sub, source, self) for source in sub.sources]
+        self._sources = [
+            SourceReader(sub, source, self._nodes, self._sequence, self._run, self.partition_times)
+            for source in sub.sources
+        ]
 
     @property
     def counters(self) -> Counters:
@@ -94,7 +95,8 @@ class Head:
         """
         for source in self._sources:
             if columns.topic in source.topics:
-                yield from source.read(columns)
+                for entry, rows, routes in source.read(columns, self._tasks):
+                    yield from _cut(columns.topic, columns.partition, entry, rows, routes)
         yield from self._gathered(columns.topic, columns.partition)
 
     def _gathered(self, topic: str, partition: int) -> Iterator[tuple[int, RowBatch]]:
@@ -104,70 +106,16 @@ class Head:
         for index, rows in gathered:
             if rows.offsets:
                 batch = rows.to_batch()
-                yield from self.routed(topic, partition, index, batch)
-
-    def routed(self, topic: str, partition: int, index: int, rows: pa.RecordBatch) -> Iterator[tuple[int, RowBatch]]:
-        """Cut rows by task."""
-        for task, part in split_by_task(rows, tasks_of(rows.column("key"), partition, self._tasks)):
-            yield task, RowBatch(topic, partition, index, part)
+                routes = tasks_of(batch.column("key"), partition, self._tasks)
+                yield from _cut(topic, partition, index, batch, routes)
 
 
-class _SourceReader:
-    """Reads the records of one source: times, raw and columns entries, then the operators."""
-
-    def __init__(self, sub: SubTopology, source: SourceNode, head: Head) -> None:
-        self.topics = frozenset(str(topic) for topic in source.topics)
-        self._source = source
-        self._head = head
-        self._run = head._run
-        self._times = TimestampReader(source, head._run, head.partition_times)
-        children = sub.children(source.name)
-        self._direct: list[tuple[int, Entry]] = [
-            (children.index(entry.node), entry) for entry in sub.entries if entry.source == source.name
-        ]
-        self._operators = [(at, head._nodes[name]) for at, name in enumerate(children) if name in head._nodes]
-
-    def read(self, columns: RecordColumns) -> Iterator[tuple[int, RowBatch]]:
-        """Give the rows of raw and columns entries; those of operators gather in their entries."""
-        self._run.counters.add(f"in:{self._source.name}", len(columns))
-        objects = bool(self._operators) or self._source.timestamp_extractor.needs_record
-        rows = _python_rows(columns, objects)
-        timestamps = self._read_objects(rows) if objects else self._times.column(rows, columns.timestamps)
-        kept = timestamps != DROPPED
-        for branch, entry in self._direct:
-            if entry.transport == "columns":
-                seq = branch << BRANCH_BITS
-                serde = self._source.value_serde
-                yield from field_rows(columns, rows, timestamps, seq, entry, serde, self._head._tasks, self._run)
-                continue
-            batch = _raw_rows(columns, timestamps, branch)
-            yield from self._head.routed(
-                columns.topic, columns.partition, entry.index, batch if kept.all() else batch.filter(pa.array(kept))
-            )
-
-    def _read_objects(self, rows: SourceRows) -> npt.NDArray[np.int64]:
-        """Deserialise record by record, take the time, and run the operators; the timestamps of all rows."""
-        source, run = self._source, self._run
-        timestamps = np.full(len(rows.offsets), DROPPED, np.int64)
-        for row, (key_bytes, value_bytes) in enumerate(zip(rows.keys, rows.values, strict=True)):
-            run.cursor = (rows, row)
-            headers = rows.headers_of(row)
-            try:
-                key = source.key_serde.deserialize(rows.topic, key_bytes, headers)
-                value = source.value_serde.deserialize(rows.topic, value_bytes, headers)
-            except Exception as error:
-                run.handlers.handle("deserialization", source.name, rows.origin(row), error)
-                continue
-            timestamp = self._times.record(rows, row, key, value)
-            timestamps[row] = timestamp
-            if timestamp == DROPPED:
-                continue
-            record = Record(key, value, timestamp, headers)
-            for branch, node in self._operators:
-                self._head._sequence.start(branch)
-                node.receive(record)
-        run.cursor = None
-        return timestamps
+def _cut(
+    topic: str, partition: int, entry: int, rows: pa.RecordBatch, routes: npt.NDArray[np.int32]
+) -> Iterator[tuple[int, RowBatch]]:
+    """Cut rows by task."""
+    for task, part in split_by_task(rows, routes):
+        yield task, RowBatch(topic, partition, entry, compact_keys(part))
 
 
 def _head_nodes(sub: SubTopology, run: Run, entries: Mapping[tuple[str, str], EntryRunner]) -> dict[str, NodeRunner]:
@@ -184,38 +132,3 @@ def _head_nodes(sub: SubTopology, run: Run, entries: Mapping[tuple[str, str], En
         runner.context.connect(children)
         runner.processor.init(runner.context)
     return nodes
-
-
-def _python_rows(columns: RecordColumns, objects: bool) -> SourceRows:
-    """The columns as lists; keys and values stay Arrow's own until someone asks for a single one, unless `objects`."""
-    keys: Any = columns.keys.to_pylist() if objects else _Lazy(columns.keys)
-    values: Any = columns.values.to_pylist() if objects else _Lazy(columns.values)
-    headers: Any = None if columns.headers is None else columns.headers.to_pylist()
-    offsets: Any = columns.offsets.tolist() if objects else columns.offsets
-    timestamps: Any = columns.timestamps.tolist() if objects else columns.timestamps
-    return SourceRows(columns.topic, columns.partition, offsets, timestamps, keys, values, headers)
-
-
-class _Lazy:
-    """An Arrow column that is indexed like a list, for the few rows of an error."""
-
-    def __init__(self, column: pa.Array) -> None:
-        self._column = column
-
-    def __getitem__(self, row: int) -> bytes | None:
-        value: bytes | None = self._column[row].as_py()
-        return value
-
-
-def _raw_rows(columns: RecordColumns, timestamps: npt.NDArray[np.int64], branch: int) -> pa.RecordBatch:
-    """Kafka's bytes, untouched."""
-    arrays: dict[str, pa.Array] = {
-        "offset": pa.array(columns.offsets),
-        "seq": pa.array(np.full(len(columns), branch << BRANCH_BITS, np.int32)),
-        "timestamp": pa.array(timestamps),
-        "key": columns.keys,
-        "value": columns.values,
-    }
-    if columns.headers is not None:
-        arrays["headers"] = columns.headers
-    return pa.RecordBatch.from_pydict(arrays)

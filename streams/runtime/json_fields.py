@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from streams.operators.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
 from streams.operators.fields import pick
-from streams.runtime.json_scan import SURE, UNSURE, scan
+from streams.runtime.json_scan import SURE, UNSURE, gather, scan
 
 Load: TypeAlias = Callable[[bytes], Any]
+_FlatPath: TypeAlias = "tuple[str, int]"
 
 
 @dataclass(slots=True)
@@ -41,16 +42,17 @@ def read_fields(values: pa.BinaryArray, paths: Sequence[str], load: Load = orjso
 
     Args:
         values: JSON text, null = no value.
-        paths: Dotted paths. A nested path is read by orjson, which is slower.
+        paths: Dotted paths; `v.0` is the first element of an array. Deeper ones are read by orjson, which is slower.
         load: Reads one whole value, where the scanner is not sure; its errors reject the row.
     """
     count = len(values)
     valid = np.ones(count, np.bool_) if values.null_count == 0 else values.is_valid().to_numpy(zero_copy_only=False)
     cells = _Cells(len(paths), count)
     status = np.full(count, UNSURE, np.uint8)
-    if not any("." in path for path in paths) and _is_utf8(values):
-        _scan(values, valid, paths, cells, status)
-        cells.take_texts(values, status)
+    flat = [place for path in paths if (place := _flat(path)) is not None]
+    if len(flat) == len(paths) and _is_utf8(values):
+        _scan(values, valid, flat, cells, status)
+        cells.sure = status == SURE
     found = JsonFields([], ~valid, {})
     for row in np.flatnonzero((status == UNSURE) & valid).tolist():
         try:
@@ -62,9 +64,7 @@ def read_fields(values: pa.BinaryArray, paths: Sequence[str], load: Load = orjso
         found.null_values[row] = value is None
         for field, path in enumerate(paths):
             cells.set(field, row, pick(value, path))
-    found.fields = [
-        FieldColumn(cells.kinds[i], cells.ints[i], cells.floats[i], cells.texts[i]) for i in range(len(paths))
-    ]
+    found.fields = [cells.column(field, values) for field in range(len(paths))]
     return found
 
 
@@ -77,17 +77,30 @@ class _Cells:
         self.floats = np.zeros((fields, rows), np.float64)
         self.starts = np.zeros((fields, rows), np.int64)
         self.ends = np.zeros((fields, rows), np.int64)
+        self.sure = np.zeros(rows, np.bool_)
         self.texts: list[dict[int, bytes]] = [{} for _ in range(fields)]
 
-    def take_texts(self, values: pa.BinaryArray, status: npt.NDArray[np.uint8]) -> None:
-        """Copy the JSON text of text cells."""
-        data = values.buffers()[2]
-        for field, texts in enumerate(self.texts):
-            rows = np.flatnonzero((self.kinds[field] == TEXT) & (status == SURE))
-            if len(rows):
-                view = memoryview(data)
-                starts, ends = self.starts[field][rows].tolist(), self.ends[field][rows].tolist()
-                texts.update((row, bytes(view[a:b])) for row, a, b in zip(rows.tolist(), starts, ends, strict=True))
+    def column(self, field: int, values: pa.BinaryArray) -> FieldColumn:
+        """One field of all rows."""
+        texts = self._scanned_texts(field, values)
+        if self.texts[field]:
+            by_row = [None] * len(values) if texts is None else texts.to_pylist()
+            for row, text in self.texts[field].items():
+                by_row[row] = text
+            texts = pa.array(by_row, pa.binary())
+        return FieldColumn(self.kinds[field], self.ints[field], self.floats[field], texts)
+
+    def _scanned_texts(self, field: int, values: pa.BinaryArray) -> pa.BinaryArray | None:
+        """Text cells that the scanner found, copied together."""
+        is_text = (self.kinds[field] == TEXT) & self.sure
+        if not is_text.any():
+            return None
+        offsets = np.zeros(len(values) + 1, np.int32)
+        np.cumsum(np.where(is_text, self.ends[field] - self.starts[field], 0), out=offsets[1:])
+        copied = np.empty(int(offsets[-1]), np.uint8)
+        gather(np.frombuffer(values.buffers()[2], np.uint8), self.starts[field], offsets, copied)
+        valid = np.packbits(is_text, bitorder="little")
+        return pa.Array.from_buffers(pa.binary(), len(values), [pa.py_buffer(b) for b in (valid, offsets, copied)])
 
     def clear(self, row: int) -> None:
         """Forget what a scan began to write."""
@@ -117,26 +130,33 @@ def _is_utf8(values: pa.BinaryArray) -> bool:
 def _scan(
     values: pa.BinaryArray,
     valid: npt.NDArray[np.bool_],
-    paths: Sequence[str],
+    paths: Sequence[_FlatPath],
     cells: _Cells,
     status: npt.NDArray[np.uint8],
 ) -> None:
-    names = [path.encode() for path in paths]
     _, offsets_buffer, data_buffer = values.buffers()
     if data_buffer is None:
         return
-    offsets = np.frombuffer(offsets_buffer, np.int32)[values.offset : values.offset + len(values) + 1]
-    name_offsets = np.cumsum([0, *map(len, names)]).astype(np.uint64)
+    names = list(dict.fromkeys(name for name, _ in paths))
     scan(
         np.frombuffer(data_buffer, np.uint8),
-        offsets,
+        np.frombuffer(offsets_buffer, np.int32)[values.offset : values.offset + len(values) + 1],
         valid,
-        np.frombuffer(b"".join(names), np.uint8),
-        name_offsets,
-        cells.kinds,
-        cells.ints,
-        cells.floats,
-        cells.starts,
-        cells.ends,
+        (
+            np.frombuffer("".join(names).encode(), np.uint8),
+            np.cumsum([0, *(len(name.encode()) for name in names)]).astype(np.uint64),
+            np.array([names.index(name) for name, _ in paths], np.int64),
+            np.array([element for _, element in paths], np.int64),
+        ),
+        (cells.kinds, cells.ints, cells.floats, cells.starts, cells.ends),
         status,
     )
+
+
+def _flat(path: str) -> _FlatPath | None:
+    """Name and array element (-1 = none) of a path that the scanner can follow."""
+    name, dot, rest = path.partition(".")
+    if not dot:
+        return name, -1
+    # "v.0": what it means should v be an object, `pick` knows; the scanner is unsure of such rows.
+    return (name, int(rest)) if rest.isdecimal() and len(rest) < 10 else None

@@ -1,12 +1,12 @@
 """Finds declared fields in flat JSON objects, for a whole column of values at once (numba).
 
-Why not a JSON library: reading 160-byte objects into Python objects costs more than all the rest of the reader's
-work. The scanner accepts a row only if it is certain that it is valid JSON that it understood: objects whose values
-are numbers, strings, true, false and null. Everything else (nesting, unicode escapes, very long numbers, anything
-malformed) gets the status `UNSURE`, and orjson decides (`streams.runtime.json_fields`, which is also the plain twin).
-Numbers with a fraction are read exactly: a mantissa up to 2^53 times or over a power of ten up to 22 has one rounding
-(Clinger's fast path). Positions are unsigned: for signed ones numba would look for negative indices at every byte,
-which made it 2.5 times slower.
+Why not a JSON library: reading 160-byte objects into Python objects costs more than all the rest of the reader's work. The
+scanner accepts a row only if it is certain that it is valid JSON that it understood: objects whose values are numbers,
+strings, true, false and null, and flat arrays of these. Everything else (deeper nesting, unicode escapes, very long
+numbers, anything malformed) gets the status `UNSURE`, and orjson decides (`streams.runtime.json_fields`; together with
+`pick` it is the plain twin). Numbers with a fraction are read exactly: a mantissa up to 2^53 times or over a power of ten
+up to 22 has one rounding (Clinger's fast path). Positions are unsigned: for signed ones numba would look for negative
+indices at every byte, which made it 2.5 times slower.
 """
 
 from __future__ import annotations
@@ -138,33 +138,80 @@ def _number(data: _Bytes, at: Any, end: Any) -> tuple[int, int, float, Any]:  # 
 
 
 @kernel
-def _field(data: _Bytes, start: Any, end: Any, names: _Bytes, name_offsets: Any) -> int:  # pragma: no cover - compiled
-    """Index of the declared field that data[start:end] names; -1 = none."""
+def _scalar(data: _Bytes, at: Any, end: Any) -> tuple[int, int, float, Any]:  # pragma: no cover - compiled
+    """Kind, whole number, number, position behind a value that is no object and no array."""
+    first = data[at]
+    if first == 45 or (first >= 48 and first <= 57):
+        kind, whole, number, at = _number(data, at, end)
+        return kind, whole, number, _UNSURE_AT if kind == _STOP else at
+    if first == 34:
+        return TEXT, np.int64(0), 0.0, _string_end(data, at + _1, end)
+    return ABSENT if first == 110 else TEXT, np.int64(0), 0.0, _literal_end(data, at, end)
+
+
+@kernel
+def _name(data: _Bytes, start: Any, end: Any, names: _Bytes, name_offsets: Any) -> int:  # pragma: no cover - compiled
+    """Which of the declared names data[start:end] is; -1 = none."""
     length = end - start
-    for field in range(len(name_offsets) - 1):
-        begin = name_offsets[field]
-        if name_offsets[field + 1] - begin == length:
+    for name in range(len(name_offsets) - 1):
+        begin = name_offsets[name]
+        if name_offsets[name + 1] - begin == length:
             i = _0
             while i < length and data[start + i] == names[begin + i]:
                 i += _1
             if i == length:
-                return field
+                return name
     return -1
 
 
 @kernel
-def scan(  # noqa: PLR0912, PLR0915 - one compiled loop; a call per value would cost more than the value
-    data: _Bytes,
-    offsets: Any,
-    valid: Any,
-    names: _Bytes,
-    name_offsets: Any,
-    kinds: Any,
-    ints: Any,
-    floats: Any,
-    starts: Any,
-    ends: Any,
-    status: Any,
+def _put(
+    cells: Any, field: int, row: int, kind: int, whole: int, number: float, begin: Any, at: Any
+) -> None:  # pragma: no cover - compiled
+    kinds, ints, floats, starts, ends = cells
+    kinds[field, row] = kind
+    if kind == INT:
+        ints[field, row] = whole
+    elif kind == FLOAT:
+        floats[field, row] = number
+    elif kind == TEXT:
+        starts[field, row] = np.int64(begin)
+        ends[field, row] = np.int64(at)
+
+
+@kernel
+def _array(
+    data: _Bytes, at: Any, end: Any, name: int, name_of: Any, elements: Any, row: int, cells: Any
+) -> Any:  # pragma: no cover - compiled
+    """Position behind an array of scalars whose content starts at `at`; fills the cells of its declared elements."""
+    at = _skip_space(data, at, end)
+    if at < end and data[at] == 93:
+        return at + _1
+    index = 0
+    while at < end:
+        begin = at
+        kind, whole, number, at = _scalar(data, at, end)
+        if at == _UNSURE_AT:
+            return _UNSURE_AT
+        if name >= 0:
+            for field in range(len(elements)):
+                if name_of[field] == name and elements[field] == index:
+                    _put(cells, field, row, kind, whole, number, begin, at)
+        at = _skip_space(data, at, end)
+        if at >= end:
+            return _UNSURE_AT
+        if data[at] == 93:
+            return at + _1
+        if data[at] != 44:
+            return _UNSURE_AT
+        at = _skip_space(data, at + _1, end)
+        index += 1
+    return _UNSURE_AT
+
+
+@kernel
+def scan(  # noqa: PLR0912 - one compiled loop; a call per value would cost more than the value
+    data: _Bytes, offsets: Any, valid: Any, paths: Any, cells: Any, status: Any
 ) -> None:  # pragma: no cover - compiled
     """Fill the cells of all rows.
 
@@ -172,15 +219,14 @@ def scan(  # noqa: PLR0912, PLR0915 - one compiled loop; a call per value would 
         data: uint8, the values one after the other; valid UTF-8 as a whole.
         offsets: int32[n + 1], row i is data[offsets[i]:offsets[i + 1]].
         valid: bool[n]; rows that are not are passed over.
-        names: uint8, the field names one after the other.
-        name_offsets: uint64[F + 1].
-        kinds: uint8[F, n], zeroed; see `streams.operators.column_rows`.
-        ints: int64[F, n], zeroed.
-        floats: float64[F, n], zeroed.
-        starts: int64[F, n]: where a text cell's JSON text begins.
-        ends: int64[F, n]: where it ends.
+        paths: names, name_offsets, name_of, elements: uint8, the distinct names one after the other; uint64[N + 1];
+            int64[F], the name of each field; int64[F], the element of an array that it is, -1 = the value itself.
+        cells: kinds, ints, floats, starts, ends: uint8, int64, float64, int64, int64, each [F, n], zeroed: what
+            `streams.operators.column_rows` says, and where the JSON text of a text cell begins and ends.
         status: uint8[n], all `UNSURE`; `SURE` is put where it is so.
     """
+    names, name_offsets, name_of, elements = paths
+    kinds = cells[0]
     for row in range(len(offsets) - 1):
         if not valid[row]:
             continue
@@ -189,48 +235,49 @@ def scan(  # noqa: PLR0912, PLR0915 - one compiled loop; a call per value would 
         if at >= end or data[at] != 123:
             continue
         while True:
-            at = _skip_space(data, at + _1, end)
-            if at >= end or data[at] != 34:
+            start = _skip_space(data, at + _1, end) + _1
+            if start > end or data[start - _1] != 34:
                 break
-            name = at + _1
-            at = _name_end(data, name, end)
+            at = _name_end(data, start, end)
             if at == _UNSURE_AT:
                 break
-            field = _field(data, name, at, names, name_offsets)
+            name = _name(data, start, at, names, name_offsets)
             at = _skip_space(data, at + _1, end)
             if at >= end or data[at] != 58:
                 break
-            at = _skip_space(data, at + _1, end)
-            if at >= end:
+            begin = _skip_space(data, at + _1, end)
+            if begin >= end:
                 break
-            begin = at
-            first = data[at]
+            is_array = data[begin] == 91
+            # A repeated name: the last one counts, as in every JSON library.
+            if name >= 0:
+                for field in range(len(elements)):
+                    if name_of[field] == name:
+                        kinds[field, row] = ABSENT
             kind, whole, number = TEXT, np.int64(0), 0.0
-            if first == 34:
-                at = _string_end(data, at + _1, end)
-            elif first == 45 or (first >= 48 and first <= 57):
-                kind, whole, number, at = _number(data, at, end)
+            if is_array:
+                at = _array(data, begin + _1, end, name, name_of, elements, row, cells)
             else:
-                kind = ABSENT if first == 110 else TEXT
-                at = _literal_end(data, at, end)
-            if at == _UNSURE_AT or kind == _STOP:
+                kind, whole, number, at = _scalar(data, begin, end)
+            if at == _UNSURE_AT:
                 break
-            if field >= 0:
-                # A repeated name: the last one counts, as in every JSON library.
-                kinds[field, row] = kind
-                if kind == INT:
-                    ints[field, row] = whole
-                elif kind == FLOAT:
-                    floats[field, row] = number
-                elif kind == TEXT:
-                    starts[field, row] = np.int64(begin)
-                    ends[field, row] = np.int64(at)
+            if name >= 0:
+                for field in range(len(elements)):
+                    if name_of[field] == name and elements[field] < 0:
+                        _put(cells, field, row, kind, whole, number, begin, at)
             at = _skip_space(data, at, end)
-            if at >= end:
+            if at >= end or (data[at] != 44 and data[at] != 125):
                 break
             if data[at] == 125:
                 if _skip_space(data, at + _1, end) == end:
                     status[row] = SURE
                 break
-            if data[at] != 44:
-                break
+
+
+@kernel
+def gather(data: _Bytes, starts: Any, offsets: Any, out: _Bytes) -> None:  # pragma: no cover - compiled
+    """Copy a piece of `data` for each row: from starts[i], to out[offsets[i]:offsets[i + 1]]."""
+    for row in range(len(starts)):
+        begin = offsets[row]
+        for i in range(offsets[row + 1] - begin):
+            out[begin + i] = data[starts[row] + i]

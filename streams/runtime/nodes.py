@@ -58,6 +58,11 @@ class NodeContext:
         return self._run.settings.mode
 
     @property
+    def emit_interval_ms(self) -> int:
+        """See `ProcessorContext`."""
+        return self._run.settings.emit_interval_ms
+
+    @property
     def stream_time(self) -> int:
         """See `ProcessorContext`."""
         return self._run.stream_time
@@ -111,7 +116,8 @@ class NodeContext:
 
     def expire(self, store: str, stream_time: int) -> None:
         """See `ProcessorContext`."""
-        self._run.store_times[store] = stream_time
+        times = self._run.store_times
+        times[store] = min(stream_time, times.get(store, stream_time))
 
     def schedule(self, interval_ms: int, kind: PunctuationType, callback: Callable[[int], None]) -> Punctuation:
         """See `ProcessorContext`."""

@@ -6,8 +6,9 @@ one Arrow IPC stream, its topic, partition and entry in the schema metadata, so 
 Columns of raw and object rows: `offset` int64, `seq` int32 (n-th row made from that record), `timestamp` int64,
 `key` binary, `value` binary, `headers` binary (optional), `source_key` and `source_value` binary (optional: the
 original bytes, sent along with object and columns rows when a dead-letter topic may need them).
-Columns of a columns entry: `offset`, `seq`, `timestamp`, `key` (dictionary of binary), then for field i
-`f<i>` int64, `d<i>` float64 or `j<i>` binary (JSON text), each where it is needed.
+Columns of a columns entry: `offset`, `seq`, `timestamp`, `key` (dictionary of binary), `headers` (optional), `null` bool
+(optional: the value is null), then for each field `i:<path>` int64, `d:<path>` float64 and `j:<path>` binary (JSON text),
+each where needed.
 
 Invariants: rows of a batch are in (offset, seq) order; a timestamp of `NOW` stands for the step's wall clock.
 """

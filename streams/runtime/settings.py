@@ -28,6 +28,8 @@ class TaskSettings:
         max_future_ms: Bound on timestamps ahead of the wall clock, milliseconds; None = no bound. Such records never
             advance stream time.
         partition_counts: Partitions of output topics; needed for custom partitioners only.
+        emit_interval_ms: In `compat` mode, how much of the wall clock must pass between two looks for closed windows or
+            unjoined records (Kafka Streams: 1000 in production, 0 in its test driver). `strict` mode never waits.
     """
 
     application_id: str
@@ -40,6 +42,7 @@ class TaskSettings:
     max_record_bytes: int = 1_000_000
     max_future_ms: int | None = None
     partition_counts: Mapping[str, int] = field(default_factory=dict)
+    emit_interval_ms: int = 0
 
     def __post_init__(self) -> None:
         """Refuse a dead-letter policy without a topic."""

@@ -13,7 +13,6 @@ from typing import Any
 
 from state.kafka.headers import decode_headers
 from streams.runtime.collector import SendBatch
-from streams.runtime.field_columns import column_rows
 from streams.runtime.row_order import TaskRows, admit, in_order
 from streams.runtime.rows import DEAD_LETTER_ENTRY, RowBatch
 from streams.runtime.run import NO_TIME, Run
@@ -51,6 +50,7 @@ class StreamTask:
         stores: Its stores (`state.stores.task_store.TaskStore`), brought to the last committed step.
         operator_state: `StepOutput.operator_state` of the last committed step; empty before the first.
         settings: Policies and mode.
+        global_stores: `GlobalTables.stores`, brought up to what was logged for the step.
     """
 
     def __init__(
@@ -60,12 +60,14 @@ class StreamTask:
         stores: StoreProvider,
         operator_state: Mapping[str, Any],
         settings: TaskSettings,
+        global_stores: Mapping[str, Any] | None = None,
     ) -> None:
         self._sub = sub
         self._task = task
         self._stores = stores
         self._operator_state = dict(operator_state)
         self._settings = settings
+        self._global_stores = dict(global_stores or {})
 
     def process(self, batches: Sequence[RowBatch], now_ms: int) -> StepOutput:
         """Run the step.
@@ -81,7 +83,7 @@ class StreamTask:
             self._settings,
             f"{self._sub.index}_{self._task}",
             now_ms,
-            typed_stores(self._sub, self._stores, self._settings.application_id),
+            {**self._global_stores, **typed_stores(self._sub, self._stores, self._settings.application_id)},
             self._operator_state,
         )
         run.stream_time = run.state("task", "time").get("stream_time", NO_TIME)
@@ -104,10 +106,9 @@ class StreamTask:
         admitted = [admit(batch, self._sub, run) for batch in batches if batch.entry != DEAD_LETTER_ENTRY]
         transports = {entry.index: entry.transport for entry in self._sub.entries}
         columns = [batch for batch in admitted if transports[batch.entry] == "columns"]
-        fields = {entry.node: entry.fields for entry in self._sub.entries}
-        for node, of_node in graph.by_node(columns).items():
-            rows = column_rows(of_node, fields[node])
-            graph.process_columns(node, rows)
+        for nodes, rows in graph.columns(columns):
+            for node in nodes:
+                graph.process_columns(node, rows)
             run.stream_time = max(run.stream_time, int(rows.timestamps.max(initial=NO_TIME)))
         self._process_rows(graph, run, [batch for batch in admitted if transports[batch.entry] != "columns"])
         run.cursor = None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from streams.operators.column_rows import ColumnRows
 from streams.operators.processor import PunctuationType
 from streams.operators.record import Record
+from streams.runtime.field_columns import column_rows
 from streams.runtime.nodes import NodeContext, NodeRunner, Receiver
 from streams.runtime.punctuation import Punctuations
 from streams.runtime.rows import RowBatch
@@ -43,14 +44,20 @@ class TaskGraph:
         """What reads the rows of an entry."""
         return self._inputs[index]
 
-    def by_node(self, batches: Sequence[RowBatch]) -> dict[str, list[RowBatch]]:
-        """Batches by the node that their entries lead to, in the order of the entries."""
-        found: dict[str, list[RowBatch]] = {}
-        for entry in self._entries:
-            for batch in batches:
-                if batch.entry == entry.index:
-                    found.setdefault(entry.node, []).append(batch)
-        return found
+    def columns(self, batches: Sequence[RowBatch]) -> Iterator[tuple[list[str], ColumnRows]]:
+        """The rows of columns entries, with the vectorised operators that read them, in the order of the entries."""
+        entries = [entry for entry in self._entries if entry.transport == "columns"]
+        sources: dict[str, list[int]] = {}
+        for entry in entries:
+            sources.setdefault(entry.node, []).append(entry.rows_of)
+        nodes: dict[tuple[int, ...], list[str]] = {}
+        for node, rows_of in sources.items():
+            nodes.setdefault(tuple(rows_of), []).append(node)
+        for rows_of, readers in nodes.items():
+            mine = [batch for batch in batches if batch.entry in rows_of]
+            if mine:
+                paths = dict.fromkeys(path for entry in entries if entry.node in readers for path in entry.fields)
+                yield readers, column_rows(mine, list(paths))
 
     def process_columns(self, node: str, rows: ColumnRows) -> None:
         """Hand all rows of the step to a vectorised operator."""

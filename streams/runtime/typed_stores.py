@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from state.stores.spec import StoreKind
+from streams.operators.session_store import SessionStore
 from streams.operators.stores import Codec, KeyValueStore, TimestampedKeyValueStore, TimestampedWindowStore, WindowStore
+from streams.operators.versioned_store import VersionedStore
+from streams.topology.graph import StoreNode
 from streams.topology.plan import SubTopology
 
 _TYPES: dict[StoreKind, type[Any]] = {
@@ -13,6 +16,8 @@ _TYPES: dict[StoreKind, type[Any]] = {
     StoreKind.TIMESTAMPED_KEY_VALUE: TimestampedKeyValueStore,
     StoreKind.WINDOW: WindowStore,
     StoreKind.TIMESTAMPED_WINDOW: TimestampedWindowStore,
+    StoreKind.SESSION: SessionStore,
+    StoreKind.VERSIONED: VersionedStore,
 }
 
 
@@ -31,9 +36,9 @@ def typed_stores(sub: SubTopology, stores: StoreProvider, application_id: str) -
 
     Serdes see the name of the changelog as topic, as in Kafka Streams.
     """
-    return {
-        name: _TYPES[node.spec.kind](
-            stores.store(name), Codec(f"{application_id}-{name}-changelog", node.key_serde, node.value_serde)
-        )
-        for name, node in sub.stores.items()
-    }
+    return {name: typed_store(node, stores, f"{application_id}-{name}-changelog") for name, node in sub.stores.items()}
+
+
+def typed_store(node: StoreNode, stores: StoreProvider, topic: str) -> Any:
+    """The typed store over one byte store; its serdes see `topic`."""
+    return _TYPES[node.spec.kind](stores.store(node.name), Codec(topic, node.key_serde, node.value_serde))

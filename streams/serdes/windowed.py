@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from streams.operators.record import Window, Windowed
 from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize
@@ -49,6 +49,43 @@ class TimeWindowedSerde:
         (start,) = _START.unpack_from(data, len(data) - _START.size)
         end = _MAX_TIME if self.size_ms is None else start + self.size_ms
         return Windowed(self.inner.deserialize(topic, data[: -_START.size], headers), Window(start, end))
+
+
+class _HasEnds(Protocol):
+    """Windows that are known by their start."""
+
+    def end_of(self, start: int) -> int:
+        """End of the window that begins at ``start``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CustomWindowedSerde:
+    """``Windowed`` keys of windows whose ends only they themselves know: ``key ∥ start(8)``, as all time windows.
+
+    Attributes:
+        inner: serde of the key within.
+        windows: gives the ends.
+    """
+
+    inner: Serde
+    windows: _HasEnds
+
+    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+        """Key and start. Raises ``SerdeError`` for anything but a ``Windowed``."""
+        return TimeWindowedSerde(self.inner).serialize(topic, value, headers)
+
+    def serialize_base_key(self, topic: str, value: Any, headers: Headers = None) -> bytes:
+        """The inner key's bytes: what a record is partitioned by."""
+        return _base_key(self, self.inner, topic, value, headers)
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Windowed | None:
+        """Key and window. Raises ``SerdeError`` if the bytes are too few."""
+        found = TimeWindowedSerde(self.inner).deserialize(topic, data, headers)
+        if found is None:
+            return None
+        start = found.window.start
+        return Windowed(found.key, Window(start, self.windows.end_of(start)))
 
 
 @dataclass(frozen=True, slots=True)

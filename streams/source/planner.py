@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedError
+from streams.errors import ConfigError
 from streams.source.admission import TopicPartition, admit
 from streams.source.offsets import OffsetRange, SourceOffsets, TopicOffsets
 
@@ -68,12 +69,14 @@ class BatchPlanner:
         self._spec = spec
         self._mean_bytes = mean_bytes
         self._target: Mapping[TopicPartition, int] | None = None
+        self._planned: SourceOffsets | None = None
 
     def initial(self) -> SourceOffsets:
         """Where a new application begins to read.
 
         Raises:
             TopicNotFoundError: a source topic does not exist.
+            ConfigError: a source must not begin without a checkpoint.
         """
         topics = self._describe()
         partitions = _partitions(topics)
@@ -82,6 +85,11 @@ class BatchPlanner:
         times: dict[TopicPartition, int] = {}
         for tp in partitions:
             policy = self._spec.starting[tp[0]]
+            if policy == "none":
+                raise ConfigError(
+                    f"topic {tp[0]!r} is read with offset_reset 'none', and this application has no checkpoint to go on "
+                    f"from: put the checkpoint back, or say where to begin ('earliest' or 'latest')"
+                )
             if policy.startswith("timestamp:"):
                 times[tp] = int(policy.partition(":")[2])
             chosen[tp] = end[tp] if policy == "latest" else begin[tp]
@@ -108,10 +116,13 @@ class BatchPlanner:
         positions = {tp: self._position(start, tp, begin[tp], end[tp]) for tp in partitions}
         if self._target is not None:
             end = {tp: min(at, self._target.get(tp, 0)) for tp, at in end.items()}
-        if all(end[tp] <= positions[tp] for tp in partitions):
+        moved = any(positions[tp] != start.of(*tp) for tp in partitions)
+        if not moved and all(end[tp] <= positions[tp] for tp in partitions):
             # Partitions that have come up empty would change the text of the offsets, and so make an empty batch.
             return start
-        return _offsets(topics, self._admit(positions, end))
+        # A jump over lost offsets is logged at once, even if nothing is to be read: else it would be made again and again.
+        self._planned = _offsets(topics, self._admit(positions, end))
+        return self._planned
 
     def report(self) -> SourceOffsets:
         """The ends of all partitions, for the lag."""
@@ -119,16 +130,30 @@ class BatchPlanner:
         return _offsets(topics, self._admin.end_offsets(_partitions(topics)))
 
     def ranges(self, start: SourceOffsets, end: SourceOffsets) -> list[OffsetRange]:
-        """The ranges of a micro-batch, without what retention has taken where `on_lost_offsets` allows that."""
-        ranges = start.ranges_to(end)
+        """The ranges of a micro-batch, without what is lost where `on_lost_offsets` allows that.
+
+        Raises:
+            TopicNotFoundError: a source topic has gone.
+            TopicRecreatedError: it is another topic under the same name.
+        """
+        if end != self._planned:
+            # A batch that an earlier run has logged: much may have happened to the topics since.
+            self._check_ids(end, self._describe())
         if self._spec.on_lost_offsets == "fail":
-            return ranges
-        begin = self._admin.begin_offsets([(r.topic, r.partition) for r in ranges])
-        return [
-            OffsetRange(r.topic, r.partition, max(r.start, begin[r.topic, r.partition]), r.end)
-            for r in ranges
-            if begin[r.topic, r.partition] < r.end
+            return start.ranges_to(end)
+        changed = [
+            (t, p) for t, of in sorted(end.topics.items()) for p, to in enumerate(of.offsets) if to != start.of(t, p)
         ]
+        begin = self._admin.begin_offsets(changed)
+        ranges = []
+        for topic, partition in changed:
+            first, last = start.of(topic, partition), end.of(topic, partition)
+            earliest = begin[topic, partition]
+            if not earliest <= first <= last:
+                first = earliest if self._spec.on_lost_offsets == "earliest" else last
+            if first < last:
+                ranges.append(OffsetRange(topic, partition, first, last))
+        return ranges
 
     def confirmed(self, end: SourceOffsets) -> None:
         """Spark has logged the micro-batch up to `end` as done: what lies before it on repartition topics may go."""
@@ -207,3 +232,13 @@ def _offsets(topics: Mapping[str, TopicInfo], at: Mapping[TopicPartition, int]) 
             for name, info in topics.items()
         }
     )
+
+
+def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
+    """A planner on a real cluster."""
+    from functools import partial
+
+    from state.kafka.admin import KafkaAdmin
+    from streams.source.sampling import mean_record_bytes
+
+    return BatchPlanner(KafkaAdmin(client), spec, partial(mean_record_bytes, client))

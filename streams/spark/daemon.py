@@ -29,7 +29,7 @@ def preload() -> None:
     import pyarrow.json  # noqa: F401
     import pyspark.worker  # noqa: F401
 
-    import streams.spark.source
+    import streams.spark.read
     import streams.spark.task_function  # noqa: F401
     from streams.spark.warm_up import warm_up
 

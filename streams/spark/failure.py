@@ -6,15 +6,31 @@ import re
 
 from streams.errors import ApplicationFailedError
 
-_PYTHON_ERROR = re.compile(r"^(?:[\w.]*\.)?(\w+(?:Error|Exception)): (.+)$")
+_PYTHON_ERROR = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception|Exit|Interrupt)): (.+)$")
+_OF_SPARK = ("Py4J", "PySpark", "Python", "StreamingQuery", "Spark")
+_WORKER_DID_NOT_START = "Python worker failed to connect back"
+_PLACE = "=== Streaming Query ==="
 
 
 def readable(failure: BaseException) -> ApplicationFailedError:
-    """The innermost Python error that Spark reports, as one sentence; Spark's whole text where there is none."""
+    """The innermost Python error that Spark reports, as one sentence; what Spark itself says where there is none."""
+    if did_not_start(failure):
+        return ApplicationFailedError(
+            "a Python process of Spark did not start within the 10 seconds that Spark gives it: the machine is too busy. "
+            "Nothing was read or written; start again"
+        )
     text = str(failure)
     found = [match for line in text.splitlines() if (match := _PYTHON_ERROR.match(line.strip()))]
-    ours = [match for match in found if not match.group(1).startswith(("Py4J", "PySpark", "StreamingQuery", "Spark"))]
+    # Java names its classes as Python does, but with a package that begins like a domain.
+    ours = [
+        m for m in found if not m.group(1).startswith(_OF_SPARK) and not m.group(0).startswith(("java", "org.", "com."))
+    ]
     if ours:
         name, message = ours[-1].groups()
         return ApplicationFailedError(f"{name}: {message}")
-    return ApplicationFailedError(text)
+    return ApplicationFailedError(text.partition(_PLACE)[0].strip() or text)
+
+
+def did_not_start(failure: BaseException | None) -> bool:
+    """Whether a query ended because Spark could not start a Python process in time, which happens before anything else."""
+    return failure is not None and _WORKER_DID_NOT_START in str(failure)

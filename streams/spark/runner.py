@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
@@ -17,14 +17,17 @@ from state.commit.crash_points import CrashPoints
 from state.kafka.admin import KafkaAdmin
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application
 from streams.config import StreamsConfig
-from streams.spark.failure import readable
+from streams.spark.failure import did_not_start, readable
 from streams.spark.job import QueryJob
 from streams.spark.progress import Progress
 from streams.spark.query import start_query
 from streams.spark.session import start_session
+from streams.spark.settings import spark_settings
 from streams.topology.graph import Topology
 
 POLL_S = 0.25
+START_TRIES = 4
+"""Spark gives a new Python process 10 s to show up, which a busy machine may miss; nothing has happened then."""
 
 
 class StreamsApplication:
@@ -56,6 +59,8 @@ class StreamsApplication:
         Raises:
             StreamsError: what went wrong, in words for people; the Spark error is its cause.
         """
+        # Refuses what cannot work before anything is made in Kafka.
+        spark_settings(self.config.spark, self.config.checkpoint_dir)
         admin = KafkaAdmin(self.config.client)
         try:
             application = plan_application(self.topology, self.config, admin)
@@ -75,9 +80,9 @@ class StreamsApplication:
         if self.config.available_now:
             # A later sub-topology reads what an earlier one writes, so it starts when that one has ended.
             for prepared in application.subs:
-                self._await([self._start(spark, application, prepared, counts)])
+                self._await([partial(self._start, spark, application, prepared, counts)])
             return
-        self._await([self._start(spark, application, prepared, counts) for prepared in application.subs])
+        self._await([partial(self._start, spark, application, prepared, counts) for prepared in application.subs])
 
     def _start(
         self, spark: SparkSession, application: Application, prepared: PreparedSub, counts: dict[str, int]
@@ -104,13 +109,19 @@ class StreamsApplication:
         self.progress.started(sub.name, prepared.tasks, sub.topics)
         return start_query(spark, job, config.checkpoint_dir, trigger, partial(self.progress.step, sub.name))
 
-    def _await(self, queries: list[StreamingQuery]) -> None:
-        """Waits for the queries to end; the first failure stops the others."""
+    def _await(self, starts: Sequence[Callable[[], StreamingQuery]]) -> None:
+        """Starts queries and waits for them to end; the first failure stops the others."""
+        queries = [start() for start in starts]
+        tries = START_TRIES
         try:
-            while any(query.isActive for query in queries) and not self._stop.is_set():
-                for query in queries:
+            while not self._stop.is_set():
+                for index, query in enumerate(queries):
                     self.progress.query(query.lastProgress)
-                if not all(query.isActive or query.exception() is None for query in queries):
+                    if not query.isActive and did_not_start(query.exception()) and tries > 1:
+                        tries -= 1
+                        queries[index] = starts[index]()
+                failed = not all(query.isActive or query.exception() is None for query in queries)
+                if failed or not any(query.isActive for query in queries):
                     break
                 self._stop.wait(POLL_S)
         finally:

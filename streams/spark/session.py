@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Mapping
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from streams.errors import ConfigError
@@ -30,6 +30,10 @@ def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: 
     Raises:
         ConfigError: a setting that cannot work, or a session that was started without the engine's daemon.
     """
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        # Under spark-submit Java runs already and holds the settings given there, the master among them; without this
+        # they would not be seen. Elsewhere it must not be started yet: its memory is one of the settings.
+        SparkContext._ensure_initialized()
     submitted = dict(SparkConf().getAll())
     settings = spark_settings({**submitted, **user}, checkpoint_dir)
     settings["spark.master"] = with_retries(settings.get("spark.master", DEFAULT_MASTER))

@@ -22,6 +22,7 @@ from streams.runtime.counters import Counters
 from streams.runtime.settings import TaskSettings
 from streams.serdes.base import Serde
 from streams.serdes.primitives import BytesSerde
+from streams.testing.global_tables import MemoryGlobalTables
 from streams.testing.log import LogRecord, MemoryLog
 from streams.testing.query import MemoryQuery
 from streams.testing.stores import DriverStore
@@ -70,8 +71,16 @@ class TopologyTestDriver:
                     self._log.set_partitions(sink.topic, plan.repartition_topics[sink.topic] or counts[sub.index])
         settings.setdefault("partition_counts", {name: self._log.partitions(name) for name in self._sink_topics(plan)})
         self._settings = TaskSettings(application_id=application_id, mode=mode, **settings)
+        self._global_tables = MemoryGlobalTables(topology, self._settings, self._log)
         self._queries = [
-            MemoryQuery(sub, tasks or self._most_partitions(sub), self._settings, self._log, self._open_store)
+            MemoryQuery(
+                sub,
+                tasks or self._most_partitions(sub),
+                self._settings,
+                self._log,
+                self._open_store,
+                self._global_tables,
+            )
             for sub in plan.sub_topologies
         ]
 
@@ -79,7 +88,8 @@ class TopologyTestDriver:
         self, name: str, key_serde: Serde | None = None, value_serde: Serde | None = None
     ) -> TestInputTopic:
         """The writing end of a source topic; serdes default to the source's."""
-        found = [source for source in self._topology.sources() if name in source.topics]
+        sources = [*self._topology.sources(), *(table.source for table in self._topology.global_tables.values())]
+        found = [source for source in sources if name in source.topics]
         key = key_serde or (found[0].key_serde if found else self._topology.default_key_serde)
         value = value_serde or (found[0].value_serde if found else self._topology.default_value_serde)
         return TestInputTopic(name, key, value, self._send, lambda: self.now_ms)
@@ -122,6 +132,8 @@ class TopologyTestDriver:
         """
         for query in self._queries:
             query.restart(wipe_state)
+        self._global_tables.restart()
+        self._global_tables.catch_up(self.now_ms)
 
     def get_store(self, name: str) -> DriverStore:
         """A store over all its tasks.
@@ -129,6 +141,8 @@ class TopologyTestDriver:
         Raises:
             KeyError: No sub-topology has it.
         """
+        if name in self._topology.global_tables:
+            return DriverStore([self._global_tables.stores[name]], lambda key: 0)
         query = next((query for query in self._queries if name in query.sub.stores), None)
         if query is None:
             raise KeyError(f"no store {name!r} in this topology; it has {sorted(self._topology.stores)}")
@@ -141,7 +155,8 @@ class TopologyTestDriver:
 
     def dropped(self, reason: str | None = None) -> int:
         """How many records (or windows of records) were dropped so far, for one reason or all."""
-        counted = [self.counters, *(query.head_counters for query in self._queries)]
+        of_heads = [query.head_counters for query in self._queries]
+        counted = [self.counters, self._global_tables.counters, *of_heads]
         return sum(
             count
             for counters in counted
@@ -169,9 +184,11 @@ class TopologyTestDriver:
 
     def _run(self) -> None:
         """Step after step until nothing is left, also of what steps write to topics that are read again."""
+        self._global_tables.catch_up(self.now_ms)
         while pending := [query for query in self._queries if query.pending]:
             for query in pending:
                 self._count(query.step(self.now_ms))
+                self._global_tables.catch_up(self.now_ms)
 
     def _count(self, outputs: list[Any]) -> None:
         for output in outputs:

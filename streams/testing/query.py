@@ -14,6 +14,7 @@ from streams.runtime.rows import RowBatch, decode, encode
 from streams.runtime.settings import TaskSettings
 from streams.runtime.task import StepOutput, StreamTask
 from streams.runtime.typed_stores import typed_stores
+from streams.testing.global_tables import MemoryGlobalTables
 from streams.testing.log import MemoryLog
 from streams.topology.plan import SubTopology
 
@@ -29,16 +30,24 @@ class MemoryQuery:
         settings: Of the application.
         log: The topics.
         open_store: Opens the stores of a task: (sub-topology, task, wiped).
+        global_tables: The application's.
     """
 
     def __init__(
-        self, sub: SubTopology, tasks: int, settings: TaskSettings, log: MemoryLog, open_store: OpenStore
+        self,
+        sub: SubTopology,
+        tasks: int,
+        settings: TaskSettings,
+        log: MemoryLog,
+        open_store: OpenStore,
+        global_tables: MemoryGlobalTables,
     ) -> None:
         self.sub = sub
         self.tasks = tasks
         self._settings = settings
         self._log = log
         self._open_store = open_store
+        self._global_tables = global_tables
         self._positions: dict[tuple[str, int], int] = {}
         self._markers: dict[int, bytes] = {}
         self._versions: dict[int, int] = {}
@@ -112,7 +121,10 @@ class MemoryQuery:
 
     def _process(self, task: int, rows: list[RowBatch], now_ms: int) -> StepOutput:
         state = orjson.loads(self._markers.get(task, b"{}"))
-        return StreamTask(self.sub, task, self._stores[task], state, self._settings).process(rows, now_ms)
+        global_stores = self._global_tables.stores
+        return StreamTask(self.sub, task, self._stores[task], state, self._settings, global_stores).process(
+            rows, now_ms
+        )
 
     def _commit(self, task: int, output: StepOutput) -> None:
         store = self._stores[task]

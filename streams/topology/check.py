@@ -20,6 +20,12 @@ def check_sources(topology: Topology) -> None:
                     f"The topic '{topic}' is read by '{other.name}' and by '{source.name}': subscribe once and use the "
                     f"stream twice, or use the same list of topics and the same Consumed for both."
                 )
+    for table in topology.global_tables.values():
+        if (read_by := reader.get(table.source.topics[0])) is not None:
+            raise TopologyError(
+                f"The topic '{table.source.topics[0]}' is read as the global table '{table.name}' and by '{read_by.name}': "
+                f"a topic is either read by tasks or is a global table."
+            )
     if not reader:
         raise TopologyError("The topology reads no topic: begin with builder.stream(topic) or builder.table(topic).")
 
@@ -46,6 +52,10 @@ def check_topics(topology: Topology, application_id: str) -> None:
         for topic in source.topics:
             if not isinstance(topic, InternalTopic):
                 _refuse_internal(f"The source '{source.name}' reads", topic, changelogs, repartitions)
+    for table in topology.global_tables.values():
+        _refuse_internal(
+            f"The global table '{table.name}' reads", str(table.source.topics[0]), changelogs, repartitions
+        )
     for sink in topology.sinks():
         if isinstance(sink.topic, str):
             _refuse_internal(f"The sink '{sink.name}' writes to", sink.topic, changelogs, repartitions)

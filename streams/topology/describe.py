@@ -9,15 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, Topology
+from streams.topology.graph import GlobalTable, ProcessorNode, SinkNode, SourceNode, Topology
 from streams.topology.groups import node_groups
 
 
 def describe(topology: Topology) -> str:
     """The text, ending in an empty line."""
-    return "Topologies:\n " + "".join(
-        f"  Sub-topology: {index}\n{_sub_topology(topology, names)}\n"
-        for index, names in enumerate(node_groups(topology))
+    groups = node_groups(topology)
+    parts = [f"  Sub-topology: {index}\n{_sub_topology(topology, names)}\n" for index, names in enumerate(groups)]
+    for index, table in enumerate(topology.global_tables.values(), len(groups)):
+        parts.append(f"  Sub-topology: {index} for global store (will not generate tasks)\n{_global_table(table)}\n")
+    return "Topologies:\n " + "".join(parts)
+
+
+def _global_table(table: GlobalTable) -> str:
+    source = table.source
+    return (
+        f"    Source: {source.name} (topics: [{', '.join(map(str, source.topics))}])\n      --> {table.name}\n"
+        f"    Processor: {table.name} (stores: [{table.store.name}])\n      --> none\n      <-- {source.name}\n"
     )
 
 

@@ -79,6 +79,7 @@ class ProcessorNode:
         supplier: gives a new ``Processor`` on each call (a ``functools.partial`` of an operator class).
         parents: names of the nodes that forward to it.
         stores: names of the stores it reads or writes.
+        global_stores: names of the stores of global tables that it reads.
         stateless: may run in the reader, if all its ancestors may.
         key_changing: its output may have another key than its input.
         key_serde: of its output's key, None if not known.
@@ -93,6 +94,7 @@ class ProcessorNode:
     supplier: Callable[[], Processor]
     parents: tuple[str, ...]
     stores: tuple[str, ...] = ()
+    global_stores: tuple[str, ...] = ()
     stateless: bool = True
     key_changing: bool = False
     key_serde: Serde | None = None
@@ -137,6 +139,21 @@ class StoreNode:
         return self.spec.name
 
 
+@dataclass(frozen=True, slots=True)
+class GlobalTable:
+    """A table that every task has as a whole: it is read by no task, but by each process that runs some.
+
+    Attributes:
+        name: of the node that fills it.
+        source: what reads its topic.
+        store: where it is kept; the topic is its changelog.
+    """
+
+    name: str
+    source: SourceNode
+    store: StoreNode
+
+
 Node: TypeAlias = SourceNode | ProcessorNode | SinkNode
 
 
@@ -146,7 +163,8 @@ class Topology:
 
     Attributes:
         nodes: all nodes by name, parents first.
-        stores: all stores by name.
+        stores: all stores by name, without those of global tables.
+        global_tables: all global tables by the names of their stores.
         default_key_serde: for keys whose serde nobody named.
         default_value_serde: the same for values.
     """
@@ -155,6 +173,7 @@ class Topology:
     default_value_serde: Serde
     nodes: dict[str, Node] = field(default_factory=dict)
     stores: dict[str, StoreNode] = field(default_factory=dict)
+    global_tables: dict[str, GlobalTable] = field(default_factory=dict)
 
     def children(self, name: str) -> tuple[str, ...]:
         """Names of the nodes that a node forwards to, in the order in which they run."""
@@ -190,12 +209,27 @@ class Topology:
 
     def add_store(self, store: StoreNode) -> None:
         """Adds a store. Raises ``TopologyError`` if its name is taken."""
-        if store.name in self.stores:
+        if store.name in self.stores or store.name in self.global_tables:
             raise TopologyError(
                 f"Two stores are called '{store.name}'. Give one of them a name of its own with "
                 f"Materialized(name=...) or StreamJoined(store_name=...)."
             )
         self.stores[store.name] = store
+
+    def add_global(self, table: GlobalTable) -> None:
+        """Adds a global table. Raises ``TopologyError`` if its store's name is taken, or its topic is read already."""
+        if table.store.name in self.stores or table.store.name in self.global_tables:
+            raise TopologyError(
+                f"Two stores are called '{table.store.name}': name the global table's with Materialized(name=...)."
+            )
+        (topic,) = table.source.topics
+        readers = [*self.sources(), *(other.source for other in self.global_tables.values())]
+        if any(topic in source.topics for source in readers):
+            raise TopologyError(
+                f"The topic '{topic}' cannot be read as a global table, because it is read already: a topic is either read "
+                f"by tasks or is a global table, once."
+            )
+        self.global_tables[table.store.name] = table
 
     def describe(self) -> str:
         """The topology as text, in the format of Kafka Streams' ``TopologyDescription``, which its viewers read."""

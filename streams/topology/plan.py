@@ -9,14 +9,23 @@ by its key, so a re-key within the head costs no topic. All topic names in a pla
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from streams.errors import TopologyError
 from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
 from streams.topology.check import check_topics
-from streams.topology.graph import InternalTopic, Node, ProcessorNode, SinkNode, SourceNode, StoreNode, Topology
+from streams.topology.graph import (
+    GlobalTable,
+    InternalTopic,
+    Node,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+    StoreNode,
+    Topology,
+)
 from streams.topology.groups import node_groups
 from streams.topology.hashing import topology_hash
 
@@ -36,6 +45,8 @@ class Entry:
         source: the source whose serdes read the bytes, where the source is ``from_node``; else None.
         key_serde: writes and reads the key on the way; for raw and columns, the source's.
         fields: the dotted paths to decode, for ``columns``.
+        rows_of: the entry whose rows it reads. Several nodes that want columns of one source share the rows of the first
+            of them, which then carry the fields of all.
     """
 
     index: int
@@ -45,6 +56,7 @@ class Entry:
     source: str | None
     key_serde: Serde
     fields: tuple[str, ...] = ()
+    rows_of: int = -1
 
 
 @dataclass(frozen=True)
@@ -58,6 +70,7 @@ class SubTopology:
         sources, sinks, stores: its own ones.
         head: names of the processors that run in the readers (sources are not among them).
         entries: the edges out of the head, in the order of their nodes.
+        global_tables: those that its nodes read, by the names of their stores.
         topology_hash: changes if and only if the state's meaning may have changed.
     """
 
@@ -70,6 +83,7 @@ class SubTopology:
     head: frozenset[str]
     entries: tuple[Entry, ...]
     topology_hash: str
+    global_tables: dict[str, GlobalTable] = field(default_factory=dict)
 
     def children(self, name: str) -> tuple[str, ...]:
         """Names of the nodes that a node forwards to, in the order in which they run."""
@@ -144,7 +158,14 @@ def _sub_topology(
         head=head,
         entries=_entries(topology, nodes, head),
         topology_hash=topology_hash(nodes, stores),
+        global_tables=_global_tables(topology, nodes),
     )
+
+
+def _global_tables(topology: Topology, nodes: dict[str, Node]) -> dict[str, GlobalTable]:
+    """The global tables that any of the nodes reads."""
+    read = (name for node in nodes.values() if isinstance(node, ProcessorNode) for name in node.global_stores)
+    return {name: topology.global_tables[name] for name in read}
 
 
 def fit_for_topic(name: str) -> str:
@@ -183,16 +204,22 @@ def _entries(topology: Topology, nodes: dict[str, Node], head: frozenset[str]) -
         for parent in node.parents:
             above = nodes[parent]
             if isinstance(above, SourceNode):
-                entries.append(_from_source(len(entries), node, above))
+                entry = _from_source(len(entries), nodes, node, above)
+                shared = (one.index for one in entries if (one.transport, one.source) == ("columns", entry.source))
+                rows_of = next(shared, entry.index) if entry.transport == "columns" else entry.index
+                entries.append(replace(entry, rows_of=rows_of))
             elif parent in head:
                 serde = _key_serde(topology, nodes, node, above)
-                entries.append(Entry(len(entries), node.name, parent, "object", None, serde))
+                index = len(entries)
+                entries.append(Entry(index, node.name, parent, "object", None, serde, rows_of=index))
     return tuple(entries)
 
 
-def _from_source(index: int, node: Node, source: SourceNode) -> Entry:
+def _from_source(index: int, nodes: dict[str, Node], node: Node, source: SourceNode) -> Entry:
     projection = node.projection if isinstance(node, ProcessorNode) else None
-    if projection is not None and type(source.value_serde) is JsonSerde:
+    # Columns are processed ahead of the step's other records: a table that others look up must not run ahead of them.
+    looked_up = any(other is not node and set(other.stores) & set(node.stores) for other in nodes.values())
+    if projection is not None and type(source.value_serde) is JsonSerde and not looked_up:
         return Entry(index, node.name, source.name, "columns", source.name, source.key_serde, projection)
     return Entry(index, node.name, source.name, "raw", source.name, source.key_serde)
 

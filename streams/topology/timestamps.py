@@ -134,6 +134,11 @@ class FieldTimestampExtractor:
     unit: str
     needs_record: bool = True
 
+    @property
+    def scale(self) -> tuple[int, int] | None:
+        """A number n in the field means ``n * first // second`` ms; None where the field holds text."""
+        return _PER_MS.get(self.unit)
+
     def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
         """The field's time in epoch ms. Raises ``TimestampError`` if the field is missing or no time."""
         found: Any = record.value

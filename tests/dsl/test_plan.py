@@ -107,7 +107,7 @@ def test_transport():
     entries = {entry.node: entry for sub in plan(builder).sub_topologies for entry in sub.entries}
     assert {node: entry.transport for node, entry in entries.items()} == {
         "KSTREAM-AGGREGATE-columns": "columns",
-        "rows": "raw",
+        "rows": "columns",
         "behind-a-head": "object",
         "copy": "raw",
         "not-json": "raw",

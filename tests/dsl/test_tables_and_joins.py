@@ -42,9 +42,9 @@ def test_a_join_reads_built_in_aggregates_as_results():
     builder = StreamsBuilder()
     table = builder.stream("in").group_by_key().aggregate(m=agg.mean("f"), materialized=Materialized(name="means"))
     builder.stream("other").left_join(table, lambda left, right: (left, right), Joined(name="j"))
-    joiner = builder.build().nodes["j"].supplier().joiner
-    assert joiner("k", 1, [[6, 2]]) == (1, {"m": 3.0})
-    assert joiner("k", 1, None) == (1, None)
+    view = builder.build().nodes["j"].supplier().table
+    assert view.stores == ("means",)
+    assert view.from_stored([[6, 2]]) == {"m": 3.0}
 
 
 def test_joins_check_their_sides():

@@ -1,5 +1,6 @@
 """Records as plain tuples, to write and to compare."""
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -9,6 +10,8 @@ from state.kafka.config import ClientConfig
 from state.kafka.headers import Header, decode_headers
 from state.kafka.producer import TransactionalProducer
 from state.kafka.reader import open_range_reader
+
+_numbers = itertools.count()
 
 
 class Row(NamedTuple):
@@ -65,7 +68,9 @@ def commit_rows(
     client: ClientConfig, topic: str, rows: Iterable[Row], bulk: bool = False, transactional_id: str | None = None
 ) -> None:
     """Write rows to partition 0 in one transaction: they take their offsets, and its control record one more."""
-    with TransactionalProducer(client, transactional_id or f"writer-of-{topic}", bulk=bulk) as producer:
+    # An id of its own each time: the broker answers a second init of one id late while its last commit is being finished.
+    transactional_id = transactional_id or f"writer-{next(_numbers)}-of-{topic}"
+    with TransactionalProducer(client, transactional_id, bulk=bulk) as producer:
         producer.init_transactions()
         producer.begin()
         for row in rows:

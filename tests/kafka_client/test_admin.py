@@ -93,6 +93,21 @@ def test_delete_records_of_a_compacted_topic_is_refused(admin: KafkaAdmin, topic
         admin.delete_records({(name, 0): 0})
 
 
+def test_groups_are_deleted_with_their_offsets(client: ClientConfig, admin: KafkaAdmin, topic: TopicFactory) -> None:
+    name = topic()
+    group = f"group-of-{name}"
+    assert admin.delete_group(group) is False
+    with TransactionalProducer(client, f"offsets-{name}") as producer:
+        producer.init_transactions()
+        producer.begin()
+        producer.send_offsets({(name, 0): 3}, group)
+        producer.commit()
+    eventually(lambda: admin.group_offsets(group, [(name, 0)]), {(name, 0): 3})
+    assert admin.delete_group(group) is True
+    assert admin.group_offsets(group, [(name, 0)]) == {}
+    assert admin.delete_group(group) is False
+
+
 def test_no_broker_and_closed() -> None:
     admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}, timeout_s=0.5)
     with pytest.raises(KafkaClientError, match="describing topic 't'"):

@@ -3,7 +3,10 @@
 import pickle
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
+import numba
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state import errors
+from state.kafka import compiled
 from state.kafka.config import MASK, consumer_config, producer_config, redact
 from state.kafka.headers import decode_headers, encode_headers
 from state.kafka.library import bulk_available
@@ -135,3 +139,19 @@ def test_warm_up_compiles_all_and_starts_no_client() -> None:
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout == "0\n"
+
+
+def test_kernels_are_cached_elsewhere_when_the_package_is_read_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(compiled.os, "access", lambda *_: False)
+    compiled._use_writable_cache()
+    (folder,) = tmp_path.iterdir()
+    assert str(folder) == numba.config.CACHE_DIR
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o777)
+    compiled._use_writable_cache()
+    assert str(folder) != numba.config.CACHE_DIR, "code is never loaded from a folder that others can write"

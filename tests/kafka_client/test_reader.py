@@ -1,3 +1,4 @@
+import itertools
 import os
 import time
 
@@ -6,6 +7,7 @@ import pytest
 from state.errors import KafkaClientError, OffsetsLostError, ReadTimeoutError, TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import ClientConfig
+from state.kafka.headers import Header
 from state.kafka.reader import ReaderPool, open_range_reader
 from tests.conftest import TopicFactory
 
@@ -31,6 +33,23 @@ def test_every_kind_of_record(client: ClientConfig, topic: TopicFactory, bulk: b
     name = topic()
     commit_rows(client, name, MIXED)
     assert read_rows(client, name, 0, 9, bulk) == as_read(MIXED)
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd", "gzip", "snappy"])
+def test_records_with_and_without_headers_around_the_sizes_where_lengths_grow(
+    client: ClientConfig, topic: TopicFactory, compression: str
+) -> None:
+    name = topic()
+    sizes = (0, 1, 63, 64, 65, 8191, 8192)
+    header_lists: list[list[Header]] = [[], [("h", b"")], [("h", None)] * 70]
+    fields = [None, *(b"\0" * size for size in sizes), *(b"\x01" * size for size in sizes)]
+    rows = [
+        Row(key, value, 1 + i, headers)
+        for i, (key, value, headers) in enumerate(itertools.product(fields[:8:3], fields, header_lists))
+    ]
+    commit_rows({**client, "compression.type": compression}, name, rows)
+    for bulk in (True, False):
+        assert read_rows(client, name, 0, len(rows) + 1, bulk) == as_read(rows)
 
 
 @pytest.mark.parametrize("max_records", [1, 3, 8])

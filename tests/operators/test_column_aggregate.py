@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import orjson
+import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,7 +93,9 @@ def column(found):
         np.array(kinds, np.uint8),
         np.array([x if k == INT else 0 for x, k in zip(found, kinds, strict=True)], np.int64),
         np.array([x if k == FLOAT else 0.0 for x, k in zip(found, kinds, strict=True)], np.float64),
-        {i: json.dumps(x).encode() for i, (x, k) in enumerate(zip(found, kinds, strict=True)) if k == TEXT},
+        pa.array(
+            [json.dumps(x).encode() if k == TEXT else None for x, k in zip(found, kinds, strict=True)], pa.binary()
+        ),
     )
 
 

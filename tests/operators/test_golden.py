@@ -1,4 +1,4 @@
-"""Vectors measured on Kafka Streams 4.3.1 with the cache off (the letters are those of the collection they come from)."""
+"""Vectors measured on Kafka Streams 4.3.1 with the cache off (letters as in the collection they come from)."""
 
 import pytest
 

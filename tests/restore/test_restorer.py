@@ -18,7 +18,11 @@ from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, write_ran
 
 class Progress:
     def __init__(self):
+        self.started = []
         self.batches = []
+
+    def on_start(self, store, task, offsets):
+        self.started.append((store, task, offsets))
 
     def on_batch(self, store, task, records, bytes_, remaining):
         self.batches.append((store, task, records, bytes_, remaining))

@@ -164,17 +164,32 @@ def test_timestamps_too_far_ahead_never_advance_stream_time(make, policy):
         assert [(r.key, r.value) for r in letters] == ([(b"k", b'{"x":2}')] if policy == "dlq" else [])
 
 
-def test_timestamps_from_a_field():
+@pytest.mark.parametrize("make", ["object", "raw", "columns", "nested"])
+def test_timestamps_from_a_field(make):
     builder = StreamsBuilder()
-    consumed = Consumed(timestamp_extractor=timestamp_field("t"))
-    builder.stream("in", consumed).map_values(lambda v: v["x"]).to("out", Produced())
+    path = "t.t" if make == "nested" else "t"
+    stream = builder.stream("in", Consumed(timestamp_extractor=timestamp_field(path, "us")))
+    if make == "object":
+        stream.map_values(lambda v: v["x"]).to("out", Produced())
+    elif make == "columns":
+        stream.group_by_key().aggregate(x=agg.last("x"), s=agg.last("s")).to_stream().map_values(lambda v: v["x"]).to(
+            "out"
+        )
+    else:
+        stream.to("out")
     with TopologyTestDriver(builder.build(), deserialization="skip") as driver:
         topic = driver.create_input_topic("in")
-        for value in ({"x": 1, "t": 77}, {"x": 2}, {"x": 3, "t": -5}, {"x": 4, "t": 78}):
-            topic.pipe_input("k", value, 0)
+        for x, time in enumerate((77_999, None, -5, 78_000.5, "text", 2**60)):
+            topic.pipe_input("k", {"x": x, "t": {"t": time} if make == "nested" else time}, 0)
+        topic.pipe_bytes(b"k", b"{bad")
         rows = driver.create_output_topic("out").read_records_to_list()
-        assert [(r.value, r.timestamp) for r in rows] == [(1, 77), (4, 78)]
-        assert (driver.dropped("deserialization"), driver.dropped("timestamp")) == (1, 1)
+        found = [(r.value["x"] if isinstance(r.value, dict) else r.value, r.timestamp) for r in rows]
+        expected = [(0, 77), (3, 78), (5, 2**60 // 1000)]
+        if make == "columns":
+            expected = [(x, max(t for _, t in expected[: i + 1])) for i, (x, t) in enumerate(expected)]
+        assert found == expected
+        # -5 microseconds are -1 ms: dropped; no field, no number and no JSON are errors.
+        assert (driver.dropped("deserialization"), driver.dropped("timestamp")) == (3, 1)
 
 
 def test_a_dead_letter_policy_needs_a_topic():

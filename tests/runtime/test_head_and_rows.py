@@ -159,4 +159,11 @@ def test_partitioners_and_topic_extractors():
             for name in ("out-0", "out-1")
             for r in driver.create_output_topic(name).read_records_to_list()
         ]
-        assert rows == [("out-0", 0, 0), ("out-0", 1, 4), ("out-0", 2, 2), ("out-1", 0, 3), ("out-1", 1, 1), ("out-1", 2, 5)]
+        assert rows == [
+            ("out-0", 0, 0),
+            ("out-0", 1, 4),
+            ("out-0", 2, 2),
+            ("out-1", 0, 3),
+            ("out-1", 1, 1),
+            ("out-1", 2, 5),
+        ]

@@ -13,7 +13,7 @@ from streams.operators.accumulate import cell
 from streams.operators.fields import pick
 from streams.runtime.json_fields import read_fields
 
-PATHS = ("a", "bb", "long name", "é")
+PATHS = ("a", "bb", "long name", "é", "a.0", "a.2", "bb.1")
 
 numbers = st.one_of(
     st.integers(-(2**70), 2**70),
@@ -25,7 +25,10 @@ scalars = st.one_of(st.none(), st.booleans(), numbers, st.text(max_size=8))
 anything = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner)
 )
-objects = st.dictionaries(st.sampled_from([*PATHS, "x", 'q"', "a\\"]), st.one_of(scalars, anything), max_size=5)
+arrays = st.lists(scalars, max_size=4)
+objects = st.dictionaries(
+    st.sampled_from(["a", "bb", "long name", "é", "x", 'q"', "a\\"]), st.one_of(scalars, arrays, anything), max_size=5
+)
 number_texts = st.from_regex(r"-?[0-9]{0,20}(\.[0-9]{0,20})?([eE][+-]?[0-9]{0,3})?", fullmatch=True)
 
 
@@ -107,6 +110,19 @@ def test_damaged_json(value, at, noise, cut):
         b'{"a":18446744073709551615}',
         b'{"a":1e22,"bb":1e23}',
         b'{"a":0.1,"bb":1e-400}',
+        b'{"a":[1,2.5,"x"],"bb":[]}',
+        b'{"a":[ 1 , 2 ,3 ] , "bb":[null,true]}',
+        b'{"a":[1,2,3],"a":[4]}',
+        b'{"a":[1,2,3],"a":5}',
+        b'{"a":5,"a":[1,2,3]}',
+        b'{"a":[1,2,3,]}',
+        b'{"a":[1 2]}',
+        b'{"a":[,1]}',
+        b'{"a":[1,2}',
+        b'{"a":[1,[2],3]}',
+        b'{"a":{"0":7}}',
+        b'{"a":[',
+        b'{"a":["\xff"]}',
     ],
 )
 def test_corners(text):

@@ -76,7 +76,7 @@ def run(table, memory, operations):
     memory.clear()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(OPERATIONS)
 def test_over_memory(operations):
     run(MemoryTable(), BufferMemory(), operations)
@@ -94,7 +94,7 @@ def test_over_rocksdb_with_spills(operations, limit):
             table.close()
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.dictionaries(KEYS, VALUES), st.dictionaries(KEYS, VALUES), st.booleans())
 def test_overlay(newer, older, reverse):
     merged = overlay(

@@ -53,7 +53,7 @@ def put_all(puts, put, step):
 
 
 @pytest.mark.parametrize("rocks", [False, True])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(KEYS, VALUES), max_size=20), KEYS, KEYS, st.booleans())
 def test_key_value(rocks, puts, lower, upper, reverse):
     def check(store, step):
@@ -78,7 +78,7 @@ def test_key_value(rocks, puts, lower, upper, reverse):
 
 
 @pytest.mark.parametrize("rocks", [False, True])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(KEYS, TIMES, VALUES), max_size=25), KEYS, KEYS, TIMES, TIMES, st.booleans())
 def test_window(rocks, puts, key, other, low, high, reverse):
     def check(store, step):
@@ -103,7 +103,7 @@ def test_window(rocks, puts, key, other, low, high, reverse):
 
 
 @pytest.mark.parametrize("rocks", [False, True])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.tuples(KEYS, st.integers(0, 12), st.binary(max_size=2)), max_size=25), KEYS, TIMES, TIMES, st.booleans()
 )
@@ -126,7 +126,7 @@ def test_window_with_duplicates(rocks, puts, key, low, high, reverse):
 
 
 @pytest.mark.parametrize("rocks", [False, True])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(KEYS, TIMES, TIMES, VALUES), max_size=25), KEYS, TIMES, TIMES, st.booleans())
 def test_session(rocks, puts, key, low, high, reverse):
     def check(store, step):

@@ -1,0 +1,37 @@
+"""Finds the last commit marker of a task: the one truth about what it has done."""
+
+# ruff: noqa: D102 - members of protocols are described where they are implemented
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from state.commit.marker import MarkerCopy
+from state.kafka.columns import RecordColumns
+
+TopicPartition = tuple[str, int]
+
+
+class MarkerLog(Protocol):
+    """What is needed of `state.commit.live.LiveKafka`."""
+
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]: ...
+    def begin_offset(self, partition: TopicPartition) -> int: ...
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
+
+
+def read_last_marker(log: MarkerLog, commits: TopicPartition, known: int | None = None) -> MarkerCopy | None:
+    """The newest marker up to the last stable offset; None on an empty partition.
+
+    Args:
+        log: Kafka.
+        commits: the task's partition of the commits topic.
+        known: offset of a marker that is known, to read no further back; None = from the start.
+    """
+    end = log.end_offsets([commits])[commits]
+    start = log.begin_offset(commits) if known is None else known
+    last: MarkerCopy | None = None
+    for columns in log.read(*commits, min(start, end), end):
+        if len(columns.offsets):
+            last = MarkerCopy(columns.values[len(columns.values) - 1].as_py(), int(columns.offsets[-1]))
+    return last

@@ -1,0 +1,105 @@
+"""Rebuilds one task's stores from their changelogs in a folder of its own, as they were at the task's last commit.
+
+What the engine does after a loss, done by itself: to prove that a restore works, to measure it, or to look at a state
+whose disk is elsewhere. It only reads from Kafka, so the application may run meanwhile. The folders have the layout
+of a state directory, and an application can go on from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from state.changelog.topics import commits_topic
+from state.commit.decide import TaskIdentity
+from state.commit.last_marker import read_last_marker
+from state.commit.marker import CommitMarker
+from state.errors import RestoreError
+from state.restore.listener import RestoreListener, RestoreReport
+from state.restore.task_stores import StoreSource, TaskStores
+from state.stores.spec import StoreSpec
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlace:
+    """A task of an application, as far as Kafka knows it.
+
+    Attributes:
+        application_id: the application.
+        sub_topology: its sub-topology.
+        task: number of the task.
+        tasks: how many there are.
+        topology_hash: structure of the sub-topology as it is now.
+    """
+
+    application_id: str
+    sub_topology: str
+    task: int
+    tasks: int
+    topology_hash: str
+
+    def __str__(self) -> str:
+        return f"task {self.task} of {self.tasks} of {self.application_id}/{self.sub_topology}"
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltTask:
+    """What was done for a task.
+
+    Attributes:
+        place: the task.
+        version: number of the step that the stores hold; 0 = the task has never committed, there is nothing.
+        report: records, rows, bytes and seconds of each store.
+        disk_bytes: size of the folder.
+    """
+
+    place: TaskPlace
+    version: int
+    report: RestoreReport
+    disk_bytes: int
+
+
+def rebuild_task(
+    source: StoreSource,
+    place: TaskPlace,
+    specs: Sequence[StoreSpec],
+    into: Path,
+    listener: RestoreListener | None = None,
+) -> RebuiltTask:
+    """Restores the stores of a task up to its last commit marker.
+
+    Args:
+        source: Kafka.
+        place: the task.
+        specs: its stores, or some of them.
+        into: root of the folder; the task's goes below it.
+        listener: told of the progress.
+
+    Raises:
+        RestoreError: the changelogs do not hold what the marker promises, or it is another topology's.
+        KafkaClientError: reading failed.
+    """
+    commits = (commits_topic(place.application_id, place.sub_topology), place.task)
+    found = read_last_marker(source, commits)
+    if found is None:
+        return RebuiltTask(place, 0, RestoreReport(place.task, ()), 0)
+    marker = found.marker
+    _check(place, marker)
+    identity = TaskIdentity(
+        place.application_id, place.sub_topology, place.task, place.tasks, marker.query_id, place.topology_hash
+    )
+    stores = TaskStores(source, identity, specs, into, now_ms=marker.now_ms, listener=listener)
+    with stores.open() as store:
+        stores.bring_to(store, marker)
+    assert stores.report is not None, "bring_to leaves a report"
+    return RebuiltTask(place, marker.version, stores.report, stores.directory.size_bytes)
+
+
+def _check(place: TaskPlace, marker: CommitMarker) -> None:
+    """Stores of another structure would be read with the wrong kinds and serdes."""
+    if marker.topology_hash != place.topology_hash:
+        raise RestoreError(
+            f"{place}: the state was written by another topology (hash {marker.topology_hash}, now "
+            f"{place.topology_hash}): operators, windows or stores have changed. Restore with the program that wrote it"
+        )

@@ -1,0 +1,98 @@
+"""Rebuilds the stores of a whole application from its changelogs: all sub-topologies, all tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from state.changelog.topics import commits_topic
+from state.commit.live import LiveKafka
+from state.kafka.admin import KafkaAdmin
+from state.restore.listener import RestoreListener
+from state.restore.rebuild import RebuiltTask, TaskPlace, rebuild_task
+from streams.config import StreamsConfig
+from streams.errors import ConfigError, TopologyError
+from streams.topology.graph import StoreNode, Topology
+from streams.topology.plan import SubTopology, build_plan
+
+
+@dataclass(frozen=True)
+class StoredTask:
+    """One task that has stores, and where it lies in Kafka."""
+
+    place: TaskPlace
+    stores: dict[str, StoreNode]
+
+
+def stateful_subs(topology: Topology, application_id: str) -> list[SubTopology]:
+    """The sub-topologies that have stores.
+
+    Raises:
+        TopologyError: there are none.
+    """
+    subs = [sub for sub in build_plan(topology, application_id).sub_topologies if sub.stores]
+    if not subs:
+        raise TopologyError(f"{application_id} has no stores: all its operators are stateless.")
+    return subs
+
+
+def stored_tasks(topology: Topology, config: StreamsConfig) -> list[StoredTask]:
+    """All tasks with stores, their number taken from Kafka: the partitions of the commits topics.
+
+    Raises:
+        ConfigError: the application has never run on this cluster.
+        TopologyError: it has no stores.
+    """
+    subs = stateful_subs(topology, config.application_id)
+    topics = {sub.name: commits_topic(config.application_id, sub.name) for sub in subs}
+    with KafkaAdmin(config.client) as admin:
+        found = admin.describe_topics(topics.values())
+    tasks = []
+    for sub in subs:
+        if topics[sub.name] not in found:
+            raise ConfigError(
+                f"application {config.application_id!r} has left no state on this cluster: there is no topic "
+                f"{topics[sub.name]!r}. Check the application id and the cluster, or run the application first"
+            )
+        count = found[topics[sub.name]].partitions
+        for task in range(count):
+            place = TaskPlace(config.application_id, sub.name, task, count, sub.topology_hash)
+            tasks.append(StoredTask(place, sub.stores))
+    return tasks
+
+
+def restore_tasks(
+    tasks: list[StoredTask],
+    config: StreamsConfig,
+    into: Path,
+    listener: RestoreListener | None = None,
+    keep: Callable[[str], bool] = lambda store: True,
+    parallel: int = 1,
+) -> Iterator[RebuiltTask]:
+    """Rebuilds tasks in a folder, each up to its last commit; gives each in the order of the tasks when it is done.
+
+    Args:
+        tasks: which (`stored_tasks`).
+        config: the application's settings.
+        into: root of the folder, which then has the layout of a state directory.
+        listener: told of the progress; called from several threads if `parallel` is more than 1.
+        keep: whether a store is wanted, by its name.
+        parallel: how many tasks at a time.
+
+    Raises:
+        StreamsError: a changelog cannot be read, or does not hold what the last commit promises.
+    """
+    kafka = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+
+    def rebuild(task: StoredTask) -> RebuiltTask:
+        specs = [node.spec for node in task.stores.values() if keep(node.name)]
+        return rebuild_task(kafka, task.place, specs, into, listener)
+
+    pool = ThreadPoolExecutor(parallel, thread_name_prefix="restore")
+    try:
+        yield from pool.map(rebuild, tasks)
+    finally:
+        # After an error or Ctrl-C the tasks that wait are given up; those that run end first.
+        pool.shutdown(wait=True, cancel_futures=True)

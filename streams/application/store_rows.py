@@ -1,0 +1,137 @@
+"""Rows of stores for people and programs: keys and values read with the store's serdes, windows with both ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from state.changelog.topics import changelog_topic
+from state.stores.dump import DumpRow, dump
+from state.stores.spec import StoreKind
+from state.stores.task_store import TaskStore
+from streams.errors import ConfigError, SerdeError
+from streams.operators.record import Windowed
+from streams.serdes.base import Serde
+from streams.topology.graph import StoreNode
+from streams.topology.plan import SubTopology
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRow:
+    """One row, decoded.
+
+    Attributes:
+        task: number of the task.
+        key: the key.
+        value: the value; None = a deletion that a versioned store keeps.
+        window_start: start of the window or session, ms; None in other kinds.
+        window_end: end of the window (exclusive), or last timestamp of the session, ms; None if not known.
+        timestamp: of the value, ms; None where the store keeps none.
+    """
+
+    task: int
+    key: Any
+    value: Any
+    window_start: int | None
+    window_end: int | None
+    timestamp: int | None
+
+
+class StoreReader:
+    """Reads the rows of one store.
+
+    Args:
+        node: the store.
+        application_id: part of the topic's name that serdes are told.
+        window_ms: size of its windows, if they all have one.
+    """
+
+    def __init__(self, node: StoreNode, application_id: str, window_ms: int | None) -> None:
+        self._node = node
+        self._topic = changelog_topic(application_id, node.name)
+        self._window_ms = window_ms
+
+    def rows(self, store: TaskStore, task: int, keys: frozenset[bytes] | None = None) -> Iterator[StoreRow]:
+        """The committed rows of a task in the order of their key bytes (of windows: by segment of time first).
+
+        Args:
+            store: the task's stores.
+            task: its number.
+            keys: bytes of the keys that are wanted; None = all.
+
+        Raises:
+            SerdeError: a row cannot be read.
+        """
+        for row in dump(store, self._node.name):
+            if keys is None or row.key in keys:
+                yield self._decoded(row, task)
+
+    def key_bytes(self, text: str) -> frozenset[bytes]:
+        """The bytes of a key that was typed: as text, and as the JSON value that it may be.
+
+        Raises:
+            ConfigError: the store's serde takes neither.
+        """
+        found = {data for value in _typed(text) if (data := self._serialized(value)) is not None}
+        if not found:
+            raise ConfigError(
+                f"{text!r} is no key of store {self._node.name!r}: its keys are of {type(self._node.key_serde).__name__}"
+            )
+        return frozenset(found)
+
+    def _serialized(self, value: Any) -> bytes | None:
+        try:
+            return self._node.key_serde.serialize(self._topic, value)
+        except SerdeError:
+            return None
+
+    def _decoded(self, row: DumpRow, task: int) -> StoreRow:
+        end = row.window_end
+        if self._node.spec.kind.windowed and self._window_ms is not None and row.window_start is not None:
+            end = row.window_start + self._window_ms
+        key = self._read(self._node.key_serde, row.key)
+        return StoreRow(task, key, self._read(self._node.value_serde, row.value), row.window_start, end, row.timestamp)
+
+    def _read(self, serde: Serde, data: bytes | None) -> Any:
+        return serde.deserialize(self._topic, data)
+
+
+def window_size_ms(sub: SubTopology, store: str) -> int | None:
+    """Size of a store's windows as its operator has it; None for other stores, and where it is not one size."""
+    if sub.stores[store].spec.kind is not StoreKind.TIMESTAMPED_WINDOW:
+        return None
+    sizes = {
+        value
+        for node in sub.nodes.values()
+        if store in node.stores
+        for name, value in getattr(node, "parameters", ())
+        if name == "size_ms" and isinstance(value, int)
+    }
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def plain(value: Any) -> Any:
+    """A key or value as JSON can hold it; bytes become text, or hexadecimal digits if they are none."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value.hex()
+    if isinstance(value, Windowed):
+        return {"key": plain(value.key), "start": value.window.start, "end": value.window.end}
+    if isinstance(value, dict):
+        return {str(name): plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+def _typed(text: str) -> list[Any]:
+    values: list[Any] = [text, text.encode()]
+    with suppress(orjson.JSONDecodeError):
+        values.append(orjson.loads(text))
+    return values

@@ -1,0 +1,184 @@
+"""`streams restore`: every store of an application, rebuilt from its changelogs into an empty folder."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+
+from state.restore.rebuild import RebuiltTask
+from streams.application.restore import StoredTask, restore_tasks, stored_tasks
+from streams.cli.connection import Bootstrap, PropertiesFile, Property
+from streams.cli.errors import readable_errors
+from streams.cli.restore_progress import RestoreProgress
+from streams.cli.run import load_topology
+from streams.cli.settings import (
+    ApplicationId,
+    BaseDir,
+    ConfigFile,
+    Settings,
+    Target,
+    client_options,
+    default_application_id,
+    load_settings,
+    other_settings,
+)
+from streams.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished restore.
+
+    Attributes:
+        into: the folder.
+        tasks: what was done, by task.
+        unlogged: stores without a changelog, which nothing can restore.
+        seconds: wall-clock time of all of it.
+    """
+
+    into: Path
+    tasks: list[RebuiltTask]
+    unlogged: list[str]
+    seconds: float
+
+
+@readable_errors
+def restore(
+    target: Target,
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="An empty folder, or one to be made. Default: a new one below the base folder."
+        ),
+    ] = None,
+    application_id: ApplicationId = None,
+    bootstrap_servers: Bootstrap = None,
+    properties: Property = None,
+    properties_file: PropertiesFile = None,
+    config: ConfigFile = None,
+    base_dir: BaseDir = None,
+    settings: Settings = None,
+    parallel: Annotated[int, typer.Option(min=1, help="Tasks to restore at a time.")] = 2,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Rebuild every store of an application from its changelogs into an empty folder.
+
+    Each task's stores end at its last commit. Kafka is only read, and the
+    state in use is left alone, so the application may run meanwhile.
+
+    The result has the layout of a state folder: an application that is
+    started with --set state_dir=DIR goes on from it.
+    """
+    options: dict[str, Any] = {"application_id": application_id, "base_dir": base_dir}
+    options |= client_options(bootstrap_servers, properties, properties_file) | other_settings(settings)
+    effective = load_settings(default_application_id(target), config, options)
+    tasks = stored_tasks(load_topology(target), effective)
+    folder = _empty_folder(into, effective.base_dir, effective.application_id)
+    started = time.monotonic()
+    try:
+        with RestoreProgress() as progress:
+            done = list(restore_tasks(tasks, effective, folder, progress, parallel=parallel))
+    except BaseException:
+        # Half a state must not be taken for a whole one; all below it is ours, for it was empty.
+        shutil.rmtree(folder / effective.application_id, ignore_errors=True)
+        raise
+    result = Result(folder, done, _unlogged(tasks), time.monotonic() - started)
+    if as_json:
+        typer.echo(orjson.dumps(as_dict(result), option=orjson.OPT_INDENT_2).decode())
+    else:
+        _print(Console(), result)
+
+
+def as_dict(result: Result) -> dict[str, Any]:
+    """The result for programs; seconds and bytes (of keys and values read; on disk: of the files made)."""
+    stores: list[dict[str, Any]] = [
+        {
+            "sub_topology": task.place.sub_topology,
+            "store": store.store,
+            "task": task.place.task,
+            "version": task.version,
+            "records": store.records,
+            "rows": store.rows,
+            "bytes": store.bytes,
+            "seconds": round(store.seconds, 3),
+        }
+        for task in result.tasks
+        for store in task.report.stores
+    ]
+    total = {name: sum(store[name] for store in stores) for name in ("records", "rows", "bytes")}
+    total["disk_bytes"] = sum(task.disk_bytes for task in result.tasks)
+    return {
+        "into": str(result.into),
+        "stores": stores,
+        "unlogged": result.unlogged,
+        "total": {
+            **total,
+            "seconds": round(result.seconds, 3),
+            "records_per_s": round(_rate(total["records"], result.seconds)),
+            "mb_per_s": round(_rate(total["bytes"], result.seconds) / 1e6, 1),
+        },
+    }
+
+
+def _empty_folder(given: Path | None, base_dir: Path, application_id: str) -> Path:
+    if given is None:
+        number = 1
+        while (folder := base_dir.absolute() / f"restored-{application_id}-{number}").exists():
+            number += 1
+    else:
+        folder = given.absolute()
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConfigError(f"{given} is not an empty folder; a restore does not mix with what is there")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _unlogged(tasks: list[StoredTask]) -> list[str]:
+    stores = {name: node for task in tasks for name, node in task.stores.items()}
+    return sorted(name for name, node in stores.items() if not node.spec.logged)
+
+
+def _rate(amount: float, seconds: float) -> float:
+    return amount / max(seconds, 1e-6)
+
+
+def _print(console: Console, result: Result) -> None:
+    table = Table("Store", box=None, header_style="bold")
+    for heading in ("Task", "Step", "Records", "Rows", "Bytes", "Seconds", "Records/s", "MB/s"):
+        table.add_column(heading, justify="right")
+    for task in result.tasks:
+        for store in task.report.stores:
+            table.add_row(
+                store.store,
+                str(task.place.task),
+                f"{task.version:,}",
+                *_numbers(store.records, store.rows, store.bytes, store.seconds),
+            )
+    total = as_dict(result)["total"]
+    table.add_section()
+    table.add_row(
+        "total", "", "", *_numbers(total["records"], total["rows"], total["bytes"], result.seconds), style="bold"
+    )
+    console.print(table)
+    if result.unlogged:
+        console.print(f"Without a changelog, so not restored: {', '.join(result.unlogged)}.", highlight=False)
+    console.print(
+        f"Restored into {result.into} ({decimal(total['disk_bytes'])} on disk).",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _numbers(records: int, rows: int, size: int, seconds: float) -> tuple[str, ...]:
+    speeds = (f"{_rate(records, seconds):,.0f}", f"{_rate(size, seconds) / 1e6:,.1f}") if records else ("-", "-")
+    return f"{records:,}", f"{rows:,}", decimal(size), f"{seconds:.2f}", *speeds

@@ -1,0 +1,97 @@
+"""The progress of a restore, for people: a bar for each task and store in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+LINE_INTERVAL_S = 2.0
+
+
+@dataclass
+class _Bar:
+    """One store of one task.
+
+    Attributes:
+        offsets: how many offsets of the changelog were ahead at the start.
+    """
+
+    offsets: int
+    records: int = 0
+    bytes: int = 0
+    started: float = field(default_factory=time.monotonic)
+    last_line: float = field(default_factory=time.monotonic)
+    bar: TaskID | None = None
+
+
+class RestoreProgress:
+    """A `state.restore.listener.RestoreListener`; may be called from several threads.
+
+    Args:
+        console: where to write; default: standard error, so that the result can be piped.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._lock = threading.Lock()
+        self._bars: dict[tuple[str, int], _Bar] = {}
+        self._live: Progress | None = None
+
+    def __enter__(self) -> RestoreProgress:
+        if self._console.is_terminal:
+            self._live = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=20),
+                TextColumn("{task.percentage:>3.0f} %"),
+                TextColumn("{task.fields[text]}", markup=False),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                console=self._console,
+            )
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def on_start(self, store: str, task: int, offsets: int) -> None:
+        """See `RestoreListener`."""
+        with self._lock:
+            bar = self._bars[store, task] = _Bar(offsets)
+            if self._live is not None:
+                bar.bar = self._live.add_task(f"{store} {task}", total=offsets, text="")
+
+    def on_batch(self, store: str, task: int, records: int, bytes_: int, remaining: int) -> None:
+        """See `RestoreListener`."""
+        with self._lock:
+            bar = self._bars[store, task]
+            bar.records += records
+            bar.bytes += bytes_
+            now = time.monotonic()
+            rate = bar.records / max(now - bar.started, 1e-6)
+            text = f"{bar.records:,} records, {decimal(bar.bytes)}, {rate:,.0f} records/s"
+            if self._live is not None and bar.bar is not None:
+                self._live.update(bar.bar, completed=bar.offsets - remaining, text=text)
+            elif remaining == 0 or now - bar.last_line >= LINE_INTERVAL_S:
+                bar.last_line = now
+                self._console.print(
+                    f"restoring {store} task {task}: {_percent(bar.offsets, remaining)} %, {text}",
+                    highlight=False,
+                    markup=False,
+                    soft_wrap=True,
+                )
+
+
+def _percent(offsets: int, remaining: int) -> int:
+    return 100 if offsets <= 0 else 100 * (offsets - remaining) // offsets

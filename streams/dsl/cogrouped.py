@@ -1,0 +1,141 @@
+"""Cogrouping: several grouped streams, each with its own aggregator, into one table (KIP-150).
+
+Every stream has an operator of its own; they share the store, and a pass-through node joins their updates. Built-in
+aggregates do not apply: each stream adds to the common aggregate in its own way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
+
+from streams.dsl import functions
+from streams.dsl.aggregating import Aggregation
+from streams.dsl.custom_windows import Windows
+from streams.dsl.grouped import Group, KGroupedStream, windowing_of
+from streams.dsl.join import common_key_serde
+from streams.dsl.materialize import table_names
+from streams.dsl.options import Materialized, NameLike, plain_name
+from streams.dsl.table_node import TableNode
+from streams.dsl.windowing import AnyWindows, Windowing
+from streams.dsl.windows import SessionWindows, SlidingWindows, TimeWindows
+from streams.errors import TopologyError
+from streams.operators.pass_through import PassThrough
+from streams.topology.graph import Parameters
+
+if TYPE_CHECKING:
+    from streams.dsl.ktable import KTable
+
+Parts: TypeAlias = tuple[tuple[Group, Callable[[Any, Any, Any], Any]], ...]
+
+
+class CogroupedKStream:
+    """Grouped streams to be aggregated together. Begun by ``KGroupedStream.cogroup``.
+
+    Example::
+
+        clicks.group_by_key().cogroup(add_click).cogroup(orders.group_by_key(), add_order).aggregate(dict)
+
+    Records with a null key or a null value take no part.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def cogroup(self, grouped: KGroupedStream, aggregator: functions.Function) -> CogroupedKStream:
+        """Adds a stream; ``aggregator(value, aggregate)`` or ``aggregator(key, value, aggregate)`` adds its records."""
+        if not isinstance(grouped, KGroupedStream) or grouped._group.graph is not self._parts[0][0].graph:
+            raise TopologyError("cogroup takes grouped streams of one StreamsBuilder.")
+        return CogroupedKStream((*self._parts, (grouped._group, functions.aggregator(aggregator))))
+
+    def aggregate(
+        self, initializer: Callable[[], Any], named: NameLike = None, materialized: Materialized | None = None
+    ) -> KTable:
+        """The table; ``initializer`` gives the aggregate before the first record of any stream."""
+        return _table(self._parts, Windowing(), initializer, None, named, materialized)
+
+    @overload
+    def windowed_by(self, windows: TimeWindows | Windows | SlidingWindows) -> TimeWindowedCogroupedKStream: ...
+
+    @overload
+    def windowed_by(self, windows: SessionWindows) -> SessionWindowedCogroupedKStream: ...
+
+    def windowed_by(self, windows: AnyWindows) -> TimeWindowedCogroupedKStream | SessionWindowedCogroupedKStream:
+        """Divides the groups into windows, all streams alike."""
+        windowing = windowing_of(windows)
+        if isinstance(windows, SessionWindows):
+            return SessionWindowedCogroupedKStream(self._parts, windowing)
+        return TimeWindowedCogroupedKStream(self._parts, windowing)
+
+
+class TimeWindowedCogroupedKStream:
+    """Cogrouped streams in windows; every stream has its own stream time (Kafka Streams' rule)."""
+
+    def __init__(self, parts: Parts, windowing: Windowing) -> None:
+        self._parts = parts
+        self._windowing = windowing
+
+    def aggregate(
+        self, initializer: Callable[[], Any], named: NameLike = None, materialized: Materialized | None = None
+    ) -> KTable:
+        """The table of all windows."""
+        return _table(self._parts, self._windowing, initializer, None, named, materialized)
+
+
+class SessionWindowedCogroupedKStream:
+    """Cogrouped streams in sessions; every stream has its own stream time (Kafka Streams' rule)."""
+
+    def __init__(self, parts: Parts, windowing: Windowing) -> None:
+        self._parts = parts
+        self._windowing = windowing
+
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        merger: functions.Function,
+        named: NameLike = None,
+        materialized: Materialized | None = None,
+    ) -> KTable:
+        """The table of all sessions; ``merger(earlier, later)`` or ``merger(key, earlier, later)`` makes one of two."""
+        return _table(self._parts, self._windowing, initializer, functions.merger(merger), named, materialized)
+
+
+def _table(
+    parts: Parts,
+    windowing: Windowing,
+    initializer: Callable[[], Any],
+    merger: Callable[[Any, Any, Any], Any] | None,
+    named: NameLike,
+    materialized: Materialized | None,
+) -> KTable:
+    from streams.dsl.ktable import KTable
+
+    how, start = materialized or Materialized(), functions.initializer(initializer)
+    graph = parts[0][0].graph
+    placed = [group.placed_port(how) for group, _ in parts]
+    key_serde, lineage = placed[0][1], placed[0][0].lineage
+    for port, _ in placed[1:]:
+        key_serde, lineage = common_key_serde(graph, placed[0][0], port, key_serde), lineage | port.lineage
+    value_serde = graph.value_serde(how.value_serde)
+    groups: Parameters = tuple((f"grouped:{at}", group.how) for at, (group, _) in enumerate(parts))
+    parameters: Parameters = (*groups, *windowing.parameters)
+    name, store = table_names("COGROUPKSTREAM-AGGREGATE", lineage, plain_name(named), how, parameters)
+    stores = windowing.add_stores(graph, store, how, how.key_serde or key_serde, value_serde)
+    ports = []
+    for at, ((_, aggregator), (port, _)) in enumerate(zip(parts, placed, strict=True)):
+        what = Aggregation("COGROUPKSTREAM-AGGREGATE", start, aggregator, merger=merger)
+        ports.append(
+            graph.stateful(
+                what.kind,
+                port,
+                windowing.supplier(what, stores, how),
+                f"{name}-{at}",
+                stores=stores,
+                input_key_serde=key_serde,
+                key_serde=windowing.key_serde(key_serde),
+                value_serde=value_serde,
+                parameters=parameters,
+            )
+        )
+    merged = graph.stateless("COGROUPKSTREAM-MERGE", ports[0], PassThrough, name, others=tuple(ports[1:]))
+    return KTable(graph, merged, node=TableNode(graph, tuple(port.node for port in ports), store))

@@ -1,0 +1,80 @@
+"""``KTable.suppress``: the node, its buffer, and how long the windows above wait."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from state.stores.spec import StoreKind, StoreSpec
+from streams.dsl.graph_builder import Port
+from streams.dsl.suppressed import Suppressed
+from streams.dsl.table_node import TableNode
+from streams.errors import TopologyError
+from streams.operators.suppress import Suppress, SuppressRules, SuppressView
+from streams.operators.views import View
+from streams.serdes.primitives import BytesSerde
+from streams.topology.graph import Parameters, ProcessorNode, Topology
+from streams.topology.naming import stateful_name
+
+_WINDOWED = ("size_ms", "difference_ms", "gap_ms", "windows")
+
+
+def add_suppress(port: Port, above: TableNode, how: Suppressed, name: str | None) -> tuple[Port, TableNode]:
+    """The node and its stores. It needs the old values of the table above: they are what others see meanwhile."""
+    if above.versioned:
+        raise TopologyError(
+            f"'{port.node}' is a versioned table, which cannot be suppressed: what it holds back could not be seen as of "
+            f"a time. Leave history_retention out."
+        )
+    above.enable_old(True)
+    graph, rules = above.graph, _rules(above.graph.topology, port, how)
+    parameters: Parameters = (("until", "window_closes" if rules.by_window else "time_limit"), ("ms", rules.wait_ms))
+    name = name or stateful_name("KTABLE-SUPPRESS", port.lineage, parameters)
+    data = BytesSerde()
+    buffer = graph.store(StoreSpec(f"{name}-store", StoreKind.KEY_VALUE), data, data)
+    places = None if rules.by_window else graph.store(StoreSpec(f"{name}-places", StoreKind.KEY_VALUE), data, data)
+    key_serde, value_serde = graph.key_serde(port.key_serde), graph.value_serde(port.value_serde)
+    made = graph.stateful(
+        "KTABLE-SUPPRESS",
+        port,
+        partial(Suppress, buffer, places, key_serde, value_serde, rules),
+        name,
+        stores=(buffer,) if places is None else (buffer, places),
+        input_key_serde=key_serde,
+        key_serde=key_serde,
+        value_serde=value_serde,
+        parameters=parameters,
+    )
+
+    def computed() -> View:
+        return SuppressView(above.view(), buffer, places, key_serde, value_serde)
+
+    return made, TableNode(graph, (made.node,), None, parents=(above,), computed=computed)
+
+
+def _rules(topology: Topology, port: Port, how: Suppressed) -> SuppressRules:
+    wait_ms, inclusive = how.limit_ms, False
+    if wait_ms is None:
+        found = _windows_above(topology, port.node)
+        if not found:
+            raise TopologyError(
+                f"'{port.node}' has no windows, so none of them closes: suppress it with Suppressed.until_time_limit(...), "
+                f"or aggregate in windows first."
+            )
+        # As Kafka Streams (GraphGraceSearchUtil): of several, the longest.
+        wait_ms, inclusive = max(found)
+    buffer = how.buffer
+    return SuppressRules(
+        wait_ms, how.limit_ms is None, inclusive, buffer.max_records, buffer.max_bytes, buffer.emit_early
+    )
+
+
+def _windows_above(topology: Topology, name: str) -> set[tuple[int, bool]]:
+    """Of the nearest windowed aggregations above: how long their windows wait, and whether their ends are inclusive."""
+    node = topology.nodes[name]
+    if isinstance(node, ProcessorNode):
+        parameters = dict(node.parameters)
+        if any(parameter in parameters for parameter in _WINDOWED):
+            wait_ms = int(parameters["grace_ms"] or 0) + int(parameters.get("gap_ms") or 0)
+            # A session of gap and grace 0 closes as in Kafka Streams, with its own last record.
+            return {(wait_ms, "difference_ms" in parameters or ("gap_ms" in parameters and wait_ms > 0))}
+    return set().union(*(_windows_above(topology, parent) for parent in node.parents))

@@ -1,0 +1,89 @@
+"""``Suppressed``: how long ``KTable.suppress`` holds updates back, and what happens when its buffer is full."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from streams.dsl.windows import Duration, to_ms
+from streams.errors import TopologyError
+
+
+@dataclass(frozen=True)
+class BufferConfig:
+    """Bounds of a buffer, and what to do when one is reached.
+
+    Attributes:
+        max_records: most keys in it; None: no bound.
+        max_bytes: most bytes of keys and values in it; None: no bound.
+        emit_early: when full: True: the oldest update is emitted early; False: the application fails, so that nothing
+            is ever emitted too early.
+    """
+
+    max_records: int | None = None
+    max_bytes: int | None = None
+    emit_early: bool = False
+
+    def __post_init__(self) -> None:
+        for bound in (self.max_records, self.max_bytes):
+            if bound is not None and bound < 0:
+                raise TopologyError(f"A buffer's bound must not be negative, but is {bound}.")
+
+    @classmethod
+    def unbounded(cls) -> BufferConfig:
+        """A buffer that grows as it must; it lies in a store, not in memory."""
+        return cls()
+
+    @classmethod
+    def of_max_records(cls, records: int) -> BufferConfig:
+        """At most so many keys."""
+        return cls(max_records=records)
+
+    @classmethod
+    def of_max_bytes(cls, size: int) -> BufferConfig:
+        """At most so many bytes of keys and values."""
+        return cls(max_bytes=size)
+
+    def shut_down_when_full(self) -> BufferConfig:
+        """Fail when a bound is reached."""
+        return replace(self, emit_early=False)
+
+    def emit_early_when_full(self) -> BufferConfig:
+        """Emit the oldest updates until the buffer fits."""
+        return replace(self, emit_early=True)
+
+
+@dataclass(frozen=True)
+class Suppressed:
+    """What ``KTable.suppress`` waits for. Made by its class methods.
+
+    Example::
+
+        counts.suppress(Suppressed.until_window_closes())
+        table.suppress(Suppressed.until_time_limit(timedelta(minutes=1), BufferConfig.of_max_records(1000)))
+
+    Attributes:
+        limit_ms: stream time to wait since a key's first update that is held back; None: until its window closes.
+        buffer: bounds.
+    """
+
+    limit_ms: int | None
+    buffer: BufferConfig
+
+    @classmethod
+    def until_window_closes(cls, buffer: BufferConfig | None = None) -> Suppressed:
+        """One result for each window, when it is closed; the buffer must not emit early."""
+        buffer = buffer or BufferConfig.unbounded()
+        if buffer.emit_early:
+            raise TopologyError(
+                "suppress until the window closes gives only final results, so a full buffer cannot emit early: "
+                "use shut_down_when_full()."
+            )
+        return cls(None, buffer)
+
+    @classmethod
+    def until_time_limit(cls, limit: Duration, buffer: BufferConfig | None = None) -> Suppressed:
+        """At most one update of a key per ``limit`` of stream time; when full, the oldest is emitted early."""
+        limit_ms = to_ms(limit, "suppress' time limit")
+        if limit_ms < 0:
+            raise TopologyError(f"suppress' time limit must not be negative, but is {limit_ms} ms.")
+        return cls(limit_ms, buffer or BufferConfig.unbounded().emit_early_when_full())

@@ -1,0 +1,106 @@
+"""What the DSL knows of a table while it builds: where it is kept, what it is made of, whether its updates hold old values.
+
+Rules (Kafka Streams: `KTableImpl.enableSendingOldValues`, `valueGetterSupplier`): a table is kept only if it has a name,
+is looked up, or somebody needs its old values; a filtered, mapped or joined one without a name never is: it is computed
+from the tables above at each look-up. Changes of a node come late, when something below asks; so it is replaced in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, cast
+
+from streams.dsl.graph_builder import GraphBuilder
+from streams.operators.processor import Processor
+from streams.operators.views import StoreView, View
+from streams.topology.graph import ProcessorNode
+
+
+@dataclass
+class TableNode:
+    """A table under construction.
+
+    Attributes:
+        graph: where it is built.
+        nodes: the operators that can fill ``Change.old``, by name.
+        store: its store; None while it has none.
+        materialize: makes one; None where it cannot be had later.
+        parents: the tables that it is made of, where it can do without a store.
+        computed: how it is looked up without a store.
+        from_stored: makes the table's values of those in its store, where they differ.
+        history_ms: how far back its own versioned store remembers; None: it is not kept in one.
+        needs_kept_parents: old values can only be had if the tables above are kept (joins).
+    """
+
+    graph: GraphBuilder
+    nodes: tuple[str, ...]
+    store: str | None
+    materialize: Callable[[], str] | None = None
+    parents: tuple[TableNode, ...] = ()
+    computed: Callable[[], View] | None = None
+    from_stored: Callable[[Any], Any] | None = None
+    history_ms: int | None = None
+    needs_kept_parents: bool = False
+    _sends_old: bool = field(default=False, init=False)
+
+    @property
+    def versioned(self) -> bool:
+        """Whether its updates are those of a versioned table, so that some may be of the past (KIP-914)."""
+        if self.store is not None:
+            return self.history_ms is not None
+        return any(parent.versioned for parent in self.parents)
+
+    @property
+    def history(self) -> int | None:
+        """How far back it can be looked up, ms; None: only as it is now."""
+        if self.store is not None:
+            return self.history_ms
+        return self.parents[0].history if len(self.parents) == 1 else None
+
+    def enable_old(self, force: bool) -> bool:
+        """Makes its updates hold the old value.
+
+        Args:
+            force: keep a table above, if that is what it takes.
+
+        Returns:
+            Whether they do now.
+        """
+        if not self._sends_old and self._can_send_old(force):
+            for name in self.nodes:
+                self._with(name, send_old=True)
+            self._sends_old = True
+        return self._sends_old
+
+    def _can_send_old(self, force: bool) -> bool:
+        if self.needs_kept_parents:
+            return all([parent.enable_old(True) for parent in self.parents])
+        if self.store is not None:
+            return True
+        if self.parents:
+            return all([parent.enable_old(force) for parent in self.parents])
+        if force:
+            self.keep()
+        return force
+
+    def keep(self) -> str:
+        """Its store; made now if there was none."""
+        if self.store is None:
+            assert self.materialize is not None, "a table without a store knows how to make one"
+            self.store = self.materialize()
+        return self.store
+
+    def view(self) -> View:
+        """How operators look it up."""
+        if self.store is None and self.computed is not None:
+            return self.computed()
+        return StoreView(self.keep(), self.from_stored, self.history_ms is not None)
+
+    def _with(self, name: str, **arguments: Any) -> None:
+        """Gives an operator more arguments."""
+        node = self.graph.topology.nodes[name]
+        assert isinstance(node, ProcessorNode), "only operators have suppliers"
+        supplier = partial(cast("Callable[..., Processor]", node.supplier), **arguments)
+        self.graph.topology.nodes[name] = replace(node, supplier=supplier)

@@ -1,0 +1,95 @@
+"""What the operators of tables share: a store that may be missing, and the updates that leave it.
+
+Rules (Kafka Streams: `TimestampedTupleForwarder`, `CachingKeyValueStore`): without caching every update goes on, with it
+the last one of a key in a step, at the end of the step, unless the key had no row before and has none now. `Change.old`
+is filled only where it is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streams.operators.processor import ProcessorContext
+from streams.operators.record import Change, Headers, Record
+from streams.operators.stores import Entry, TimestampedKeyValueStore
+from streams.operators.versioned_store import NOT_PUT, VALID_TO_UNDEFINED, VersionedStore
+
+
+class KeptTable:
+    """A table within an operator, for one step.
+
+    Args:
+        ctx: The operator's context.
+        store: Name of a timestamped key-value store or a versioned one; None = the table is not kept.
+        caching: Hold updates back until the end of the step; a versioned store never does.
+        send_old: Whether `Change.old` is wanted downstream.
+    """
+
+    def __init__(self, ctx: ProcessorContext, store: str | None, caching: bool, send_old: bool) -> None:
+        self._ctx = ctx
+        self._caching = caching
+        self._send_old = send_old
+        found = None if store is None else ctx.store(store)
+        self._versioned: VersionedStore | None = found if isinstance(found, VersionedStore) else None
+        self._store: TimestampedKeyValueStore | None = None if self._versioned is not None else found
+        if caching and self._store is not None:
+            self._store.use_cache()
+        self._pending: dict[bytes, tuple[Any, Headers, Entry]] = {}
+
+    @property
+    def kept(self) -> bool:
+        """Whether there is a store."""
+        return self._store is not None or self._versioned is not None
+
+    def value(self, key: Any) -> Any:
+        """The value kept for a key, None if there is none."""
+        store = self._store if self._store is not None else self._versioned
+        found = None if store is None else store.get(key)
+        return None if found is None else found.value
+
+    def update(self, record: Record, new: Any, old: Any = None, is_latest: bool = True) -> None:
+        """Set a key (`record`'s key, timestamp and headers) and pass the update on.
+
+        Args:
+            record: Key, timestamp, headers.
+            new: The value; None deletes.
+            old: The value before, for a table that is not kept.
+            is_latest: For a table that is not kept: whether the update is newer than what the table above holds.
+        """
+        if self._versioned is not None:
+            self._put_version(self._versioned, record, new)
+        elif self._store is None:
+            change = Change(new, old if self._send_old else None, is_latest)
+            self._ctx.forward(record.with_value(change))
+        else:
+            entry = self._store.entry(record.key)
+            entry.value, entry.timestamp = new, record.timestamp
+            if self._caching:
+                self._pending[entry.key] = (record.key, record.headers, entry)
+            else:
+                self._emit(self._store, record.key, record.headers, entry)
+
+    def flush(self) -> None:
+        """Pass on each key's last value, in order of their first update."""
+        pending, self._pending = self._pending, {}
+        for key, headers, entry in pending.values():
+            assert self._store is not None, "only a store holds updates back"
+            if entry.stored is None and entry.value is None:
+                continue
+            self._ctx.attempt(
+                lambda store=self._store, key=key, headers=headers, entry=entry: self._emit(store, key, headers, entry)  # type: ignore[misc]
+            )
+
+    def _emit(self, store: TimestampedKeyValueStore, key: Any, headers: Headers, entry: Entry) -> None:
+        old = store.codec.read_value(entry.stored[8:]) if self._send_old and entry.stored is not None else None
+        store.write(entry)
+        self._ctx.forward(Record(key, Change(entry.value, old), entry.timestamp, headers))
+
+    def _put_version(self, store: VersionedStore, record: Record, new: Any) -> None:
+        before = store.get(record.key) if self._send_old else None
+        newer = store.put(record.key, new, record.timestamp)
+        if newer == NOT_PUT:
+            self._ctx.drop(record, "late")
+            return
+        old = None if before is None else before.value
+        self._ctx.forward(record.with_value(Change(new, old, newer == VALID_TO_UNDEFINED)))

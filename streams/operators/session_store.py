@@ -1,0 +1,64 @@
+"""The typed session store: key and session -> value, over the byte store of `state.stores`.
+
+A session's value has no timestamp of its own: it is the session's end (Kafka Streams: `SessionStore`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from streams.operators.record import ValueAndTimestamp, Window, Windowed
+from streams.operators.stores import Codec
+
+
+class SessionBytes(Protocol):
+    """`state.stores`' session store."""
+
+    def put(self, key: bytes, start: int, end: int, value: bytes | None, timestamp: int) -> None:
+        """Write; None deletes."""
+
+    def fetch_session(self, key: bytes, start: int, end: int) -> bytes | None:
+        """One session's value."""
+
+    def find_sessions(
+        self, key: bytes, earliest_end: int, latest_start: int, reverse: bool = False
+    ) -> Iterator[tuple[int, int, bytes]]:
+        """(start, end, value) of a key's sessions with end >= earliest_end and start <= latest_start, by end."""
+
+    def fetch_all(self, from_end: int, to_end: int, reverse: bool = False) -> Iterator[tuple[bytes, int, int, bytes]]:
+        """(key, start, end, value) with from_end <= end <= to_end, by end, start, key."""
+
+
+class SessionStore:
+    """Sessions by key."""
+
+    def __init__(self, rows: SessionBytes, codec: Codec) -> None:
+        self._rows = rows
+        self.codec = codec
+
+    def put(self, key: Any, start: int, end: int, value: Any) -> None:
+        """Write a session's value; None deletes it."""
+        self._rows.put(self.codec.key(key), start, end, self.codec.value(value), end)
+
+    def fetch(self, key: Any, start: int, end: int) -> Any:
+        """The value of one session, or None."""
+        return self.codec.read_value(self._rows.fetch_session(self.codec.key(key), start, end))
+
+    def get(self, key: Windowed) -> ValueAndTimestamp | None:
+        """The same, as tables are looked up: the timestamp is the session's end."""
+        value = self.fetch(key.key, key.window.start, key.window.end)
+        return None if value is None else ValueAndTimestamp(value, key.window.end)
+
+    def find_sessions(
+        self, key: Any, earliest_end: int, latest_start: int, reverse: bool = False
+    ) -> Iterator[tuple[Window, Any]]:
+        """Sessions of a key with end >= earliest_end and start <= latest_start, by end, then start."""
+        found = self._rows.find_sessions(self.codec.key(key), earliest_end, latest_start, reverse)
+        for start, end, value in found:
+            yield Window(start, end), self.codec.read_value(value)
+
+    def fetch_all(self, from_end: int, to_end: int, reverse: bool = False) -> Iterator[tuple[Windowed, Any]]:
+        """Sessions of all keys with from_end <= end <= to_end, by end, then start, then key bytes."""
+        for key, start, end, value in self._rows.fetch_all(from_end, to_end, reverse):
+            yield Windowed(self.codec.read_key(key), Window(start, end)), self.codec.read_value(value)

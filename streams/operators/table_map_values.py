@@ -1,0 +1,51 @@
+"""`map_values` of a table (Kafka Streams: `KTableMapValues`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streams.operators.kept_table import KeptTable
+from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.record import Change, Record
+
+
+class TableMapValues(Processor):
+    """A table with another value for each key.
+
+    Args:
+        fn: `(key, value) -> value`; not called for None. A None that it gives deletes downstream.
+        store: Name of a timestamped key-value store or a versioned one; None = not kept.
+        caching: As in `KeptTable`.
+        send_old: As in `KeptTable`.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[[Any, Any], Any],
+        store: str | None = None,
+        caching: bool = True,
+        send_old: bool = False,
+    ) -> None:
+        self.fn = fn
+        self.store_name = store
+        self.caching = caching
+        self.send_old = send_old
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """Open the store."""
+        super().init(ctx)
+        self._table = KeptTable(ctx, self.store_name, self.caching, self.send_old)
+
+    def process(self, record: Record) -> None:
+        """Map the new value, and the old one where it is asked for and nobody keeps it."""
+        change: Change = record.value
+        old = self._mapped(record.key, change.old) if self.send_old and not self._table.kept else None
+        self._table.update(record, self._mapped(record.key, change.new), old, change.is_latest)
+
+    def flush(self) -> None:
+        """Pass on what was held back."""
+        self._table.flush()
+
+    def _mapped(self, key: Any, value: Any) -> Any:
+        return None if value is None else self.fn(key, value)

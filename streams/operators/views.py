@@ -1,0 +1,157 @@
+"""How an operator looks a table up (Kafka Streams: `KTableValueGetter`).
+
+A table that has no store of its own is computed at each look-up from the tables it is made of. A view is a description:
+plain data that pickles with its operator; `open` gives what reads. Invariant: what a view reads are the stores in
+`stores`; the node that opens it must name all of them, so that it runs where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from streams.operators.processor import ProcessorContext
+from streams.operators.record import ValueAndTimestamp
+
+JoinKind = Literal["inner", "left", "outer"]
+Lookup = Callable[[Any, "int | None"], "ValueAndTimestamp | None"]
+"""`(key, as_of)` -> value and timestamp, or None. `as_of`: ms, for versioned tables; None = the newest value."""
+
+
+class View(Protocol):
+    """A table as others see it."""
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Names of the stores that it reads."""
+
+    def open(self, ctx: ProcessorContext) -> Lookup:
+        """What reads it, within one step."""
+
+
+@dataclass(frozen=True)
+class StoreView:
+    """A table that is kept in a store.
+
+    Attributes:
+        store: its name: of a timestamped key-value, a versioned, a timestamped window or a session store.
+        from_stored: makes the table's value of the stored one, where they differ (built-in aggregates).
+        versioned: the store holds versions, so that it can be asked how it was.
+    """
+
+    store: str
+    from_stored: Callable[[Any], Any] | None = None
+    versioned: bool = False
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """See `View`."""
+        return (self.store,)
+
+    def open(self, ctx: ProcessorContext) -> Lookup:
+        """See `View`."""
+        store, from_stored, versioned = ctx.store(self.store), self.from_stored, self.versioned
+
+        def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:
+            found: ValueAndTimestamp | None = store.get(key, as_of) if versioned else store.get(key)
+            if found is None or from_stored is None:
+                return found
+            return ValueAndTimestamp(from_stored(found.value), found.timestamp)
+
+        return lookup
+
+
+@dataclass(frozen=True)
+class FilterView:
+    """A filtered table without a store.
+
+    Attributes:
+        parent: the table above.
+        predicate: `(key, value) -> bool`.
+        negate: True for `filter_not`.
+    """
+
+    parent: View
+    predicate: Callable[[Any, Any], bool]
+    negate: bool
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """See `View`."""
+        return self.parent.stores
+
+    def open(self, ctx: ProcessorContext) -> Lookup:
+        """See `View`."""
+        above, predicate, negate = self.parent.open(ctx), self.predicate, self.negate
+
+        def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:
+            found = above(key, as_of)
+            return found if found is not None and bool(predicate(key, found.value)) is not negate else None
+
+        return lookup
+
+
+@dataclass(frozen=True)
+class MapView:
+    """A table with mapped values, without a store.
+
+    Attributes:
+        parent: the table above.
+        fn: `(key, value) -> value`; not called for None.
+    """
+
+    parent: View
+    fn: Callable[[Any, Any], Any]
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """See `View`."""
+        return self.parent.stores
+
+    def open(self, ctx: ProcessorContext) -> Lookup:
+        """See `View`."""
+        above, fn = self.parent.open(ctx), self.fn
+
+        def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:
+            found = above(key, as_of)
+            value = None if found is None else fn(key, found.value)
+            return None if found is None or value is None else ValueAndTimestamp(value, found.timestamp)
+
+        return lookup
+
+
+@dataclass(frozen=True)
+class JoinView:
+    """Two joined tables without a store; the newest values only, as Kafka Streams' getters of joins.
+
+    Attributes:
+        left, right: the tables.
+        joiner: `(key, left value, right value) -> value`.
+        kind: which of the two may be missing.
+    """
+
+    left: View
+    right: View
+    joiner: Callable[[Any, Any, Any], Any]
+    kind: JoinKind
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """See `View`."""
+        return tuple(dict.fromkeys((*self.left.stores, *self.right.stores)))
+
+    def open(self, ctx: ProcessorContext) -> Lookup:
+        """See `View`."""
+        on_left, on_right, joiner = self.left.open(ctx), self.right.open(ctx), self.joiner
+        needs_left, needs_right = self.kind != "outer", self.kind == "inner"
+
+        def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:
+            left, right = on_left(key, None), on_right(key, None)
+            if (left is None and (needs_left or right is None)) or (right is None and needs_right):
+                return None
+            value = joiner(key, left and left.value, right and right.value)
+            timestamp = max(found.timestamp for found in (left, right) if found is not None)
+            return None if value is None else ValueAndTimestamp(value, timestamp)
+
+        return lookup

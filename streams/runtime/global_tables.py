@@ -1,0 +1,120 @@
+"""The global tables of an application as one process holds them (Kafka Streams: `GlobalStateManagerImpl`).
+
+Each process that runs tasks has one `GlobalTables`, and brings it up to the offsets that the driver logged for the batch
+before its tasks begin, so that a repeated batch sees at least what it saw. The topic is the changelog: nothing is written
+to Kafka. Invariant: rows and positions are applied together, so a reader that stops half-way reads nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from state.kafka.columns import RecordColumns
+from state.kafka.headers import decode_headers
+from state.stores.position import StorePosition
+from state.stores.spec import StoreKind, StoreSpec
+from state.stores.task_store import TaskStore
+from streams.runtime.counters import Counters
+from streams.runtime.handlers import ErrorHandlers, Origin
+from streams.runtime.settings import TaskSettings
+from streams.runtime.typed_stores import typed_store
+from streams.topology.graph import GlobalTable
+from streams.topology.timestamps import ConsumedRecord
+
+POSITIONS = "__positions"
+_TASK = "global"
+
+
+def global_store_specs(tables: Sequence[GlobalTable]) -> list[StoreSpec]:
+    """The stores that a process needs for these tables: open a `TaskStore` of them."""
+    positions = StoreSpec(POSITIONS, StoreKind.KEY_VALUE, logged=False)
+    return [positions, *(table.store.spec for table in tables)]
+
+
+class GlobalTables:
+    """The tables, and how far each of their topics' partitions was read.
+
+    Args:
+        tables: What to hold.
+        store: A `TaskStore` with `global_store_specs(tables)`; kept between batches, lost with the process or not.
+        settings: Policies; a record that cannot be read fails or is skipped, there is no dead letter (as in Kafka Streams).
+    """
+
+    def __init__(self, tables: Sequence[GlobalTable], store: TaskStore, settings: TaskSettings) -> None:
+        self.counters = Counters()
+        self._by_topic = {str(table.source.topics[0]): table for table in tables}
+        self._store = store
+        self._settings = settings
+        self._handlers = ErrorHandlers(settings, self.counters, _TASK, lambda letter, origin: None)
+
+    @property
+    def topics(self) -> list[str]:
+        """What to read."""
+        return list(self._by_topic)
+
+    @property
+    def stores(self) -> Mapping[str, Any]:
+        """Typed stores by name, for `StreamTask`."""
+        return {
+            table.store.name: typed_store(table.store, self._store, topic) for topic, table in self._by_topic.items()
+        }
+
+    def position(self, topic: str, partition: int) -> int:
+        """The next offset to read."""
+        positions: Any = self._store.store(POSITIONS)
+        data: bytes | None = positions.get(_place(topic, partition))
+        return 0 if data is None else int.from_bytes(data, "big")
+
+    def update(self, columns: RecordColumns, now_ms: int) -> None:
+        """Take records of one topic-partition, in order of their offsets; those before `position` are passed over.
+
+        Args:
+            columns: The records.
+            now_ms: The step's wall clock, for extractors that want it.
+
+        Raises:
+            RecordFailedError: A record cannot be read and the policy is `fail`.
+        """
+        table = self._by_topic[columns.topic]
+        first = self.position(columns.topic, columns.partition)
+        position = first
+        rows: Any = self._store.store(table.store.name)
+        try:
+            for index in np.flatnonzero(columns.offsets >= first).tolist():
+                self._put(table, rows, columns, index, now_ms)
+                position = int(columns.offsets[index]) + 1
+        except BaseException:
+            self._store.discard()
+            raise
+        if position > first:
+            places: Any = self._store.store(POSITIONS)
+            places.put(_place(columns.topic, columns.partition), position.to_bytes(8, "big"), 0)
+            before = self._store.position
+            self._store.apply(StorePosition(_TASK, 1 if before is None else before.version + 1, {}))
+
+    def _put(self, table: GlobalTable, rows: Any, columns: RecordColumns, index: int, now_ms: int) -> None:
+        key, value = columns.keys[index].as_py(), columns.values[index].as_py()
+        if key is None:
+            self.counters.add(f"dropped:{table.name}:null_key")
+            return
+        headers = () if columns.headers is None else tuple(decode_headers(columns.headers[index].as_py()))
+        offset, timestamp = int(columns.offsets[index]), int(columns.timestamps[index])
+        source = table.source
+        try:
+            read_key = source.key_serde.deserialize(columns.topic, key, headers)
+            read_value = source.value_serde.deserialize(columns.topic, value, headers)
+            record = ConsumedRecord(columns.topic, columns.partition, offset, timestamp, read_key, read_value, headers)
+            time = source.timestamp_extractor.extract(record, -1, now_ms)
+        except Exception as error:
+            origin = Origin(columns.topic, columns.partition, offset, timestamp, key, value, headers)
+            self._handlers.handle("deserialization", source.name, origin, error)
+            return
+        if time >= 0:
+            rows.put(key, None if value is None else time.to_bytes(8, "big") + value, time)
+
+
+def _place(topic: str, partition: int) -> bytes:
+    return f"{topic}-{partition}".encode()

@@ -1,0 +1,73 @@
+"""Keys and values of records that wait: of a stream join's unmatched rows, and of a stream-table join with grace."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from state.kafka.headers import decode_headers, encode_headers
+from streams.operators.waiting import Waiting, WaitingKey
+from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize
+
+_TIME_SIDE = struct.Struct(">qB")
+_NUMBER = struct.Struct(">q")
+_LENGTH = struct.Struct(">I")
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingKeySerde:
+    """``time(8) ∥ side(1) ∥ key ∥ number(8)``: in the order of these."""
+
+    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+        """Bytes of a ``WaitingKey``. Raises ``SerdeError`` for anything else."""
+        if value is None:
+            return None
+        if not isinstance(value, WaitingKey):
+            raise cannot_serialize(self, topic, value)
+        return _TIME_SIDE.pack(value.time, value.side) + value.key + _NUMBER.pack(value.number)
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingKey | None:
+        """The ``WaitingKey``. Raises ``SerdeError`` if the bytes are too few."""
+        if data is None:
+            return None
+        if len(data) < _TIME_SIDE.size + _NUMBER.size:
+            raise cannot_deserialize(self, topic, data, "cut off")
+        time, side = _TIME_SIDE.unpack_from(data)
+        (number,) = _NUMBER.unpack_from(data, len(data) - _NUMBER.size)
+        return WaitingKey(time, side, data[_TIME_SIDE.size : -_NUMBER.size], number)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingSerde:
+    """``side(1) ∥ length of headers(4) ∥ headers ∥ value``.
+
+    Attributes:
+        right: serde of values of side 0.
+        left: serde of values of side 1.
+    """
+
+    right: Serde
+    left: Serde
+
+    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+        """Bytes of a ``Waiting``. Raises ``SerdeError`` for anything else."""
+        if value is None:
+            return None
+        if not isinstance(value, Waiting):
+            raise cannot_serialize(self, topic, value)
+        cell = encode_headers(value.headers)
+        data = (self.left if value.side else self.right).serialize(topic, value.value, value.headers)
+        return b"".join((bytes((value.side,)), _LENGTH.pack(len(cell)), cell, data or b""))
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Waiting | None:
+        """The ``Waiting``. Raises ``SerdeError`` if the bytes are too few."""
+        if data is None:
+            return None
+        if len(data) < 1 + _LENGTH.size:
+            raise cannot_deserialize(self, topic, data, "cut off")
+        at = 1 + _LENGTH.size
+        end = at + _LENGTH.unpack_from(data, 1)[0]
+        own = tuple(decode_headers(data[at:end]))
+        value = (self.left if data[0] else self.right).deserialize(topic, data[end:], own)
+        return Waiting(data[0], value, own)

@@ -1,0 +1,69 @@
+"""Reads one offset range in a Spark worker: Kafka, the head, rows for the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from state.kafka.reader import shared_reader
+from streams.runtime.head import Head
+from streams.runtime.rows import encode
+from streams.spark.job import load_job
+from streams.spark.salts import task_salts
+from streams.spark.source import RangePartition
+
+ROW_SCHEMA = pa.schema(
+    [
+        ("task_key", pa.int32()),
+        ("batch", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+        ("topic_id", pa.string()),
+        ("counters", pa.string()),
+        ("payload", pa.binary()),
+    ]
+)
+"""`streams.spark.source.SPARK_SCHEMA` in Arrow's words; the order and the types must be the same."""
+
+CHUNK_RECORDS = 100_000
+"""Records read at once: large enough for vectorised work, small enough for a few tens of MB of memory."""
+
+
+def read_range(payload: bytes, partition: RangePartition) -> Iterator[pa.RecordBatch]:
+    """Rows of `ROW_SCHEMA` for one range.
+
+    The last one has no payload: it carries the head's counters to the task that reports this partition's progress, which
+    so runs even if no record is for it.
+    """
+    job = load_job(payload)
+    offsets = partition.offsets
+    salts = task_salts(job.tasks)
+    head = Head(job.sub, job.tasks, job.settings)
+    reader = shared_reader(job.client, offsets.topic, offsets.partition, offsets.start, bulk=job.bulk_io)
+    for columns in reader.read(offsets.end, CHUNK_RECORDS):
+        for task, rows in head.run(columns):
+            yield _row(salts[task], partition, None, encode(rows))
+    counters = orjson.dumps(head.counters).decode()
+    yield _row(salts[job.owner(offsets.partition)], partition, counters, None)
+
+
+def _row(key: int, partition: RangePartition, counters: str | None, payload: bytes | None) -> pa.RecordBatch:
+    offsets = partition.offsets
+    values: list[Any] = [
+        key,
+        partition.batch,
+        offsets.topic,
+        offsets.partition,
+        offsets.start,
+        offsets.end,
+        partition.topic_id,
+        counters,
+        payload,
+    ]
+    arrays = [pa.array([value], type=field.type) for value, field in zip(values, ROW_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA)

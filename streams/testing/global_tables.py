@@ -1,0 +1,51 @@
+"""The global tables of a driver: one copy for all tasks, read from the log before each step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from state.stores.memory import MemoryTable
+from state.stores.task_store import TaskStore
+from streams.runtime.global_tables import GlobalTables, global_store_specs
+from streams.runtime.settings import TaskSettings
+from streams.testing.log import MemoryLog
+from streams.topology.graph import Topology
+
+
+class MemoryGlobalTables:
+    """Keeps the global tables of a topology up with the log.
+
+    Args:
+        topology: What has them, or none.
+        settings: Of the application.
+        log: The topics.
+    """
+
+    def __init__(self, topology: Topology, settings: TaskSettings, log: MemoryLog) -> None:
+        self._nodes = list(topology.global_tables.values())
+        self._settings = settings
+        self._log = log
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget everything; the next `catch_up` reads the topics from the start."""
+        store = TaskStore(MemoryTable(), global_store_specs(self._nodes))
+        self._tables = GlobalTables(self._nodes, store, self._settings)
+
+    def catch_up(self, now_ms: int) -> None:
+        """Read what is there."""
+        for topic in self._tables.topics:
+            for partition in range(self._log.partitions(topic)):
+                columns = self._log.columns(topic, partition, self._tables.position(topic, partition))
+                if columns is not None:
+                    self._tables.update(columns, now_ms)
+
+    @property
+    def stores(self) -> dict[str, Any]:
+        """Typed stores by name."""
+        return dict(self._tables.stores)
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """What was dropped, since the start or the last restart."""
+        return self._tables.counters

@@ -1,0 +1,87 @@
+"""Where the settings of a command come from, and which cluster it finds."""
+
+from pathlib import Path
+
+import pytest
+
+from streams.cli.settings import load_settings, other_settings
+from streams.config import StreamsConfig
+from streams.errors import ConfigError
+
+TARGET = "tests.cli.topology:build"
+
+
+def explained(result) -> dict[str, str]:
+    assert result.exit_code == 0, result.output
+    return dict(line.split(" = ", 1) for line in result.output.splitlines())
+
+
+def test_later_sources_win(streams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert explained(streams("run", TARGET, "--explain"))["application_id"] == "'tests.cli.topology-build'"
+    file = tmp_path / "app.toml"
+    file.write_text(
+        'application_id = "filed"\nbootstrap_servers = "file:1"\ntasks = 3\n[kafka]\n"sasl.password" = "pw"\n'
+    )
+    found = explained(streams("run", TARGET, "--explain", "-c", file))
+    assert (found["application_id"], found["bootstrap_servers"], found["tasks"]) == ("'filed'", "'file:1'", "3")
+    assert "pw" not in found["kafka"]
+    monkeypatch.setenv("STREAMS_APPLICATION_ID", "env")
+    monkeypatch.setenv("STREAMS_BOOTSTRAP_SERVERS", "env:1")
+    found = explained(streams("run", TARGET, "--explain", "-c", file))
+    assert (found["application_id"], found["bootstrap_servers"]) == ("'env'", "'env:1'")
+    found = explained(streams("run", TARGET, "--explain", "-c", file, "-a", "opt", "-b", "opt:1", "--set", "tasks=5"))
+    assert (found["application_id"], found["bootstrap_servers"], found["tasks"]) == ("'opt'", "'opt:1'", "5")
+
+
+def test_the_option_wins_over_the_files_client_property(tmp_path: Path) -> None:
+    file = tmp_path / "app.toml"
+    file.write_text('[kafka]\n"bootstrap.servers" = "file:1"\n')
+    assert load_settings("app", file, {}).client["bootstrap.servers"] == "file:1"
+    assert load_settings("app", file, {"bootstrap_servers": "opt:1"}).client["bootstrap.servers"] == "opt:1"
+
+
+def test_without_any_cluster_it_says_what_to_do(streams) -> None:
+    result = streams("run", TARGET)
+    assert result.exit_code == 1
+    assert "ConfigError: No Kafka cluster is given" in result.output
+    assert "streams broker start" in result.output
+    with pytest.raises(ConfigError, match="no Kafka cluster is given"):
+        _ = StreamsConfig(application_id="app").client
+
+
+@pytest.mark.kafka
+def test_the_embedded_broker_is_the_default(streams, broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMS_BROKER_DIR", str(broker.data_dir))
+    found = explained(streams("run", TARGET, "--explain"))
+    assert found["bootstrap_servers"] == repr(broker.bootstrap_servers)
+    assert explained(streams("run", TARGET, "--explain", "-b", "other:1"))["bootstrap_servers"] == "'other:1'"
+
+
+def test_other_settings_are_parsed_and_checked() -> None:
+    given = ["max_future_ms=none", "bulk_io=false", "spark.ui.enabled=true", "state_dir=/x"]
+    assert other_settings(given) == {
+        "max_future_ms": None,
+        "bulk_io": False,
+        "spark": {"spark.ui.enabled": "true"},
+        "state_dir": Path("/x"),
+    }
+    for wrong, said in (
+        ("tasks", "NAME=VALUE"),
+        ("tusks=1", "no such setting"),
+        ("tasks=many", "tasks=many: .*integer"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            other_settings([wrong])
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("nowhere:build", "there is no module 'nowhere'"),
+        ("tests.cli.topology:ruin", "has no 'ruin'"),
+        ("tests.cli.topology:StreamsBuilder", "is a StreamsBuilder, not a Topology"),
+    ],
+)
+def test_a_wrong_topology_is_told(streams, target: str, said: str) -> None:
+    result = streams("describe", target)
+    assert (result.exit_code, said in result.output) == (1, True), result.output

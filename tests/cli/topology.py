@@ -1,0 +1,22 @@
+"""A topology for tests of the command line: one store of each kind that people look into."""
+
+from streams import JsonSerde, Materialized, StreamsBuilder, TimeWindows
+from streams.topology.graph import Topology
+
+
+def build() -> Topology:
+    """Counts per key and per minute."""
+    builder = StreamsBuilder()
+    grouped = builder.stream("events").group_by_key()
+    grouped.count(materialized=Materialized(name="totals"))
+    windows = TimeWindows.of_size_and_grace(60_000, 0)
+    grouped.windowed_by(windows).count(materialized=Materialized(name="minutes"))
+    builder.table("profiles", materialized=Materialized(name="profiles", value_serde=JsonSerde()))
+    return builder.build()
+
+
+def stateless() -> Topology:
+    """Nothing to look into."""
+    builder = StreamsBuilder()
+    builder.stream("events").to("copies")
+    return builder.build()

@@ -1,0 +1,42 @@
+"""The command: ``python -m tests.conformance [--engine driver|spark] [--mode compat|strict] FILE|FOLDER...``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+
+from tests.conformance.case import read_cases
+from tests.conformance.runner import ENGINES, problem_of
+
+
+def main(arguments: list[str]) -> int:
+    """Run, print every failure and, last, the numbers. Exit code 1 if a case failed, 2 if there was none."""
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
+    parser.add_argument("--engine", choices=sorted(ENGINES), default="driver")
+    parser.add_argument("--mode", choices=["compat", "strict"], default="compat")
+    parser.add_argument("--only", default="", help="run the cases whose name contains this text")
+    parser.add_argument("--by-family", action="store_true", help="also print the numbers of each family")
+    parser.add_argument("--names", action="store_true", help="of failures, print the names only")
+    parser.add_argument("paths", nargs="+", type=Path, metavar="FILE|FOLDER")
+    given = parser.parse_args(arguments)
+    passed: Counter[str] = Counter()
+    failed: Counter[str] = Counter()
+    for case in read_cases(given.paths):
+        if given.only not in case.name:
+            continue
+        family = case.name.rpartition("/")[0]
+        problem = problem_of(case, given.engine, given.mode)
+        (failed if problem else passed)[family] += 1
+        if problem:
+            print(f"FAILED {case.name}" + ("" if given.names else f"\n{problem}\n"))
+    if given.by_family:
+        for family in sorted(passed | failed):
+            print(f"{family}: {passed[family]} passed, {failed[family]} failed")
+    print(f"{passed.total()} passed, {failed.total()} failed")
+    return 2 if not passed and not failed else int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,141 @@
+"""Opening a task's stores for a step: damage, other processes' leftovers, memory stores, folders."""
+
+import random
+
+import pytest
+
+from state.commit.decide import TaskIdentity
+from state.commit.marker import CommitMarker
+from state.errors import StateCorruptedError
+from state.restore.directory import StateDirectory
+from state.restore.plan import Action
+from state.restore.task_stores import TaskStores
+from state.stores.codec import timestamped
+from state.stores.dump import state_digest
+from state.stores.memory import MemoryTable
+from state.stores.spec import StoreKind, StoreSpec
+from state.stores.task_store import TaskStore
+from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, write_random
+
+IDENTITY = TaskIdentity(APPLICATION, "orders", 0, 1, "query", "hash")
+MEMORY = StoreSpec("plain", StoreKind.KEY_VALUE, persistent=False)
+
+
+def marker_of(target):
+    return CommitMarker(
+        query_id=target.query_id,
+        task=0,
+        tasks=1,
+        topology_hash="hash",
+        version=target.version,
+        batch_id=1,
+        batch="",
+        ranges={},
+        topic_ids={},
+        stream_time=0,
+        operator_state={},
+        changelog_ends=target.changelog_ends,
+        counts={"changelog": target.changelog_records},
+        changelog_hash=target.changelog_hash,
+        now_ms=target.written_ms,
+        expired_before=target.expired_before,
+    )
+
+
+@pytest.fixture
+def life():
+    """Logs and the marker of a task that has lived, and its live stores."""
+    logs, rng = MemoryLogs(), random.Random(4)
+    live = TaskStore(MemoryTable(), SPECS)
+    for version in range(1, 6):
+        write_random(live, rng, now=version * 20)
+        live.store("table").put(b"sure", timestamped(b"v", version), version)
+        target = commit(live, logs, version)
+    return logs, live, marker_of(target)
+
+
+def opened(stores, marker, check):
+    with stores.open() as store:
+        stores.bring_to(store, marker)
+        check(store)
+    return {one.store: one.action for one in stores.report.stores}
+
+
+def test_restores_then_finds_everything_there(life, tmp_path):
+    logs, live, marker = life
+
+    def check(store):
+        assert [state_digest(store, s.name) for s in SPECS] == [state_digest(live, s.name) for s in SPECS]
+
+    assert set(opened(TaskStores(logs, IDENTITY, SPECS, tmp_path), marker, check).values()) == {Action.FROM_START}
+    assert opened(TaskStores(logs, IDENTITY, SPECS, tmp_path), marker, check) == {}
+    assert (tmp_path / APPLICATION / "orders" / "0" / "db").is_dir()
+
+
+@pytest.mark.parametrize("victim", ["CURRENT", "MANIFEST-*", "*.sst"])
+def test_a_damaged_store_is_wiped_and_restored(life, tmp_path, victim):
+    logs, _, marker = life
+    stores = TaskStores(logs, IDENTITY, SPECS, tmp_path)
+    opened(stores, marker, lambda store: None)
+    for file in (stores.directory.path / "db").glob(victim):
+        file.write_bytes(b"rubbish")
+    actions = opened(stores, marker, lambda store: store.store("table").get(b"sure") or pytest.fail("a row is missing"))
+    assert set(actions.values()) == {Action.FROM_START}
+
+
+def test_damage_met_in_a_step_fails_it_and_wipes_the_store(life, tmp_path):
+    logs, _, marker = life
+    stores = TaskStores(logs, IDENTITY, SPECS, tmp_path)
+
+    def fail(store):
+        raise StateCorruptedError("db", "block checksum mismatch")
+
+    with pytest.raises(StateCorruptedError):
+        opened(stores, marker, fail)
+    assert not stores.directory.path.exists()
+    assert set(opened(stores, marker, lambda store: None).values()) == {Action.FROM_START}
+
+
+def test_any_other_failure_keeps_the_store(life, tmp_path):
+    logs, _, marker = life
+    stores = TaskStores(logs, IDENTITY, SPECS, tmp_path)
+
+    def fail(store):
+        store.store("plain").put(b"never", b"applied", 1)
+        raise RuntimeError("user code")
+
+    with pytest.raises(RuntimeError, match="user code"):
+        opened(stores, marker, fail)
+    actions = opened(stores, marker, lambda store: store.store("plain").get(b"never") and pytest.fail("was applied"))
+    assert actions == {}
+
+
+def test_stores_in_memory_live_as_long_as_the_process(life, tmp_path):
+    logs, _, marker = life
+    specs = [MEMORY if spec.name == "plain" else spec for spec in SPECS]
+
+    def bring():
+        return opened(TaskStores(logs, IDENTITY, specs, tmp_path), marker, lambda store: None)
+
+    assert set(bring().values()) == {Action.FROM_START}
+    assert bring() == {}
+
+
+def test_directories(tmp_path):
+    state = StateDirectory(tmp_path)
+    for application, task in (("a", 0), ("a", 10), ("b", 1)):
+        folder = state.task(application, "sub", task).path
+        folder.mkdir(parents=True)
+        (folder / "file").write_bytes(b"12345")
+    (tmp_path / "a" / "sub" / "0.deleted").mkdir()
+    assert [(d.application_id, d.sub_topology, d.task, d.size_bytes) for d in state.tasks()] == [
+        ("a", "sub", 0, 5),
+        ("a", "sub", 10, 5),
+        ("b", "sub", 1, 5),
+    ]
+    state.task("a", "sub", 10).wipe()
+    state.task("a", "sub", 10).wipe()
+    assert [d.task for d in state.tasks("a")] == [0]
+    assert state.wipe("a") == 1
+    assert not (tmp_path / "a").exists()
+    assert [d.application_id for d in state.tasks()] == ["b"]

@@ -1,0 +1,170 @@
+"""Bad records on real Kafka and Spark: each is a named error, a counted skip, or one dead letter in the transaction.
+
+Each way into a task is tried: raw bytes (the task reads them), objects (the head has read them) and columns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from streams import ApplicationFailedError, Materialized, StreamsBuilder, agg
+from streams.spark.progress import Progress
+from streams.topology.graph import Topology
+from tests.spark.harness import Harness, Read, Sent
+
+LIMIT = 2_000
+HOUR_MS = 3_600_000
+GOOD = [(b"abc"[n % 3 : n % 3 + 1], n) for n in range(30)]
+SKIP_ALL = dict.fromkeys(("deserialization", "processing", "production"), "skip")
+
+
+def bad(kind: str) -> Sent:
+    """One bad record, under a key of its own."""
+    value: dict[str, Any] = {"n": 1, "w": "x"}
+    stamp = 5_000
+    if kind == "json":
+        return Sent(b"json", b"{no", stamp, 1, (("h", b"1"), ("empty", None)))
+    if kind == "boom":
+        value["boom"] = True
+    elif kind == "big":
+        value["w"] = "x" * LIMIT
+    elif kind == "past":
+        stamp = -1
+    elif kind == "future":
+        stamp = int(time.time() * 1000) + 24 * HOUR_MS
+    return Sent(kind.encode(), orjson.dumps(value), stamp, 1)
+
+
+def _check(value: dict[str, Any] | None) -> dict[str, Any] | None:
+    if value and value.get("boom"):
+        raise ValueError("boom,\nin two lines")
+    return value
+
+
+def _add(value: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
+    return {"n": total["n"] + value["n"], "w": value["w"]}
+
+
+def topology_of(transport: str, source: str, target: str) -> Topology:
+    """Sums per key, by way of each transport."""
+    builder = StreamsBuilder()
+    stream = builder.stream(source)
+    store = Materialized(name="sums", caching=False)
+    if transport == "columns":
+        table = stream.group_by_key().aggregate(n=agg.sum("n"), w=agg.last("w"), materialized=store)
+    else:
+        if transport == "objects":
+            stream = stream.map_values(_check).select_key(lambda key, value: key)
+        grouped = stream.group_by_key()
+        table = grouped.aggregate(lambda: {"n": 0}, lambda v, total: _add(_check(v) or {}, total), materialized=store)
+    table.to_stream().to(target)
+    return builder.build()
+
+
+def good_records() -> list[Sent]:
+    """Good ones, and two that every aggregate leaves out: without a key, without a value."""
+    records = [Sent(key, orjson.dumps({"n": n, "w": "x"}), 1_000 + n, n % 2) for key, n in GOOD]
+    return [*records, Sent(None, b'{"n":1,"w":"x"}', 1_100, 0), Sent(b"a", None, 1_101, 0)]
+
+
+def check_results(records: list[Read], others: tuple[bytes, ...] = ()) -> None:
+    """Every update of every good key, once and in order; nothing else."""
+    totals: Counter[bytes] = Counter()
+    expected: dict[bytes | None, list[int]] = {}
+    for key, n in GOOD:
+        totals[key] += n
+        expected.setdefault(key, []).append(totals[key])
+    found: dict[bytes | None, list[int]] = {}
+    for record in records:
+        found.setdefault(record.key, []).append(orjson.loads(record.value or b"")["n"])
+    assert {key: found.pop(key, None) for key in others} == dict.fromkeys(others, [1])
+    assert found == expected
+
+
+def counters(progress: Progress) -> dict[str, int]:
+    (sub,) = progress.subs.values()
+    return dict(sub.counters)
+
+
+FAILURES = [
+    ("raw", "json", "cannot be read in node", "SerdeError"),
+    ("raw", "boom", "made an operator fail in node", "ValueError: boom, in two lines"),
+    ("raw", "big", "gave a result that cannot be written in node", "OversizedRecordError"),
+    ("raw", "future", "has a timestamp too far in the future in node", "FutureTimestampError"),
+    ("objects", "json", "cannot be read in node", "SerdeError"),
+    ("objects", "boom", "made an operator fail in node", "ValueError: boom, in two lines"),
+    ("objects", "past", "cannot be read in node", "TimestampError"),
+    ("columns", "json", "cannot be read in node", "SerdeError"),
+    ("columns", "past", "cannot be read in node", "TimestampError"),
+]
+
+
+@pytest.mark.parametrize(("transport", "kind", "what", "cause"), FAILURES)
+def test_a_bad_record_fails_by_name_and_a_restart_skips_it(
+    harness: Harness, transport: str, kind: str, what: str, cause: str
+) -> None:
+    source, target = harness.topic("source", 2), harness.topic("target", 1)
+    topology = topology_of(transport, source, target)
+    harness.send(source, [*good_records(), bad(kind)])
+    settings = {"tasks": 1, "max_record_bytes": LIMIT, "max_future_ms": HOUR_MS}
+    with pytest.raises(ApplicationFailedError) as caught:
+        harness.run(topology, **settings)
+    said = str(caught.value)
+    assert said.startswith(f"RecordFailedError: record at {source}-1 offset 15, key b'{kind}', {what} "), said
+    assert cause in said
+    assert "or set the policy" in said
+    assert "\n" not in said
+    assert harness.read(target) == []
+    progress = harness.run(topology, **settings, **SKIP_ALL)
+    check_results(harness.read(target))
+    stage = {"boom": "processing", "big": "production", "future": "future"}.get(kind, "deserialization")
+    assert counters(progress)[f"skipped:{stage}"] == 1
+    assert sum(n for name, n in counters(progress).items() if name.endswith((":null_key", ":null_value"))) == 2
+
+
+@pytest.mark.parametrize("transport", ["raw", "objects", "columns"])
+def test_dead_letters_are_part_of_the_transaction(
+    harness: Harness, transport: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = harness.topic("source", 2), harness.topic("target", 2)
+    dead = harness.topic("dead", 1)
+    topology = topology_of(transport, source, target)
+    kinds = ["json", "big", "past", "future"] + ["boom"] * (transport != "columns")
+    sent = {kind.encode(): bad(kind) for kind in kinds}
+    harness.send(source, [*good_records(), *sent.values()])
+    # Each task dies once with everything sent but not committed: its dead letters must not come twice.
+    monkeypatch.setenv("STREAMS_FAULT", "marker_sent@*:1")
+    monkeypatch.setenv("STREAMS_FAULT_ONCE", str(tmp_path / "killed"))
+    progress = harness.run(
+        topology,
+        max_record_bytes=LIMIT,
+        max_future_ms=HOUR_MS,
+        dead_letter_topic=dead,
+        **dict.fromkeys(SKIP_ALL, "dlq"),
+    )
+    assert (tmp_path / "killed").exists()
+    check_results(harness.read(target))
+    letters = harness.read(dead)
+    assert sorted(letter.key or b"" for letter in letters) == sorted(sent)
+    first = {record.key: offset for offset, record in enumerate(sent.values(), 15)}
+    for letter in letters:
+        original = sent[letter.key or b""]
+        assert letter.value == original.value
+        assert letter.timestamp == max(1, original.timestamp)
+        assert letter.headers[: len(original.headers)] == original.headers
+        errors = {name.removeprefix("__streams.errors."): value for name, value in letter.headers}
+        place = (errors["topic"], errors["partition"], errors["offset"])
+        assert place == (source.encode(), b"1", b"%d" % first[letter.key])
+        assert errors["exception"]
+        assert errors["message"]
+        assert b"Traceback" in (errors["stacktrace"] or b"")
+    found = counters(progress)
+    assert found["dead_letters:deserialization"] == 2
+    assert (found["dead_letters:production"], found["dead_letters:future"]) == (1, 1)
+    assert found.get("dead_letters:processing", 0) == (transport != "columns")

@@ -1,0 +1,139 @@
+"""Whole processes: a driver that is killed, stopped, started by spark-submit, or refuses to start."""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import orjson
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from streams.broker import EmbeddedBroker
+from tests.spark.harness import last_per_key, read_committed
+from tests.spark.processes import ROOT, START_TIMEOUT_S, Application, Follower, wait_until
+from tests.spark.test_counts import increasing
+
+WORDS = [f"word-{n}" for n in range(40)]
+STOP_S = 15.0
+"""A few seconds on an idle machine; the tests' machine has other things to do."""
+
+
+class Starter(Protocol):
+    """Starts applications and ends what is left of them."""
+
+    def __call__(self, *options: str, submit: tuple[str, ...] | None = None, topics: str = "") -> Application:
+        """`streams run tests.spark.apps:counts OPTIONS`, or spark-submit with these options of its own.
+
+        Its topics start with `topics`; default: the test's prefix.
+        """
+
+
+@pytest.fixture
+def prefix(broker: EmbeddedBroker, request: pytest.FixtureRequest) -> str:
+    """Prefix of this test's topics, which exist."""
+    name = re.sub(r"[^a-z]+", "-", request.node.name)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    topics = [NewTopic(f"{name}.{word}", 2, 1, config={"retention.ms": "-1"}) for word in ("words", "counts")]
+    for created in admin.create_topics(topics).values():
+        created.result(30)
+    return name
+
+
+@pytest.fixture
+def start(broker: EmbeddedBroker, prefix: str, tmp_path: Path) -> Iterator[Starter]:
+    started: list[Application] = []
+
+    def starter(*options: str, submit: tuple[str, ...] | None = None, topics: str = "") -> Application:
+        scripts = Path(sys.executable).parent
+        if submit is None:
+            command = [str(scripts / "streams"), "run", "tests.spark.apps:counts"]
+        else:
+            command = [str(scripts / "spark-submit"), *submit, str(ROOT / "tests/spark/apps.py")]
+        common = ["-b", broker.bootstrap_servers, "-a", prefix, "--base-dir", str(tmp_path / "var")]
+        settings = ["--set", "spark.ui.enabled=false", "--set", "spark.driver.memory=512m"]
+        started.append(Application([*command, *common, *settings, *options], tmp_path, topics or prefix))
+        return started[-1]
+
+    yield starter
+    for one in started:
+        one.close()
+
+
+def send_words(broker: EmbeddedBroker, prefix: str, seed: int, count: int) -> Counter[bytes]:
+    words = random.Random(seed).choices(WORDS, k=count)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for i, word in enumerate(words):
+        producer.produce(f"{prefix}.words", orjson.dumps(word), b"%d" % i, timestamp=1_000 + i)
+    assert producer.flush(30) == 0
+    return Counter(word.encode() for word in words)
+
+
+def table_of(totals: Counter[bytes]) -> dict[bytes, bytes]:
+    return {word: count.to_bytes(8, "big") for word, count in totals.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_and_stopped_drivers_change_nothing(broker: EmbeddedBroker, prefix: str, start: Starter) -> None:
+    servers, counts = broker.bootstrap_servers, f"{prefix}.counts"
+    sent = send_words(broker, prefix, 1, 4000)
+    follower = Follower(servers, counts, 2)
+    follower.start()
+
+    killed = start("--continuous", "--max-records-per-trigger", "100")
+    wait_until(lambda: len(follower.records) > 200, START_TIMEOUT_S, "no results", killed.log)
+    killed.kill_group()
+    wait_until(lambda: not killed.left_behind(), 20, "the killed driver's workers live on", killed.log)
+    assert sum(int.from_bytes(v or b"", "big") for v in last_per_key(follower.records).values()) < sum(sent.values())
+
+    def all_counted() -> bool:
+        return last_per_key(follower.records) == table_of(sent)
+
+    # The same command again, then SIGTERM when all is done; then more input, and Ctrl-C.
+    for seed, stop in ((2, Application.terminate), (3, Application.interrupt)):
+        running = start("--continuous")
+        wait_until(all_counted, START_TIMEOUT_S, "not all was counted", running.log)
+        sent.update(send_words(broker, prefix, seed, 500))
+        wait_until(all_counted, START_TIMEOUT_S, "not all was counted", running.log)
+        stop(running)
+        assert running.ended(STOP_S) == 0, running.log()
+        assert "Traceback" not in running.log()
+        assert "stopping" in running.log()
+
+    seen = follower.finish()
+    assert increasing(seen)
+    assert sorted(seen, key=lambda r: (r.partition, r.offset)) == read_committed(servers, counts)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_spark_submit_on_a_cluster_of_processes(broker: EmbeddedBroker, prefix: str, start: Starter) -> None:
+    sent = send_words(broker, prefix, 4, 1000)
+    app = start("--available-now", submit=("--master", "local-cluster[1,1,1024]"))
+    wait_until(lambda: app.watch() is None and app.process.poll() is not None, START_TIMEOUT_S, "no end", app.log)
+    assert app.ended(STOP_S) == 0, app.log()
+    assert last_per_key(read_committed(broker.bootstrap_servers, f"{prefix}.counts")) == table_of(sent)
+
+
+def one_sentence(app: Application) -> str:
+    """The error of an application that would not start."""
+    assert app.ended(60) == 1, app.log()
+    (line,) = [line for line in app.log().splitlines() if line.strip()]
+    return line
+
+
+def test_speculation_is_refused(start: Starter) -> None:
+    said = one_sentence(start("--available-now", "--set", "spark.speculation=true"))
+    assert said.startswith("ConfigError: spark.speculation=true is refused: ")
+
+
+def test_a_missing_topic_is_one_sentence(start: Starter) -> None:
+    said = one_sentence(start("--available-now", topics="elsewhere"))
+    assert said.startswith("TopicNotFoundError: topic 'elsewhere.words' does not exist")

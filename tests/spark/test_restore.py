@@ -1,0 +1,193 @@
+"""After real runs: the stores rebuilt from the changelogs are the live ones, byte for byte; and `streams` shows them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from typer.testing import CliRunner
+
+from state.changelog.topics import changelog_topic
+from state.kafka.admin import KafkaAdmin
+from state.restore.directory import StateDirectory
+from state.stores.dump import state_digest
+from state.stores.rocks_reader import read_task_store
+from streams import JoinWindows, Materialized, StreamJoined, StreamsBuilder, TimeWindows
+from streams.application.restore import restore_tasks, stateful_subs, stored_tasks
+from streams.cli.main import app
+from streams.topology.graph import Topology
+from tests.spark import apps
+from tests.spark.harness import Harness, Sent
+
+KEYS = [f"key-{n}" for n in range(20)]
+MINUTE = 60_000
+TASKS = 2
+
+
+@dataclass(frozen=True)
+class Topics:
+    table: str
+    readings: str
+    left: str
+    right: str
+    joined: str
+
+
+def everything(topics: Topics) -> Topology:
+    """A table with deletes, an aggregate that deletes, windows that expire, a join that keeps duplicates."""
+    builder = StreamsBuilder()
+    builder.table(topics.table, materialized=Materialized(name="table"))
+    builder.stream(topics.readings).group_by_key().aggregate(
+        lambda: 0,
+        lambda key, value, total: None if value % 5 == 0 else total + value,
+        materialized=Materialized("sums"),
+    )
+    windows = TimeWindows.of_size_and_grace(2 * MINUTE, 0).advance_by(MINUTE)
+    builder.stream(topics.readings).group_by_key().windowed_by(windows).count(materialized=Materialized("windows"))
+    within = JoinWindows.of_time_difference_and_grace(MINUTE, 0)
+    how = StreamJoined(name="pairs", store_name="pairs")
+    right = builder.stream(topics.right)
+    builder.stream(topics.left).join(right, lambda one, two: [one, two], within, how).to(topics.joined)
+    return builder.build()
+
+
+def records(rng: random.Random, count: int, start_ms: int, step_ms: int, nulls: bool = False) -> list[Sent]:
+    """Some keys often, in small steps of time, some of them out of order."""
+    return [
+        Sent(
+            rng.choice(KEYS).encode(),
+            None if nulls and rng.random() < 0.3 else orjson.dumps(rng.randint(1, 9)),
+            start_ms + i * step_ms - rng.choice((0, 0, 0, 5 * step_ms)),
+        )
+        for i in range(count)
+    ]
+
+
+def send_all(harness: Harness, topics: Topics, seed: int, start_ms: int, count: int = 120) -> None:
+    rng = random.Random(seed)
+    harness.send(topics.table, records(rng, count, start_ms, 1000, nulls=True))
+    harness.send(topics.readings, records(rng, count, start_ms, 1000))
+    for side in (topics.left, topics.right):
+        # Equal keys at equal times: only the number of arrival tells such rows apart.
+        harness.send(side, [*records(rng, count, start_ms, 1000), *[Sent(b"twin", b"1", start_ms + 1000)] * 3])
+
+
+def digests(root: Path, topology: Topology, application_id: str) -> dict[tuple[str, int, str], Any]:
+    """What each store of each task holds, and up to where."""
+    found: dict[tuple[str, int, str], Any] = {}
+    for sub in stateful_subs(topology, application_id):
+        for task in range(TASKS):
+            folder = StateDirectory(root).task(application_id, sub.name, task).path
+            with read_task_store(folder, [node.spec for node in sub.stores.values()]) as store:
+                for name in store.specs:
+                    expired = store.expired_before.get(name)
+                    found[sub.name, task, name] = (state_digest(store, name), store.position, expired)
+    return found
+
+
+def begins(harness: Harness, stores: list[str]) -> dict[str, int]:
+    places = {name: (changelog_topic(harness.application_id, name), 0) for name in stores}
+    with KafkaAdmin({"bootstrap.servers": harness.servers}) as admin:
+        found = admin.begin_offsets(places.values())
+    return {name: found[place] for name, place in places.items()}
+
+
+def test_restored_stores_equal_the_live_ones(harness: Harness, tmp_path: Path) -> None:
+    words = ("table", "readings", "left", "right", "joined")
+    topics = Topics(*(harness.topic(word, TASKS) for word in words))
+    topology = everything(topics)
+    send_all(harness, topics, 1, 10 * MINUTE)
+    # Small batches: many keys are written in many steps, so the changelogs are full of what compaction would remove.
+    harness.run(topology, max_records_per_trigger=80)
+    live = harness.config().state_dir
+
+    def restored(name: str) -> Path:
+        into = tmp_path / name
+        tasks = stored_tasks(topology, harness.config())
+        done = list(restore_tasks(tasks, harness.config(), into, parallel=2))
+        assert sum(task.report.records for task in done) > sum(
+            store.rows for task in done for store in task.report.stores
+        )
+        return into
+
+    assert digests(restored("first"), topology, harness.application_id) == digests(
+        live, topology, harness.application_id
+    )
+    stores = [name for name in topology.stores if name not in ("table", "sums")]
+    before = begins(harness, stores)
+    # Far ahead: every old segment expires; the step after that one, once Spark has confirmed it, trims the logs.
+    send_all(harness, topics, 2, 1000 * MINUTE, count=60)
+    harness.run(topology, max_records_per_trigger=80)
+    send_all(harness, topics, 3, 1010 * MINUTE, count=60)
+    harness.run(topology)
+    assert [name for name, offset in begins(harness, stores).items() if offset <= before[name]] == []
+    again = restored("second")
+    assert digests(again, topology, harness.application_id) == digests(live, topology, harness.application_id)
+    # The application goes on from the restored folder as from its own.
+    send_all(harness, topics, 4, 1020 * MINUTE, count=50)
+    harness.run(topology, state_dir=again)
+    assert digests(restored("third"), topology, harness.application_id) == digests(
+        again, topology, harness.application_id
+    )
+
+
+@pytest.fixture
+def counted(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """An application of `tests.spark.apps` that has run, and what it has counted."""
+    monkeypatch.setenv("APPS_PREFIX", harness.application_id)
+    source = harness.topic("words", TASKS)
+    harness.topic("counts", TASKS)
+    rng = random.Random(9)
+    words = rng.choices(KEYS, k=300)
+    harness.send(source, [Sent(word.encode(), orjson.dumps(word), 1000 + i) for i, word in enumerate(words)])
+    harness.run(apps.counts())
+    return Counter(words)
+
+
+@pytest.fixture
+def streams(harness: Harness, monkeypatch: pytest.MonkeyPatch):
+    """The command `streams`, about the harness's application."""
+    monkeypatch.setenv("COLUMNS", "200")
+    options = ["-a", harness.application_id, "--base-dir", str(harness.folder), "-b", harness.servers]
+
+    def invoke(command: str, *arguments: object):
+        return CliRunner().invoke(app, [command, "tests.spark.apps:counts", *map(str, arguments), *options])
+
+    return invoke
+
+
+def json_lines(text: str) -> list[Any]:
+    return [orjson.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def test_restore_and_state_on_the_command_line(
+    counted: Counter[str], streams, harness: Harness, tmp_path: Path
+) -> None:
+    result = streams("restore", "--into", tmp_path / "rebuilt", "--json")
+    assert result.exit_code == 0, result.output
+    told = orjson.loads(result.stdout)
+    assert told["total"]["records"] == told["total"]["rows"] == len(counted)
+    assert {(store["store"], store["task"]) for store in told["stores"]} == {("counts", 0), ("counts", 1)}
+    assert "restoring counts task" in result.stderr
+    live = digests(harness.config().state_dir, apps.counts(), harness.application_id)
+    assert digests(tmp_path / "rebuilt", apps.counts(), harness.application_id) == live
+
+    refused = streams("restore", "--into", tmp_path / "rebuilt")
+    assert (refused.exit_code, "is not an empty folder" in refused.output) == (1, True)
+    table = streams("restore").output
+    assert "Records/s" in table
+    assert f"restored-{harness.application_id}-1" in table
+
+    for source in ([], ["--from-changelog"]):
+        rows = json_lines(streams("state", "counts", "--json", *source).stdout)
+        assert {row["key"]: row["value"] for row in rows} == dict(counted)
+    assert streams("state", "counts", "--count").stdout.strip() == str(len(counted))
+    (row,) = json_lines(streams("state", "counts", "--key", "key-3", "--json").stdout)
+    assert row["value"] == counted["key-3"]
+    sizes = json_lines(streams("state", "--json").stdout)
+    assert sum(size["rows"] for size in sizes) == len(counted)

@@ -1,0 +1,251 @@
+"""The source on real Kafka and Spark: gaps, new and recreated and trimmed topics, starts, admission, lag, groups."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+import orjson
+import pytest
+
+from state.changelog.topics import commits_topic
+from state.commit.marker import CommitMarker
+from state.kafka.admin import KafkaAdmin
+from streams import ApplicationFailedError, BytesSerde, Consumed, StreamsBuilder
+from streams.source.planner import BatchPlanner, SourceSpec
+from streams.source.sampling import mean_record_bytes
+from tests.spark.harness import Harness, Read, Sent
+from tests.spark.live import copy_topology, eventually, grow, kafka, running, transaction
+
+
+def numbered(count: int, start: int = 0, *, partition: int = -1, ms: int = 1_000) -> list[Sent]:
+    return [Sent(b"k%d" % (n % 5), b"%d" % n, ms + n, partition) for n in range(start, start + count)]
+
+
+def values(records: list[Read]) -> list[int]:
+    return sorted(int(record.value or b"-1") for record in records)
+
+
+def compacted(harness: Harness) -> tuple[str, list[int]]:
+    """A topic in which the cleaner has made gaps, and what is left in it."""
+    topic = harness.topic(
+        "compacted",
+        1,
+        cleanup_policy="compact",
+        segment_ms="100",
+        min_cleanable_dirty_ratio="0.01",
+        max_compaction_lag_ms="100",
+        delete_retention_ms="0",
+    )
+    # Segments roll by the records' own timestamps.
+    for run in range(4):
+        harness.send(topic, [Sent(b"same", b"%d" % (100 + 10 * run + n), 1_000 * (run + 1), 0) for n in range(5)])
+    before: list[Read] = []
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        time.sleep(0.7)
+        left = harness.read(topic)
+        if len(left) <= 10 and left == before:
+            return topic, values(left)
+        before = left
+    raise AssertionError("the cleaner did not run")
+
+
+def test_gaps_are_no_records_however_they_are_read(harness: Harness) -> None:
+    written = harness.topic("written", 3)
+    transaction(harness, written, numbered(10, partition=0))
+    transaction(harness, written, numbered(10, 900, partition=0), commit=False)
+    transaction(harness, written, numbered(10, 10, partition=0))
+    transaction(harness, written, numbered(4, 900, partition=0), commit=False)
+    transaction(harness, written, numbered(4, 900, partition=1), commit=False)
+    other, left = compacted(harness)
+    topology = copy_topology([written, other], target := harness.topic("target", 1))
+    for bulk in (True, False):
+        # Its own application id, so that both read all of it.
+        one = Harness(harness.servers, harness.spark, harness.folder, f"{harness.application_id}-{bulk}")
+        progress = one.run(topology, bulk_io=bulk)
+        (sub,) = progress.subs.values()
+        assert (sub.total("records_in"), sub.lag) == (20 + len(left), 0)
+    found = harness.read(target)
+    assert values(found) == sorted(2 * [*range(20), *left])
+    per_key = [r.value for r in found if r.key == b"k1"]
+    assert per_key == 2 * [b"%d" % n for n in range(20) if n % 5 == 1]
+
+
+def test_partitions_added_while_running_are_read_from_their_beginning_and_in_order(harness: Harness) -> None:
+    source, target = harness.topic("source", 1), harness.topic("target", 2)
+    topology = copy_topology(source, target)
+    with running(harness, topology) as progress:
+        harness.send(source, numbered(50))
+        eventually(lambda: len(harness.read(target)) == 50, "50 records")
+        grow(harness, source, 3)
+        harness.send(source, numbered(50, 50))
+        eventually(lambda: len(harness.read(target)) >= 100, "100 records")
+        assert next(iter(progress.subs.values())).tasks == 1
+    # The number of tasks stays what the state was made with, though the topic has more partitions now.
+    harness.send(source, numbered(20, 100))
+    harness.run(topology)
+    found = harness.read(target)
+    assert values(found) == list(range(120))
+    for key in {record.key for record in found}:
+        of_key = [int(record.value or b"") for record in found if record.key == key]
+        assert of_key == sorted(of_key)
+
+
+def test_a_recreated_topic_is_refused(harness: Harness) -> None:
+    source, target = harness.topic("source", 1), harness.topic("target", 1)
+    topology = copy_topology(source, target)
+    harness.send(source, numbered(10))
+    harness.run(topology)
+    with kafka(harness) as admin:
+        admin.delete_topics([source])
+    with pytest.raises(Exception, match=f"'{source}' does not exist"):
+        harness.run(topology)
+    harness.topic("source", 1)
+    harness.send(source, numbered(30))
+    with pytest.raises(ApplicationFailedError) as caught:
+        harness.run(topology)
+    said = str(caught.value)
+    assert said.startswith(f"TopicRecreatedError: topic '{source}' was deleted and created again"), said
+    assert "\n" not in said
+    assert values(harness.read(target)) == list(range(10))
+
+
+@pytest.mark.parametrize("policy", ["fail", "earliest", "latest"])
+def test_offsets_lost_to_deletion(harness: Harness, policy: str) -> None:
+    source, target = harness.topic("source", 1), harness.topic("target", 1)
+    topology = copy_topology(source, target)
+    harness.send(source, numbered(10))
+    harness.run(topology)
+    harness.send(source, numbered(10, 10))
+    with kafka(harness) as admin:
+        admin.delete_records({(source, 0): 15})
+    if policy == "fail":
+        with pytest.raises(ApplicationFailedError) as caught:
+            harness.run(topology)
+        assert str(caught.value).startswith(f"OffsetsLostError: {source}-0: offset 10 is needed next, but the log")
+        assert "[15, 20)" in str(caught.value)
+        assert values(harness.read(target)) == list(range(10))
+        return
+    harness.run(topology, on_lost_offsets=policy)
+    harness.send(source, numbered(5, 20))
+    harness.run(topology, on_lost_offsets=policy)
+    assert values(harness.read(target)) == [*range(10), *range(15 if policy == "earliest" else 20, 25)]
+
+
+def test_missing_topics_are_named(harness: Harness) -> None:
+    there = harness.topic("there", 1)
+    for source, target in ((f"{there}.no", there), (there, f"{there}.no")):
+        with pytest.raises(Exception, match=rf"'{there}.no' does not exist, or these credentials may not see it"):
+            harness.run(copy_topology(source, target))
+
+
+def test_starts(harness: Harness) -> None:
+    source, other, target = harness.topic("source", 2), harness.topic("other", 1), harness.topic("target", 1)
+    harness.send(source, [*numbered(10, partition=0), *numbered(10, 10, partition=1)])
+    harness.send(other, numbered(10, 100, partition=0))
+    builder = StreamsBuilder(default_key_serde=BytesSerde(), default_value_serde=BytesSerde())
+    builder.stream(source).merge(builder.stream(other, Consumed(offset_reset="earliest"))).to(target)
+    topology = builder.build()
+    # Record n has timestamp 1000 + n.
+    harness.run(topology, starting_offsets="timestamp:1007")
+    assert values(harness.read(target)) == [7, 8, 9, *range(10, 20), *range(100, 110)]
+    late = Harness(harness.servers, harness.spark, harness.folder, harness.application_id)
+    late_target = late.topic("target", 1)
+    with running(late, copy_topology(source, late_target), starting_offsets="latest") as progress:
+        eventually(lambda: bool(progress.subs), "the query started")
+        # Where `latest` is becomes known with the first offset log: records keep coming until one is seen.
+        eventually(lambda: _send_one(late, source) and len(late.read(late_target)) > 0, "a record")
+    assert set(values(late.read(late_target))) == {7777}
+
+
+def _send_one(harness: Harness, topic: str) -> bool:
+    harness.send(topic, [Sent(b"k", b"7777", 5_000)])
+    return True
+
+
+def test_no_start_without_a_reset_policy(harness: Harness) -> None:
+    source, target = harness.topic("source", 1), harness.topic("target", 1)
+    builder = StreamsBuilder()
+    builder.stream(source, Consumed(offset_reset="none")).to(target)
+    with pytest.raises(ApplicationFailedError, match=r"ConfigError: .*'none'"):
+        harness.run(builder.build())
+
+
+def test_admission_is_bounded_and_aligned_in_time(harness: Harness) -> None:
+    source = harness.topic("source", 2)
+    large = [Sent(b"a", b"%d" % n, 10_000 + n, 0) for n in range(2_000)]
+    small = [Sent(b"b", b"%d" % n, 10_000 + 20 * n, 1) for n in range(100)]
+    harness.send(source, [*large, *small])
+    client = {"bootstrap.servers": harness.servers}
+    with kafka(harness) as admin:
+        planner = BatchPlanner(
+            admin, SourceSpec({source: "earliest"}, max_records=500), partial(mean_record_bytes, client)
+        )
+        planner.freeze()
+        harness.send(source, [Sent(b"late", b"-1", 99_000, 0)])
+        at, batches = planner.initial(), 0
+        while (to := planner.latest(at)) != at:
+            taken = sum(r.end - r.start for r in planner.ranges(at, to))
+            assert 0 < taken <= 500
+            at, batches = to, batches + 1
+            first, second = (at.of(source, p) for p in (0, 1))
+            # The next record of each partition: 1 ms and 20 ms apart are the records.
+            assert abs((10_000 + first) - (10_000 + 20 * second)) <= 20
+        assert (at.of(source, 0), at.of(source, 1)) == (2_000, 100)
+        assert 5 <= batches <= 8
+
+
+def test_available_now_ends_and_batches_are_bounded(harness: Harness) -> None:
+    source, other, target = harness.topic("source", 2), harness.topic("other", 1), harness.topic("target", 1)
+    harness.send(source, numbered(300))
+    harness.send(other, numbered(100, 300))
+    topology = copy_topology([source, other], target)
+    progress = harness.run(topology, max_records_per_trigger=150, tasks=1)
+    (sub,) = progress.subs.values()
+    assert sub.per_task[0].version == sub.batch_id + 1 >= 3
+    assert (sub.total("records_in"), sub.lag) == (400, 0)
+    assert values(harness.read(target)) == list(range(400))
+    with kafka(harness) as admin:
+        _check_group_and_marker(harness, admin, sub_topology=next(iter(progress.subs)))
+        ends = admin.end_offsets([(source, 0), (source, 1), (other, 0)])
+        assert admin.group_offsets(harness.application_id, list(ends)) == ends
+
+
+def _check_group_and_marker(harness: Harness, admin: KafkaAdmin, sub_topology: str) -> None:
+    """Offsets of the group and the marker come from one transaction, so they say the same."""
+    topic = commits_topic(harness.application_id, sub_topology)
+    last = CommitMarker.from_bytes(harness.read(topic)[-1].value or b"")
+    committed = admin.group_offsets(harness.application_id)
+    for source, partitions in last.ranges.items():
+        for partition, (_, end) in partitions.items():
+            assert committed[source, int(partition)] == end
+
+
+def test_lag_is_reported_while_there_is_a_backlog(harness: Harness) -> None:
+    source, target = harness.topic("source", 1), harness.topic("target", 1)
+    harness.send(source, numbered(200))
+    seen: list[int | None] = []
+    with running(harness, copy_topology(source, target), max_records_per_trigger=40, tasks=1) as progress:
+
+        def done() -> bool:
+            seen.extend(sub.lag for sub in progress.subs.values())
+            return len(harness.read(target)) == 200
+
+        eventually(done, "200 records")
+        eventually(lambda: next(iter(progress.subs.values())).lag == 0, "no lag")
+    assert any(lag for lag in seen if lag), seen
+
+
+def test_an_idle_application_makes_no_batches(harness: Harness) -> None:
+    source, target = harness.topic("source", 2), harness.topic("target", 1)
+    topology = copy_topology(source, target)
+    harness.send(source, numbered(10))
+    harness.run(topology)
+    progress = harness.run(topology)
+    (sub,) = progress.subs.values()
+    assert (sub.batch_id, sub.per_task) == (-1, {})
+    checkpoint = harness.folder / "checkpoint" / harness.application_id
+    (offsets,) = [path for path in checkpoint.glob("*/offsets/*") if path.name.isdigit()]
+    logged = orjson.loads(offsets.read_text().splitlines()[-1])
+    assert sum(logged["topics"][source]["offsets"]) == 10
