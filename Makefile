@@ -30,6 +30,8 @@ $(STAMP): requirements.lock pyproject.toml scripts/check-prerequisites.sh
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/build-tools.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@echo "Compiling the kernels (kept on disk)."
+	@$(BIN)/python -m streams.spark.warm_up
 	@touch $(STAMP)
 
 .PHONY: jars
@@ -51,8 +53,8 @@ demo: jars ## Show the engine at work: a broker, a topology, a crash and its rec
 	$(BIN)/python -m topologies.demo
 
 .PHONY: bench
-bench: jars ## Run the benchmarks and print their figures
-	$(BIN)/python -m benchmarks
+bench: jars ## Run the benchmark of 1000 devices and print its figures
+	$(BIN)/python -m benchmarks.devices
 
 .PHONY: lock
 lock: ## Resolve the dependencies anew into requirements.lock (all platforms, Python >= 3.10)

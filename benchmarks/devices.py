@@ -93,7 +93,14 @@ class Recorder(Progress):
 
 
 def measure(
-    records: int, warm_up: int, batch: int, master: str, folder: Path, partitions: int = 4, seed: int = 42
+    records: int,
+    warm_up: int,
+    batch: int,
+    master: str,
+    folder: Path,
+    partitions: int = 4,
+    seed: int = 42,
+    java_options: str = "",
 ) -> Result:
     """Loads, drains and verifies.
 
@@ -105,6 +112,7 @@ def measure(
         folder: for the broker's data, state and checkpoint.
         partitions: of the input topic, and so tasks.
         seed: of the generator.
+        java_options: further options of Spark's JVM.
     """
     generated = Devices(slots=-(-(records + warm_up) // 1000), seed=seed, lost_share=0.0001)
     fetch_jars()
@@ -123,7 +131,12 @@ def measure(
                 base_dir=folder / "var",
                 available_now=True,
                 max_records_per_trigger=batch,
-                spark={"spark.master": master, "spark.ui.enabled": "false", "spark.driver.memory": "1g"},
+                spark={
+                    "spark.master": master,
+                    "spark.ui.enabled": "false",
+                    "spark.driver.memory": "1g",
+                    **({"spark.driver.extraJavaOptions": java_options} if java_options else {}),
+                },
             )
             StreamsApplication(topology.build(), config, recorder).run()
         differences = verify(client, generated, partitions)
@@ -188,7 +201,9 @@ def show(result: Result) -> None:
             for part, number in value.items():
                 table.add_row(f"  {name}: {part}", f"{number:,}")
         else:
-            table.add_row(name, f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value))
+            table.add_row(
+                name, f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+            )
     Console().print(table)
 
 
@@ -198,12 +213,13 @@ def main(
     batch: Annotated[int, typer.Option(help="Most readings of a micro-batch.")] = 1_000_000,
     partitions: Annotated[int, typer.Option(help="Partitions of the input, and so tasks.")] = 4,
     master: Annotated[str, typer.Option(help="Spark's master.")] = "local[2,4]",
+    java_options: Annotated[str, typer.Option(help="Further options of Spark's JVM.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Measure workload B2 on the embedded broker, and verify its output."""
     folder = Path(tempfile.mkdtemp(prefix="streams-bench-"))
     try:
-        result = measure(records, warm_up, batch, master, folder, partitions)
+        result = measure(records, warm_up, batch, master, folder, partitions, java_options=java_options)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if as_json:

@@ -87,7 +87,8 @@ def decide(
         raise _mismatch(
             identity,
             f"Spark's checkpoint is at version {expected}, but the commits topic ends at version {version}: "
-            "the commits topic was deleted, truncated or recreated",
+            "the commits topic was deleted, truncated or recreated, or the checkpoint belongs to another application id "
+            "(then give this one a checkpoint_dir of its own, and do not reset it before)",
         )
     raise _mismatch(
         identity,

@@ -32,6 +32,7 @@ from state.commit.digest import changelog_digest
 from state.commit.last_marker import read_last_marker
 from state.commit.marker import MARKER_KEY, CommitMarker, MarkerCopy, Ranges
 from state.kafka.columns import RecordColumns
+from state.restore.plan import check_end
 from state.stores.task_store import StorePosition, TaskStore
 
 TopicPartition = tuple[str, int]
@@ -220,7 +221,7 @@ class CommitStep:
                 effects = process(store, found)
                 self._reach("process_done", version)
                 watch.lap("process")
-                result, position = self._commit(producer, step, version, store, effects)
+                result, position = self._commit(producer, step, found, store, effects)
                 self._reach("after_commit", version)
                 watch.lap("commit")
                 store.apply(position)
@@ -237,12 +238,16 @@ class CommitStep:
         return read_last_marker(self._kafka, self._commits, copy.offset if copy else None)
 
     def _commit(
-        self, producer: Producer, step: StepInput, version: int, store: TaskStore, effects: Effects
+        self, producer: Producer, step: StepInput, last: CommitMarker | None, store: TaskStore, effects: Effects
     ) -> tuple[MarkerCopy, StorePosition]:
-        identity = self._identity
+        identity, version = self._identity, (last.version if last else 0) + 1
         changelog = store.changelog()
         logs = {name: (changelog_topic(identity.application_id, name), identity.task) for name in store.logged_stores}
         ends = self._kafka.end_offsets([self._commits, *logs.values()])
+        # A whole local store would hide a changelog that was lost, and the next restore would miss all that is older.
+        for name, promised in last.changelog_ends.items() if last else ():
+            if name in logs:
+                check_end(name, ends[logs[name]], version - 1, promised)
         producer.begin()
         self._reach("after_begin", version)
         sent = 0

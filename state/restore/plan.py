@@ -107,12 +107,7 @@ def plan_restore(
             continue
         log = logs[spec.name]
         end = target.changelog_ends.get(spec.name, log.end)
-        if end > log.end:
-            raise RestoreError(
-                f"the changelog of store {spec.name!r} ends at offset {log.end}, but the commit marker of step "
-                f"{target.version} says {end}: the topic was truncated, or deleted and created again. Restore the "
-                f"topic from a backup, or reset the application to rebuild the state from its inputs"
-            )
+        check_end(spec.name, log.end, target.version, end)
         begin = min(log.begin, end)
         why = _distrust(spec, position, offsets.get(spec.name), target, LogRange(begin, end), now_ms)
         if why is not None:
@@ -122,6 +117,26 @@ def plan_restore(
         else:
             plans.append(StorePlan(spec.name, Action.TAIL, offsets[spec.name], end, "behind"))
     return plans
+
+
+def check_end(store: str, end: int, version: int, promised: int) -> None:
+    """Checks that a changelog still has all that a step wrote.
+
+    Args:
+        store: the store.
+        end: where its changelog partition ends.
+        version: number of the step.
+        promised: where it ended after that step, by its commit marker.
+
+    Raises:
+        RestoreError: records are missing.
+    """
+    if end < promised:
+        raise RestoreError(
+            f"the changelog of store {store!r} ends at offset {end}, but the commit marker of step {version} says "
+            f"{promised}: the topic was truncated, or deleted and created again. Restore the topic from a backup, or "
+            f"reset the application to rebuild the state from its inputs"
+        )
 
 
 def _distrust(

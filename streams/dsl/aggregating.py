@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from streams.dsl import functions
 from streams.dsl.aggregates import Aggregate, agg, results
 from streams.dsl.options import Materialized, NameLike, plain_name
+from streams.dsl.top import TopAggregator, checked_top
 from streams.errors import TopologyError
 from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
@@ -162,8 +163,32 @@ class AggregatingByRecord(Aggregating):
             what = built_in_aggregation(built_in)
         return self._build(what, named, materialized)
 
+    def top(
+        self,
+        n: int,
+        by: functions.Function,
+        largest: bool = True,
+        named: NameLike = None,
+        materialized: Materialized | None = None,
+    ) -> KTable:
+        """The best n values of each key (and window), as a list, the best first.
+
+        Args:
+            n: how many.
+            by: ``by(value)`` gives the score, a number; a value whose score is None is not ranked.
+            largest: whether the largest score is the best. Among equal scores the earlier value is ahead.
+            named: name of the operator.
+            materialized: name, serdes and settings of the store, which holds the lists.
+
+        Raises:
+            TopologyError: n is not a positive whole number.
+        """
+        what = Aggregation("KSTREAM-AGGREGATE", list, TopAggregator(n, checked_top(n, by), largest))
+        return self._build(what, named, materialized)
+
 
 def built_in_aggregation(aggregates: dict[str, Aggregate]) -> Aggregation:
+    """The aggregation that computes these, by the name that each has in the result."""
     for name, aggregate in aggregates.items():
         if not isinstance(aggregate, Aggregate):
             raise TopologyError(

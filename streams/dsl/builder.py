@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import cast
 
 from streams.dsl.functions import timestamp_function
@@ -12,10 +11,10 @@ from streams.dsl.global_table import GlobalKTable
 from streams.dsl.graph_builder import GraphBuilder, Port
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable import KTable
-from streams.dsl.materialize import history_ms, key_value_store, lazy_store
+from streams.dsl.materialize import key_value_store
 from streams.dsl.options import Consumed, Materialized
+from streams.dsl.table_source import add_table
 from streams.errors import TopologyError
-from streams.operators.table_source import TableSource
 from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
@@ -72,19 +71,9 @@ class StreamsBuilder:
         key_serde = graph.key_serde(source.key_serde)
         value_serde = graph.value_serde(how.value_serde, source.value_serde)
         name = consumed.name or f"KTABLE-SOURCE-{topic}"
-        port = graph.stateful(
-            "KTABLE-SOURCE",
-            source,
-            partial(TableSource, store=None, caching=how.caching),
-            name,
-            stores=(),
-            input_key_serde=key_serde,
-            key_serde=key_serde,
-            value_serde=value_serde,
-        )
         store = how.name or f"{topic}-STATE-STORE"
-        kept = lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde)
-        return KTable(graph, port, *kept, history_ms=history_ms(how))
+        port, node = add_table(graph, "KTABLE-SOURCE", source, name, store, how, key_serde, value_serde)
+        return KTable(graph, port, node=node)
 
     def global_table(
         self, topic: str, consumed: Consumed | None = None, materialized: Materialized | None = None

@@ -13,9 +13,9 @@ from streams.dsl import functions
 from streams.dsl.aggregating import Aggregation
 from streams.dsl.custom_windows import Windows
 from streams.dsl.grouped import Group, KGroupedStream, windowing_of
-from streams.dsl.join import common_key_serde
 from streams.dsl.materialize import table_names
 from streams.dsl.options import Materialized, NameLike, plain_name
+from streams.dsl.stream_join import common_key_serde
 from streams.dsl.table_node import TableNode
 from streams.dsl.windowing import AnyWindows, Windowing
 from streams.dsl.windows import SessionWindows, SlidingWindows, TimeWindows

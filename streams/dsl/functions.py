@@ -23,6 +23,12 @@ def key_value(fn: Function, what: str) -> Callable[[Any, Any], Any]:
     return lambda key, value: fn(value)
 
 
+def value_only(fn: Function, what: str) -> Callable[[Any], Any]:
+    """Checks that a function takes the value alone."""
+    _arity(fn, {1: "(value)"}, what)
+    return fn
+
+
 def joiner(fn: Function) -> Callable[[Any, Any, Any], Any]:
     """Makes ``fn(key, left, right)`` of ``fn(left, right)`` or ``fn(key, left, right)``."""
     if _arity(fn, {2: "(left, right)", 3: "(key, left, right)"}, "joiner") == 3:

@@ -6,14 +6,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl import functions
 from streams.dsl.graph_builder import GraphBuilder, Port
 from streams.dsl.materialize import key_value_store, table_names
 from streams.dsl.options import Grouped, Materialized, NameLike, plain_name
+from streams.dsl.top import checked_top
 from streams.operators.table_aggregate import TableAggregate
+from streams.operators.table_top import TableTop
 from streams.serdes.base import Serde
 from streams.serdes.change import ChangeSerde
-from streams.serdes.primitives import Int64Serde
+from streams.serdes.json import JsonSerde
+from streams.serdes.primitives import BytesSerde, Int64Serde
+from streams.topology.graph import Parameters
 
 if TYPE_CHECKING:
     from streams.dsl.ktable import KTable
@@ -72,6 +77,64 @@ class KGroupedTable:
         add, subtract = functions.aggregator(adder), functions.aggregator(subtractor)
         return self._table("KTABLE-AGGREGATE", initial, add, subtract, None, named, materialized)
 
+    def top(
+        self,
+        n: int,
+        by: functions.Function,
+        largest: bool = True,
+        named: NameLike = None,
+        materialized: Materialized | None = None,
+    ) -> KTable:
+        """The best n rows of each group, as a list of their values, the best first; it follows rows that change and leave.
+
+        All rows of a group are kept, ordered by score, so that another one moves up when one leaves.
+
+        Args:
+            n: how many.
+            by: ``by(value)`` gives the score, a number, compared as a 64-bit float; a row without one is not ranked.
+            largest: whether the largest score is the best. Equal ones are ordered by the bytes of their values.
+            named: name of the operator.
+            materialized: name, value serde and settings of the store, which holds the lists.
+
+        Raises:
+            TopologyError: n is not a positive whole number.
+        """
+        from streams.dsl.ktable import KTable
+
+        score, graph, how = checked_top(n, by), self._graph, materialized or Materialized()
+        placed, key_serde = self._placed_port(how)
+        list_serde = graph.value_serde(how.value_serde)
+        parameters: Parameters = (("n", n), ("largest", largest))
+        name, store = table_names("KTABLE-TOP", placed.lineage, plain_name(named), how, parameters)
+        graph.store(key_value_store(store, how), how.key_serde or key_serde, list_serde)
+        rows = graph.store(
+            StoreSpec(f"{store}-rows", StoreKind.KEY_VALUE, persistent=how.persistent, logged=how.logging),
+            BytesSerde(),
+            JsonSerde(),
+        )
+        operator = partial(TableTop, store, rows, key_serde, self._value_serde, n, score, largest, caching=how.caching)
+        port = graph.stateful(
+            "KTABLE-TOP",
+            placed,
+            operator,
+            name,
+            stores=(store, rows),
+            input_key_serde=key_serde,
+            key_serde=key_serde,
+            value_serde=list_serde,
+            parameters=parameters,
+        )
+        return KTable(graph, port, store)
+
+    def _placed_port(self, how: Materialized) -> tuple[Port, Serde]:
+        """The port behind its repartition topic, and the serde of the groups' keys."""
+        graph = self._graph
+        key_serde = graph.key_serde(self._grouped.key_serde, self._port.key_serde, how.key_serde)
+        if self._placed is None:
+            change_serde = ChangeSerde(self._value_serde)
+            self._placed = graph.colocated(self._port, self._grouped.name, key_serde, change_serde)
+        return self._placed, key_serde
+
     @property
     def _value_serde(self) -> Serde:
         return self._graph.value_serde(self._grouped.value_serde, self._port.value_serde)
@@ -89,16 +152,13 @@ class KGroupedTable:
         from streams.dsl.ktable import KTable
 
         graph, how = self._graph, materialized or Materialized()
-        key_serde = graph.key_serde(self._grouped.key_serde, self._port.key_serde, how.key_serde)
-        if self._placed is None:
-            change_serde = ChangeSerde(self._value_serde)
-            self._placed = graph.colocated(self._port, self._grouped.name, key_serde, change_serde)
+        placed, key_serde = self._placed_port(how)
         stored_serde = graph.value_serde(how.value_serde, value_serde)
-        name, store = table_names(kind, self._placed.lineage, plain_name(named), how, ())
+        name, store = table_names(kind, placed.lineage, plain_name(named), how, ())
         graph.store(key_value_store(store, how), how.key_serde or key_serde, stored_serde)
         port = graph.stateful(
             kind,
-            self._placed,
+            placed,
             partial(TableAggregate, store, initializer, adder, subtractor, caching=how.caching),
             name,
             stores=(store,),

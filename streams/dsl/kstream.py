@@ -12,23 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 from streams.dsl import functions
 from streams.dsl.branched import BranchedKStream
+from streams.dsl.dropped import add_dropped
 from streams.dsl.graph_builder import GraphBuilder, Port
 from streams.dsl.grouped import KGroupedStream
-from streams.dsl.join import join_any
-from streams.dsl.materialize import history_ms, lazy_store, table_names
+from streams.dsl.kstream_joins import JoiningStream
+from streams.dsl.materialize import table_names
 from streams.dsl.options import (
     Grouped,
-    Joined,
     Materialized,
     NameLike,
     Produced,
     Repartitioned,
-    StreamJoined,
     plain_name,
 )
 from streams.dsl.process import add_process, add_process_values
-from streams.dsl.windows import JoinWindows
-from streams.errors import TopologyError
+from streams.dsl.table_source import add_table
 from streams.operators.filter import Filter
 from streams.operators.flat_map import FlatMap, FlatMapValues
 from streams.operators.map import Map, SelectKey
@@ -36,17 +34,14 @@ from streams.operators.map_values import MapValues
 from streams.operators.pass_through import PassThrough
 from streams.operators.peek import Peek
 from streams.operators.processor import Processor
-from streams.operators.to_table import ToTable
-from streams.operators.views import JoinKind
 from streams.topology.graph import SinkNode
 from streams.topology.naming import check_topic, stateful_name
 
 if TYPE_CHECKING:
-    from streams.dsl.global_table import GlobalKTable
     from streams.dsl.ktable import KTable
 
 
-class KStream:
+class KStream(JoiningStream):
     """A stream of records. Made by ``StreamsBuilder.stream`` and by the methods of streams and tables.
 
     Example::
@@ -122,6 +117,20 @@ class KStream:
         """Sends each record to the first of several branches whose predicate holds; see ``BranchedKStream``."""
         return BranchedKStream(self._graph, self._port, plain_name(named), partial(KStream, self._graph))
 
+    def dropped(self, named: NameLike = None) -> KStream:
+        """What the operator that made this stream dropped: late records, null keys, duplicates, ...
+
+        Records are as they came, with the headers ``__streams.dropped.reason`` and ``__streams.dropped.node``. Call it on what
+        a join, an aggregation or ``deduplicate`` gave::
+
+            joined = clicks.left_join(views, joiner, windows)
+            joined.dropped().to("late-clicks-and-views")
+
+        Raises:
+            TopologyError: the operator drops nothing.
+        """
+        return KStream(self._graph, add_dropped(self._graph, self._port, plain_name(named)))
+
     def _then(
         self,
         kind: str,
@@ -188,7 +197,7 @@ class KStream:
         )
         return KStream(self._graph, port)
 
-    # Grouping, tables, joins ------------------------------------------------------------------------------------------
+    # Grouping, tables -------------------------------------------------------------------------------------------------
 
     def group_by_key(self, grouped: Grouped | None = None) -> KGroupedStream:
         """Groups by the key that is there."""
@@ -212,89 +221,8 @@ class KStream:
         port = graph.colocated(self._port, plain_name(named) or how.name, key_serde, value_serde)
         key_serde = graph.keyed_as(port, key_serde)
         name, store = table_names("KSTREAM-TOTABLE", port.lineage, plain_name(named), how, ())
-        table = graph.stateful(
-            "KSTREAM-TOTABLE",
-            port,
-            partial(ToTable, store=None, caching=how.caching),
-            name,
-            stores=(),
-            input_key_serde=key_serde,
-            key_serde=key_serde,
-            value_serde=value_serde,
-        )
-        kept = lazy_store(graph, name, store, how, key_serde, value_serde)
-        return KTable(graph, table, *kept, history_ms=history_ms(how))
-
-    def join(
-        self,
-        other: KStream | KTable | GlobalKTable,
-        joiner: functions.Function,
-        windows: JoinWindows | Joined | None = None,
-        joined: StreamJoined | Joined | None = None,
-        *,
-        key_selector: functions.Function | None = None,
-    ) -> KStream:
-        """Joins with a stream, within ``windows``, or with a table as it is when the record comes.
-
-        A versioned table is seen as it was at the record's time.
-
-        Args:
-            other: the stream (then ``windows`` is needed) or the table (then there are no windows).
-            joiner: ``joiner(left, right)`` or ``joiner(key, left, right)``.
-            windows: which records of the two streams meet; for a table, its ``Joined`` may stand here.
-            joined: ``StreamJoined`` for a stream, ``Joined`` for a table.
-            key_selector: for a global table: ``key_selector(value)`` or ``key_selector(key, value)`` gives the key to look
-                up.
-
-        Raises:
-            TopologyError: the arguments do not fit together, or the two sides are keyed by different serdes.
-        """
-        return self._join("inner", other, joiner, windows, joined, key_selector)
-
-    def left_join(
-        self,
-        other: KStream | KTable | GlobalKTable,
-        joiner: functions.Function,
-        windows: JoinWindows | Joined | None = None,
-        joined: StreamJoined | Joined | None = None,
-        *,
-        key_selector: functions.Function | None = None,
-    ) -> KStream:
-        """As ``join``, but every record of this stream gives a result; the joiner gets None where nothing was found.
-
-        With another stream, the result without a partner comes when the record's window and grace have passed.
-        """
-        return self._join("left", other, joiner, windows, joined, key_selector)
-
-    def outer_join(
-        self,
-        other: KStream,
-        joiner: functions.Function,
-        windows: JoinWindows | None = None,
-        joined: StreamJoined | None = None,
-    ) -> KStream:
-        """As ``left_join`` of two streams, for the records of both."""
-        return self._join("outer", other, joiner, windows, joined, None)
-
-    def _join(
-        self,
-        kind: JoinKind,
-        other: KStream | KTable | GlobalKTable,
-        joiner: functions.Function,
-        windows: JoinWindows | Joined | None,
-        joined: StreamJoined | Joined | None,
-        key_selector: functions.Function | None,
-    ) -> KStream:
-        self._check_same_builder(other)
-        port = join_any(self._graph, kind, self._port, other, joiner, windows, joined, key_selector)
-        return KStream(self._graph, port)
-
-    def _check_same_builder(self, other: Any) -> None:
-        if getattr(other, "_graph", None) is not self._graph:
-            what = "comes from another StreamsBuilder" if hasattr(other, "_graph") else "is no stream or table"
-            raise TopologyError(
-                f"{type(other).__name__} {what}: join and merge take streams and tables of one builder."
-            )
+        table, node = add_table(graph, "KSTREAM-TOTABLE", port, name, store, how, key_serde, value_serde)
+        return KTable(graph, table, node=node)
 
 
 def _print_record(label: str, key: Any, value: Any) -> None:

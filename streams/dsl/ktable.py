@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from streams.dsl import functions
+from streams.dsl.dropped import add_dropped
 from streams.dsl.foreign_key_join import join_foreign_key
 from streams.dsl.graph_builder import GraphBuilder, Port
 from streams.dsl.grouped_table import KGroupedTable
@@ -99,6 +100,10 @@ class KTable:
         """
         port, node = add_suppress(self._port, self._node, suppressed, plain_name(named))
         return KTable(self._graph, port, node=node)
+
+    def dropped(self, named: NameLike = None) -> KStream:
+        """What the operator that made this table dropped, with the reason in a header; see ``KStream.dropped``."""
+        return KStream(self._graph, add_dropped(self._graph, self._port, plain_name(named)))
 
     # Groups -----------------------------------------------------------------------------------------------------------
 

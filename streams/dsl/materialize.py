@@ -34,6 +34,11 @@ def key_value_store(name: str, how: Materialized) -> StoreSpec:
         raise TopologyError(
             f"The store '{name}' has no windows, so it has no retention: its rows stay until they are deleted."
         )
+    if how.ttl is not None:
+        raise TopologyError(
+            f"The rows of '{name}' cannot expire: ttl is for tables that are read or made of a stream, and not for versioned "
+            f"ones. Make one: table.to_stream().to_table(Materialized(ttl=...))."
+        )
     if how.history_retention is not None:
         raise TopologyError(
             f"The aggregate '{name}' cannot be kept in a versioned store: history_retention is for tables that are read, "
@@ -61,7 +66,7 @@ def is_kept(how: Materialized) -> bool:
 def table_store(name: str, how: Materialized) -> StoreSpec:
     """The store of a table without windows: versioned, or with the last values only."""
     history = history_ms(how)
-    if history is None:
+    if history is None or how.ttl is not None:
         return key_value_store(name, how)
     return StoreSpec(
         name,

@@ -124,6 +124,8 @@ class Materialized(_Checked):
         persistent: True: RocksDB; False: in memory.
         history_retention: keeps a table in a versioned store that can tell how it was up to this long ago (KIP-889), so
             that joins see it as of a record's time; such a table has no cache.
+        ttl: deletes a row, downstream too, when stream time is this far past its last update; for tables that are read or
+            made of a stream.
     """
 
     name: str | None = None
@@ -135,6 +137,7 @@ class Materialized(_Checked):
     changelog_config: Mapping[str, str] = field(default_factory=dict)
     persistent: bool = True
     history_retention: Duration | None = None
+    ttl: Duration | None = None
 
 
 @dataclass(frozen=True)

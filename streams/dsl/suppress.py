@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from typing import cast
 
 from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl.graph_builder import Port
 from streams.dsl.suppressed import Suppressed
 from streams.dsl.table_node import TableNode
 from streams.errors import TopologyError
+from streams.operators.processor import Processor
 from streams.operators.suppress import Suppress, SuppressRules, SuppressView
 from streams.operators.views import View
 from streams.serdes.primitives import BytesSerde
@@ -54,27 +58,44 @@ def add_suppress(port: Port, above: TableNode, how: Suppressed, name: str | None
 def _rules(topology: Topology, port: Port, how: Suppressed) -> SuppressRules:
     wait_ms, inclusive = how.limit_ms, False
     if wait_ms is None:
-        found = _windows_above(topology, port.node)
-        if not found:
+        windowed = _windowed_above(topology, port.node)
+        if not windowed:
             raise TopologyError(
                 f"'{port.node}' has no windows, so none of them closes: suppress it with Suppressed.until_time_limit(...), "
                 f"or aggregate in windows first."
             )
+        _update_sessions_at_once(topology, windowed)
         # As Kafka Streams (GraphGraceSearchUtil): of several, the longest.
-        wait_ms, inclusive = max(found)
+        wait_ms, inclusive = max(_wait(node) for node in windowed)
     buffer = how.buffer
     return SuppressRules(
         wait_ms, how.limit_ms is None, inclusive, buffer.max_records, buffer.max_bytes, buffer.emit_early
     )
 
 
-def _windows_above(topology: Topology, name: str) -> set[tuple[int, bool]]:
-    """Of the nearest windowed aggregations above: how long their windows wait, and whether their ends are inclusive."""
+def _windowed_above(topology: Topology, name: str) -> list[ProcessorNode]:
+    """The nearest windowed aggregations above."""
     node = topology.nodes[name]
-    if isinstance(node, ProcessorNode):
-        parameters = dict(node.parameters)
-        if any(parameter in parameters for parameter in _WINDOWED):
-            wait_ms = int(parameters["grace_ms"] or 0) + int(parameters.get("gap_ms") or 0)
-            # A session of gap and grace 0 closes as in Kafka Streams, with its own last record.
-            return {(wait_ms, "difference_ms" in parameters or ("gap_ms" in parameters and wait_ms > 0))}
-    return set().union(*(_windows_above(topology, parent) for parent in node.parents))
+    if isinstance(node, ProcessorNode) and any(parameter in _WINDOWED for parameter, _ in node.parameters):
+        return [node]
+    return [found for parent in node.parents for found in _windowed_above(topology, parent)]
+
+
+def _wait(node: ProcessorNode) -> tuple[int, bool]:
+    """How long the windows of an aggregation wait for late records, ms, and whether their ends are inclusive."""
+    parameters = dict(node.parameters)
+    wait_ms = int(parameters["grace_ms"] or 0) + int(parameters.get("gap_ms") or 0)
+    # A session of gap and grace 0 closes as in Kafka Streams, with its own last record.
+    return wait_ms, "difference_ms" in parameters or ("gap_ms" in parameters and wait_ms > 0)
+
+
+def _update_sessions_at_once(topology: Topology, windowed: list[ProcessorNode]) -> None:
+    """Switches the cache of session aggregations off: suppress holds their updates back itself.
+
+    A session that closes and is merged with a younger one within one step would leave a cache before it left suppress, so
+    its result would depend on how records are cut into steps.
+    """
+    for node in windowed:
+        if "gap_ms" in dict(node.parameters):
+            supplier = partial(cast("Callable[..., Processor]", node.supplier), caching=False)
+            topology.nodes[node.name] = replace(node, supplier=supplier)

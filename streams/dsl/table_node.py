@@ -76,11 +76,13 @@ class TableNode:
 
     def _can_send_old(self, force: bool) -> bool:
         if self.needs_kept_parents:
-            return all([parent.enable_old(True) for parent in self.parents])
+            enabled = [parent.enable_old(True) for parent in self.parents]
+            return all(enabled)
         if self.store is not None:
             return True
         if self.parents:
-            return all([parent.enable_old(force) for parent in self.parents])
+            enabled = [parent.enable_old(force) for parent in self.parents]
+            return all(enabled)
         if force:
             self.keep()
         return force

@@ -91,10 +91,11 @@ class Windowing:
         windows = self.windows
         if windows is None:
             return (graph.store(key_value_store(name, how), key_serde, value_serde),)
-        if isinstance(windows, SessionWindows):
-            spec = session_store(name, how, windows)
-        else:
-            spec = window_store(name, how, windows)
+        spec = (
+            session_store(name, how, windows)
+            if isinstance(windows, SessionWindows)
+            else window_store(name, how, windows)
+        )
         stores = (graph.store(spec, key_serde, value_serde),)
         if not self.emit.on_close:
             return stores

@@ -27,7 +27,7 @@ class FixedKeyProcessor(Processor):
         """Hand the inner processor a context that watches the key."""
         super().init(ctx)
         self._watched = _WatchedContext(ctx)
-        self.inner.init(self._watched)  # type: ignore[arg-type]  # it passes everything else on to the real one
+        self.inner.init(self._watched)
 
     def process(self, record: Record) -> None:
         """Process one record."""

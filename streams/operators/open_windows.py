@@ -15,7 +15,7 @@ from streams.operators.processor import ProcessorContext
 from streams.operators.stores import KeyValueStore
 
 _BOUNDS = struct.Struct(">qq")
-_NOTHING = b""
+_PRESENT = b"1"  # not empty: some tools take an empty value for none at all
 NEXT_EMIT = "next_emit"
 
 
@@ -46,7 +46,7 @@ class OpenWindows:
             end: End, ms, exclusive or inclusive as the windows are.
             timestamp: Of the changelog record, ms.
         """
-        self._rows.put(_BOUNDS.pack(end, start) + key, _NOTHING, timestamp)
+        self._rows.put(_BOUNDS.pack(end, start) + key, _PRESENT, timestamp)
         if self._first_end is None or end < self._first_end:
             self._first_end = end
 

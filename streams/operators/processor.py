@@ -59,6 +59,10 @@ class ProcessorContext(Protocol):
         """Source position of the record in process; None while flushing or punctuating."""
 
     @property
+    def flushing(self) -> bool:
+        """Whether the step is at its end and operators emit what they held back."""
+
+    @property
     def state(self) -> dict[str, Any]:
         """This node's small state (stream time and the like): JSON-able, survives restarts, never forgotten."""
 

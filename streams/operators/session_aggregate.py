@@ -76,8 +76,6 @@ class SessionAggregate(Processor):
         self._open = None if self.open_name is None else OpenWindows(ctx, self.open_name)
         self._stream_time: int = ctx.state.get(STREAM_TIME, -1)
         self._retention = SessionRetention(ctx.state, self.windows)
-        # Session -> its value before the step, and what is to be emitted.
-        self._pending: dict[tuple[bytes, Window], tuple[Windowed, Any, Any]] = {}
 
     def process(self, record: Record) -> None:
         """Merge what the record touches, add it, then emit what it closes."""
@@ -101,14 +99,16 @@ class SessionAggregate(Processor):
                     self._delete(record.key, session, value)
             starts = aggregate is None and self.initializer is None
             added = record.value if starts else self.aggregator(record.key, record.value, aggregate)
-            self._put(record.key, merged, added)
+            before = next((value for session, value in found if session == merged), None)
+            # Without a cache Kafka Streams does not tell the old value of a session that stays as it is.
+            is_known = self.caching or self.ctx.mode == "strict"
+            self._put(record.key, merged, added, before if is_known else None)
         if self._open is not None:
             self._emit_closed(self._open, close_time, record)
 
     def flush(self) -> None:
         """Emit each session's last value, in order of their first update; tell the store what can never be read again."""
-        pending, self._pending = self._pending, {}
-        for key, old, new in pending.values():
+        for key, old, new in self.store.take_updates():
             if old is not None or new is not None:
                 self.ctx.attempt(lambda key=key, old=old, new=new: self._forward(key, new, old))  # type: ignore[misc]
         time = self._stream_time if self.asked_for_retention else self._retention.needed_time(self._stream_time)
@@ -128,10 +128,7 @@ class SessionAggregate(Processor):
         else:
             self._changed(Windowed(key, session), None, value)
 
-    def _put(self, key: Any, session: Window, value: Any) -> None:
-        # Without a cache Kafka Streams does not tell the old value of a session that only a record at its time changed.
-        asks = self.caching or (self.send_old and self.ctx.mode == "strict")
-        before = self.store.fetch(key, session.start, session.end) if asks else None
+    def _put(self, key: Any, session: Window, value: Any, before: Any) -> None:
         self.store.put(key, session.start, session.end, value)
         self._retention.add(session.start, session.end)
         if self._open is not None:
@@ -144,9 +141,7 @@ class SessionAggregate(Processor):
         if not self.caching:
             self._forward(key, new, old)
             return
-        place = (self.store.codec.key(key.key), key.window)
-        first = self._pending[place][1] if place in self._pending else old
-        self._pending[place] = (key, first, new)
+        self.store.hold_update(key, new, old)
 
     def _forward(self, key: Windowed, new: Any, old: Any, headers: Headers = ()) -> None:
         change = Change(self._viewed(new), self._viewed(old) if self.send_old else None)

@@ -36,6 +36,7 @@ class SessionStore:
     def __init__(self, rows: SessionBytes, codec: Codec) -> None:
         self._rows = rows
         self.codec = codec
+        self._updates: dict[tuple[bytes, Window], tuple[Windowed, Any, Any]] = {}
 
     def put(self, key: Any, start: int, end: int, value: Any) -> None:
         """Write a session's value; None deletes it."""
@@ -62,3 +63,17 @@ class SessionStore:
         """Sessions of all keys with from_end <= end <= to_end, by end, then start, then key bytes."""
         for key, start, end, value in self._rows.fetch_all(from_end, to_end, reverse):
             yield Windowed(self.codec.read_key(key), Window(start, end)), self.codec.read_value(value)
+
+    def hold_update(self, key: Windowed, new: Any, old: Any) -> None:
+        """Remember an update until the end of the step; of several, the first old value and the last new one count.
+
+        Held here and not in an operator, since the streams of a cogroup share the store.
+        """
+        place = (self.codec.key(key.key), key.window)
+        first = self._updates[place][1] if place in self._updates else old
+        self._updates[place] = (key, first, new)
+
+    def take_updates(self) -> list[tuple[Windowed, Any, Any]]:
+        """Session, old value, new value of all updates that were held back, in order of the first of each."""
+        updates, self._updates = self._updates, {}
+        return list(updates.values())

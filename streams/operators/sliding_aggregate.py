@@ -68,8 +68,8 @@ class SlidingAggregate(Processor):
         self.store: TimestampedWindowStore = ctx.store(self.store_name)
         self._open = None if self.open_name is None else OpenWindows(ctx, self.open_name)
         self._stream_time: int = ctx.state.get(STREAM_TIME, -1)
-        # Window -> its key, its value before the step, the new one with its time, headers.
-        self._pending: dict[tuple[bytes, int], tuple[Windowed, Any, ValueAndTimestamp, Headers]] = {}
+        # Window -> its key, its value before the step, the new one with its time, headers; of all streams of a cogroup.
+        self._updates: dict[tuple[bytes, int], tuple[Windowed, Any, ValueAndTimestamp, Headers]] = self.store.updates
 
     def process(self, record: Record) -> None:
         """Bring all windows that the record concerns up to date, then emit what it closes."""
@@ -93,8 +93,9 @@ class SlidingAggregate(Processor):
 
     def flush(self) -> None:
         """Emit each window's last value, in order of their first update; tell the store what can never be read again."""
-        pending, self._pending = self._pending, {}
-        for key, old, new, headers in pending.values():
+        updates = list(self._updates.values())
+        self._updates.clear()
+        for key, old, new, headers in updates:
             if old is not None or new.value is not None:
                 self.ctx.attempt(
                     lambda key=key, old=old, new=new, headers=headers: self._forward(key, new, old, headers)  # type: ignore[misc]
@@ -136,7 +137,11 @@ class SlidingAggregate(Processor):
         if at - difference not in starts:
             holds_previous = before is not None and before.timestamp >= at - difference
             base = before.value if before is not None and holds_previous else self._initial()
-            self._add(record, at - difference, ValueAndTimestamp(base, at), close_time)
+            # It may be the right window of the record before, just made with the same content; it is emitted again, as
+            # Kafka Streams does.
+            made = self.store.fetch(record.key, at - difference) if previous == at - difference - 1 else None
+            told = None if made is None else made.value
+            self._add(record, at - difference, ValueAndTimestamp(base, at), close_time, is_new=True, told=told)
         self._add_right(record, around, starts, close_time)
 
     def _process_early(self, record: Record, close_time: int) -> None:
@@ -157,56 +162,65 @@ class SlidingAggregate(Processor):
         self._add_right(record, around, starts, close_time)
         if first is not None and first.timestamp < at:
             self._add_right_of_previous(record, first.timestamp, starts, close_time)
-        self._add(record, 0, first or ValueAndTimestamp(self._initial(), at), close_time)
+        self._add(record, 0, first or ValueAndTimestamp(self._initial(), at), close_time, is_new=first is None)
 
     def _add_right_of_previous(self, record: Record, previous: int | None, starts: set[int], close_time: int) -> None:
         """The right window of the record before this one, with this record only."""
         if previous is None or previous + 1 in starts or previous + 1 + self.windows.difference_ms < record.timestamp:
             return
-        self._add(record, previous + 1, ValueAndTimestamp(self._initial(), record.timestamp), close_time)
+        empty = ValueAndTimestamp(self._initial(), record.timestamp)
+        self._add(record, previous + 1, empty, close_time, is_new=True)
 
     def _add_right(self, record: Record, around: ValueAndTimestamp | None, starts: set[int], close_time: int) -> None:
         """This record's right window: what the newest window around the record held before it, if that is later."""
         start = record.timestamp + 1
         if start not in starts and around is not None and around.timestamp > record.timestamp:
-            self._put(record, start, around, None, close_time)
+            self._put(record, start, around, None, close_time, is_new=True)
 
     def _initial(self) -> Any:
         return None if self.initializer is None else self.initializer()
 
-    def _add(self, record: Record, start: int, held: ValueAndTimestamp, close_time: int) -> None:
-        """Add the record to a window that holds this."""
+    def _add(
+        self,
+        record: Record,
+        start: int,
+        held: ValueAndTimestamp,
+        close_time: int,
+        *,
+        is_new: bool = False,
+        told: Any = None,
+    ) -> None:
+        """Add the record to a window that holds this, or (a new one) begins with this.
+
+        ``told`` is what was emitted for a new window before, if anything.
+        """
         if held.value is None and self.initializer is None:
             value = record.value
         else:
             value = self.aggregator(record.key, record.value, held.value)
-        self._put(
-            record, start, ValueAndTimestamp(value, max(held.timestamp, record.timestamp)), held.value, close_time
-        )
+        new = ValueAndTimestamp(value, max(held.timestamp, record.timestamp))
+        # Kafka Streams says that a new window's old value is what it was made of, though nobody was told of that.
+        is_told = not is_new or (self.ctx.mode == "compat" and not self.caching)
+        self._put(record, start, new, held.value if is_told else told, close_time, is_new)
 
-    def _put(self, record: Record, start: int, new: ValueAndTimestamp, base: Any, close_time: int) -> None:
-        """Write a window and forward it; ``base`` is what the new value was made of."""
+    def _put(self, record: Record, start: int, new: ValueAndTimestamp, old: Any, close_time: int, is_new: bool) -> None:
         end = start + self.windows.difference_ms
         if end < close_time:
             self.ctx.drop(record, "late")
             return
         key = self.store.codec.key(record.key)
-        old = self.store.fetch(record.key, start) if self.caching or self.send_old or self._open else None
         self.store.put(record.key, start, new.value, new.timestamp)
         if self._open is not None:
-            if old is None:
+            if is_new:
                 self._open.add(key, start, end, record.timestamp)
             return
-        windowed, before = Windowed(record.key, Window(start, end)), None if old is None else old.value
-        if self.ctx.mode == "compat" and not self.caching:
-            # Kafka Streams says that a new window's old value is what it was made of, though nobody was told of that.
-            before = base
+        windowed = Windowed(record.key, Window(start, end))
         if not self.caching:
-            self._forward(windowed, new, before, record.headers)
+            self._forward(windowed, new, old, record.headers)
             return
         place = (key, start)
-        first = self._pending[place][1] if place in self._pending else before
-        self._pending[place] = (windowed, first, new, record.headers)
+        first = self._updates[place][1] if place in self._updates else old
+        self._updates[place] = (windowed, first, new, record.headers)
 
     def _forward(self, key: Windowed, new: ValueAndTimestamp, old: Any, headers: Headers) -> None:
         change = Change(self._viewed(new.value), self._viewed(old) if self.send_old else None)

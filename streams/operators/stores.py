@@ -242,6 +242,8 @@ class TimestampedWindowStore:
         self._rows = rows
         self.codec = codec
         self._cache: dict[tuple[bytes, int], Entry] | None = None
+        self.updates: dict[tuple[bytes, int], Any] = {}
+        """What operators of sliding windows hold back until the end of the step."""
 
     def use_cache(self) -> None:
         """Share decoded values within the step from here on."""

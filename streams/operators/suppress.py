@@ -103,8 +103,17 @@ class Suppress(Processor):
     def process(self, record: Record) -> None:
         """Hold an update back, then let go what is due."""
         self._stream_time = max(self._stream_time, record.timestamp)
-        change: Change = record.value
-        self._hold(record, change)
+        self._hold(record, record.value)
+        # During a flush the table above sends the last value of each key, in no order of time: the update that moves time
+        # on may come before another one of a window that it closes.
+        if not self.ctx.flushing:
+            self._emit_due()
+
+    def flush(self) -> None:
+        """Let go what is due by the end of the step."""
+        self._emit_due()
+
+    def _emit_due(self) -> None:
         due = self._stream_time - self._wait_ms
         if self._first is not None and self._first <= due:
             for row, held in self._buffer.range(None, _TIME.pack(due + 1)):

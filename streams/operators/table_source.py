@@ -1,4 +1,4 @@
-"""A topic read as a table (Kafka Streams: `KTableSource`)."""
+"""A topic or a stream read as a table (Kafka Streams: `KTableSource`, which `toTable` uses too)."""
 
 from __future__ import annotations
 

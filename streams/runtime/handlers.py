@@ -31,7 +31,8 @@ class Origin(NamedTuple):
     """The source record behind what is being processed, as it is in Kafka.
 
     Attributes:
-        topic: Source topic; None if there is no single record behind it (flush, punctuation).
+        topic: Source topic; None if there is no single record behind it (flush, punctuation): then key, timestamp and
+            headers are those of the result, and there is no value.
         partition: Its partition.
         offset: Its offset.
         timestamp: Milliseconds.
@@ -74,11 +75,11 @@ class RecordFailedError(RecordError):
         self.stage, self.node = stage, node
         self.topic, self.partition, self.offset, self.key = origin.topic, origin.partition, origin.offset, origin.key
         if origin.topic is None:
-            where = "a result emitted at the end of the step"
+            where = f"a result emitted at the end of the step, key {_short(origin.key)},"
         else:
             where = f"record at {origin.topic}-{origin.partition} offset {origin.offset}, key {_short(origin.key)},"
         super().__init__(
-            f"{where} {_WHAT[stage]} in node {node!r} of task {task_id}: {type(error).__name__}: {error}. Mend the "
+            f"{where} {_WHAT[stage]} in node {node!r} of task {task_id}: {type(error).__name__}: {_one_line(error)}. Mend the "
             f"record or the code, or set the policy {stage!r} to 'skip' or 'dlq'."
         )
 
@@ -137,6 +138,11 @@ def error_headers(stage: Stage, origin: Origin, error: BaseException) -> Headers
         "stage": stage,
     }
     return tuple((_PREFIX + name, text.encode(errors="replace")) for name, text in fields.items())
+
+
+def _one_line(error: BaseException) -> str:
+    """The error's text without line breaks: Spark hands errors on as lines of a stack trace."""
+    return " ".join(str(error).split()).removesuffix(".")
 
 
 def _short(data: bytes | None) -> str:

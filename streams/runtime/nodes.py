@@ -6,10 +6,11 @@ stores, Kafka and the like are no record's fault and are never skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from streams.errors import RecordError, StreamsError
+from streams.operators.dropped import dropped_record
 from streams.operators.processor import Mode, Processor, PunctuationType
 from streams.operators.record import Record, RecordMetadata
 from streams.runtime.handlers import RecordFailedError
@@ -36,11 +37,13 @@ class NodeContext:
         self._punctuations = punctuations
         self._receivers: tuple[Callable[[Record], None], ...] = ()
         self._by_name: Mapping[str, Callable[[Record], None]] = {}
+        self._on_drop: tuple[Callable[[Record], None], ...] = ()
 
-    def connect(self, children: Mapping[str, Receiver]) -> None:
-        """Set the children, in their order."""
+    def connect(self, children: Mapping[str, Receiver], on_drop: Sequence[Receiver] = ()) -> None:
+        """Set the children, in their order, and those that take what the node drops."""
         self._by_name = {name: child.receive for name, child in children.items()}
         self._receivers = tuple(self._by_name.values())
+        self._on_drop = tuple(one.receive for one in on_drop)
 
     @property
     def application_id(self) -> str:
@@ -78,6 +81,11 @@ class NodeContext:
         return self._run.metadata()
 
     @property
+    def flushing(self) -> bool:
+        """See `ProcessorContext`."""
+        return self._run.flushing
+
+    @property
     def state(self) -> dict[str, Any]:
         """See `ProcessorContext`."""
         return self._run.state("nodes", self.node)
@@ -102,6 +110,8 @@ class NodeContext:
     def drop(self, record: Record, reason: str) -> None:
         """See `ProcessorContext`."""
         self._run.counters.add(f"dropped:{self.node}:{reason}")
+        for receive in self._on_drop:
+            receive(dropped_record(record, reason, self.node))
 
     def drop_many(self, count: int, reason: str) -> None:
         """`drop` for a number of records that were handled as columns."""

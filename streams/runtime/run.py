@@ -84,6 +84,7 @@ class Run:
         collector: What is sent.
         store_times: Windowed store -> its stream time, for its retention.
         cursor: Rows and index of the record in process; None while flushing.
+        flushing: Whether the step is at its end.
     """
 
     settings: TaskSettings
@@ -96,6 +97,7 @@ class Run:
     collector: Collector = field(default_factory=Collector)
     store_times: dict[str, int] = field(default_factory=dict)
     cursor: tuple[SourceRows, int] | None = None
+    flushing: bool = False
     handlers: ErrorHandlers = field(init=False)
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from streams.errors import RecordError
 from streams.operators.record import Record, RecordContext, Windowed
 from streams.runtime.collector import DEFAULT_PARTITION
+from streams.runtime.handlers import Origin
 from streams.runtime.run import Run
 from streams.serdes.base import Serde
 from streams.topology.graph import SinkNode
@@ -32,12 +33,23 @@ class SinkRunner:
         try:
             self._send(record)
         except Exception as error:
-            self._run.handlers.handle("production", self.name, self._run.origin(), error)
+            self._run.handlers.handle("production", self.name, self._origin(record), error)
 
     def count(self) -> None:
         """Book what went out."""
         self._run.counters.add(f"in:{self.name}", self.received)
         self.received = 0
+
+    def _origin(self, record: Record) -> Origin:
+        """The source record; where there is no single one, the result's own key tells at least which result is missing."""
+        origin = self._run.origin()
+        if origin.topic is not None:
+            return origin
+        try:
+            key = self._node.key_serde.serialize(self._topic or "", record.key, record.headers)
+        except Exception:
+            key = None
+        return origin._replace(key=key, timestamp=record.timestamp, headers=record.headers)
 
     def _send(self, record: Record) -> None:
         node = self._node

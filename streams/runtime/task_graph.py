@@ -35,7 +35,9 @@ class TaskGraph:
                 self._nodes[name] = NodeRunner(name, node.supplier(), context, run)
         receivers: dict[str, Receiver] = {**self._nodes, **self._sinks}
         for name, runner in self._nodes.items():
-            runner.context.connect({child: receivers[child] for child in sub.children(name)})
+            on_drop = sub.takers_of_dropped(name)
+            children = {child: receivers[child] for child in sub.children(name) if child not in on_drop}
+            runner.context.connect(children, [receivers[child] for child in on_drop])
         for runner in self._nodes.values():
             runner.processor.init(runner.context)
         self._inputs = {entry.index: _EntryReader(entry, sub, receivers[entry.node], run) for entry in sub.entries}
@@ -53,8 +55,8 @@ class TaskGraph:
         nodes: dict[tuple[int, ...], list[str]] = {}
         for node, rows_of in sources.items():
             nodes.setdefault(tuple(rows_of), []).append(node)
-        for rows_of, readers in nodes.items():
-            mine = [batch for batch in batches if batch.entry in rows_of]
+        for shared, readers in nodes.items():
+            mine = [batch for batch in batches if batch.entry in shared]
             if mine:
                 paths = dict.fromkeys(path for entry in entries if entry.node in readers for path in entry.fields)
                 yield readers, column_rows(mine, list(paths))
@@ -84,6 +86,7 @@ class TaskGraph:
 
     def flush(self) -> None:
         """End of the step: every operator emits what it held back, parents first."""
+        self._run.flushing = True
         for runner in self._nodes.values():
             runner.context.attempt(runner.processor.flush)
 

@@ -40,7 +40,7 @@ class WaitingKeySerde:
 
 @dataclass(frozen=True, slots=True)
 class WaitingSerde:
-    """``side(1) ∥ length of headers(4) ∥ headers ∥ value``.
+    """``side(1) ∥ length of headers(4) ∥ headers ∥ value``; the value is never None.
 
     Attributes:
         right: serde of values of side 0.

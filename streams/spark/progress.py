@@ -45,6 +45,7 @@ class SubProgress:
     per_task: dict[int, TaskProgress] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
     cpu_s: float = 0.0
+    told: tuple[int, int | None] = (-1, None)
 
     def total(self, name: str) -> int:
         """Sum of a number over the tasks."""
@@ -140,6 +141,9 @@ class Progress:
         self._last_line = now
         with self._lock:
             for name, sub in self.subs.items():
+                if sub.told == (sub.batch_id, sub.lag):
+                    continue
+                sub.told = (sub.batch_id, sub.lag)
                 slowest = max((task.total_s for task in sub.per_task.values()), default=0.0)
                 self.console.print(
                     f"{self.title}/{name}: batch {sub.batch_id}, in {sub.total('records_in')}, out {sub.total('records_out')}, "

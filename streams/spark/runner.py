@@ -69,9 +69,13 @@ class StreamsApplication:
             admin.close()
         with self._signals(), self.progress:
             own = session is None
+            if own:
+                self.progress.say("starting Spark …")
             spark = session or start_session(self.config.application_id, self.config.spark, self.config.checkpoint_dir)
             try:
-                self._run_queries(spark, application, counts)
+                # Once more: as it starts, pyspark puts a handler of its own for Ctrl-C in the place of ours.
+                with self._signals():
+                    self._run_queries(spark, application, counts)
             finally:
                 if own:
                     spark.stop()

@@ -19,3 +19,7 @@ def warm_up() -> None:
         with driver.batch():
             for n in range(4):
                 topic.pipe_input(f"key-{n}", {"x": n / 2, "s": "text"}, timestamp=n)
+
+
+if __name__ == "__main__":
+    warm_up()

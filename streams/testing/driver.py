@@ -61,6 +61,7 @@ class TopologyTestDriver:
         self._topology = topology
         self._log = MemoryLog(partitions or {})
         self._batching = False
+        self._clock_moved = False
         self._tables: dict[tuple[int, int], OrderedTable] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="streams-test-") if rocksdb else None
         plan = build_plan(topology, application_id)
@@ -119,10 +120,17 @@ class TopologyTestDriver:
 
     def advance_wall_clock_time(self, milliseconds: int) -> None:
         """Move the clock on and give every task a step without records."""
+        if not self._clock_moved:
+            # As in production, every task has run when the clock moves on: what it schedules counts from the start.
+            self._every_task()
+            self._clock_moved = True
         self.now_ms += milliseconds
+        self._every_task()
+        self._run()
+
+    def _every_task(self) -> None:
         for query in self._queries:
             self._count(query.step(self.now_ms, every_task=True))
-        self._run()
 
     def restart(self, wipe_state: bool = True) -> None:
         """Stop the application and start it again: stores from their changelogs, the rest from the last markers.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from state.stores.codec import MAX_TIME
+
 
 class DriverStore:
     """Reads a store over all tasks.
@@ -25,6 +27,13 @@ class DriverStore:
     def fetch(self, key: Any, start: int) -> Any:
         """One window of a key."""
         return self._stores[self._task_of(key)].fetch(key, start)
+
+    def find_sessions(self, key: Any, earliest_end: int = 0, latest_start: int = MAX_TIME) -> Iterator[tuple[Any, Any]]:
+        """Sessions of a key with end >= earliest_end and start <= latest_start: window and value."""
+        found: Iterator[tuple[Any, Any]] = self._stores[self._task_of(key)].find_sessions(
+            key, earliest_end, latest_start
+        )
+        return found
 
     def all(self) -> Iterator[tuple[Any, Any]]:
         """All rows of a key-value store, task by task."""

@@ -86,6 +86,7 @@ class ProcessorNode:
         value_serde: of its output's value, None if not known.
         input_key_serde: serde by which records on their way to it are keyed and routed; None: that of its input.
         projection: the fields (dotted paths) of a JSON value it needs; None if it needs whole records.
+        takes_dropped: it gets what its parents drop, and nothing else of them.
         parameters: what it does besides its functions (windows, built-in aggregates, ...): part of the topology hash.
     """
 
@@ -101,6 +102,7 @@ class ProcessorNode:
     value_serde: Serde | None = None
     input_key_serde: Serde | None = None
     projection: tuple[str, ...] | None = None
+    takes_dropped: bool = False
     parameters: Parameters = ()
 
 

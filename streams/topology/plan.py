@@ -89,6 +89,11 @@ class SubTopology:
         """Names of the nodes that a node forwards to, in the order in which they run."""
         return tuple(node.name for node in self.nodes.values() if name in node.parents)
 
+    def takers_of_dropped(self, name: str) -> tuple[str, ...]:
+        """Those of a node's children that get what it drops, and nothing else of it."""
+        below = (self.nodes[child] for child in self.children(name))
+        return tuple(node.name for node in below if isinstance(node, ProcessorNode) and node.takes_dropped)
+
     @property
     def topics(self) -> tuple[str, ...]:
         """All topics it reads, in the order of their sources."""

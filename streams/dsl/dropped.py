@@ -1,0 +1,60 @@
+"""``dropped()``: the side stream of what an operator dropped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from streams.dsl.graph_builder import GraphBuilder, Port
+from streams.errors import TopologyError
+from streams.operators.pass_through import PassThrough
+from streams.serdes.base import Serde
+from streams.topology.graph import ProcessorNode, SourceNode
+from streams.topology.naming import stateless_name
+
+_MERGES = {"KSTREAM-MERGE", "KTABLE-MERGE"}
+
+
+def add_dropped(graph: GraphBuilder, port: Port, name: str | None) -> Port:
+    """A node behind the operator that made ``port``, which gets what that operator drops.
+
+    Raises:
+        TopologyError: the operator drops nothing.
+    """
+    nodes = _dropping(graph, port)
+    for node in nodes:
+        # Whole columns have no records that could be handed on.
+        graph.topology.nodes[node.name] = replace(node, projection=None)
+    key_serde = next((node.input_key_serde for node in nodes), None)
+    name = name or stateless_name("KSTREAM-DROPPED", port.lineage, graph.topology.nodes)
+    graph.topology.add(
+        ProcessorNode(
+            name=name,
+            kind="KSTREAM-DROPPED",
+            supplier=PassThrough,
+            parents=tuple(node.name for node in nodes),
+            key_serde=key_serde,
+            value_serde=(value_serde := _value_serde(graph, nodes)),
+            takes_dropped=True,
+        )
+    )
+    return Port(name, key_serde, value_serde, port.lineage, in_head=False)
+
+
+def _dropping(graph: GraphBuilder, port: Port) -> list[ProcessorNode]:
+    """The operator that made the port; of a join, both its sides."""
+    made = graph.topology.nodes[port.node]
+    names = made.parents if isinstance(made, ProcessorNode) and made.kind in _MERGES else (port.node,)
+    found = [graph.topology.nodes[name] for name in names]
+    nodes = [node for node in found if isinstance(node, ProcessorNode) and not node.stateless]
+    if not nodes:
+        raise TopologyError(
+            f"'{port.node}' drops nothing: ask what a join, an aggregation, a table or deduplicate() gave, right behind it."
+        )
+    return nodes
+
+
+def _value_serde(graph: GraphBuilder, nodes: list[ProcessorNode]) -> Serde | None:
+    """The serde of what comes into the operators; None if it is not known or differs."""
+    above = [graph.topology.nodes[parent] for node in nodes for parent in node.parents]
+    serdes = [node.value_serde if isinstance(node, ProcessorNode | SourceNode) else None for node in above]
+    return serdes[0] if all(serde == serdes[0] for serde in serdes) else None

@@ -1,0 +1,158 @@
+"""The part of ``KStream`` that brings records together: joins, and what tells repetitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streams.dsl import functions
+from streams.dsl.graph_builder import GraphBuilder, Port
+from streams.dsl.join import join_any
+from streams.dsl.options import Joined, NameLike, StreamJoined, plain_name
+from streams.dsl.stream_extras import add_deduplicate, join_as_of
+from streams.dsl.windows import Duration, JoinWindows
+from streams.errors import TopologyError
+from streams.operators.views import JoinKind
+from streams.serdes.base import Serde
+
+if TYPE_CHECKING:
+    from streams.dsl.global_table import GlobalKTable
+    from streams.dsl.kstream import KStream
+    from streams.dsl.ktable import KTable
+
+
+class JoiningStream:
+    """What of a ``KStream`` needs state of its own to meet other records."""
+
+    _graph: GraphBuilder
+    _port: Port
+
+    def join(
+        self,
+        other: KStream | KTable | GlobalKTable,
+        joiner: functions.Function,
+        windows: JoinWindows | Joined | None = None,
+        joined: StreamJoined | Joined | None = None,
+        *,
+        key_selector: functions.Function | None = None,
+    ) -> KStream:
+        """Joins with a stream, within ``windows``, or with a table as it is when the record comes.
+
+        A versioned table is seen as it was at the record's time.
+
+        Args:
+            other: the stream (then ``windows`` is needed) or the table (then there are no windows).
+            joiner: ``joiner(left, right)`` or ``joiner(key, left, right)``.
+            windows: which records of the two streams meet; for a table, its ``Joined`` may stand here.
+            joined: ``StreamJoined`` for a stream, ``Joined`` for a table.
+            key_selector: for a global table: ``key_selector(value)`` or ``key_selector(key, value)`` gives the key to look
+                up.
+
+        Raises:
+            TopologyError: the arguments do not fit together, or the two sides are keyed by different serdes.
+        """
+        return self._join("inner", other, joiner, windows, joined, key_selector)
+
+    def left_join(
+        self,
+        other: KStream | KTable | GlobalKTable,
+        joiner: functions.Function,
+        windows: JoinWindows | Joined | None = None,
+        joined: StreamJoined | Joined | None = None,
+        *,
+        key_selector: functions.Function | None = None,
+    ) -> KStream:
+        """As ``join``, but every record of this stream gives a result; the joiner gets None where nothing was found.
+
+        With another stream, the result without a partner comes when the record's window and grace have passed.
+        """
+        return self._join("left", other, joiner, windows, joined, key_selector)
+
+    def outer_join(
+        self,
+        other: KStream,
+        joiner: functions.Function,
+        windows: JoinWindows | None = None,
+        joined: StreamJoined | None = None,
+    ) -> KStream:
+        """As ``left_join`` of two streams, for the records of both."""
+        return self._join("outer", other, joiner, windows, joined, None)
+
+    def _join(
+        self,
+        kind: JoinKind,
+        other: KStream | KTable | GlobalKTable,
+        joiner: functions.Function,
+        windows: JoinWindows | Joined | None,
+        joined: StreamJoined | Joined | None,
+        key_selector: functions.Function | None,
+    ) -> KStream:
+        self._check_same_builder(other)
+        port = join_any(self._graph, kind, self._port, other, joiner, windows, joined, key_selector)
+        return self._stream(port)
+
+    def as_of_join(
+        self,
+        other: KStream,
+        joiner: functions.Function,
+        within: Duration,
+        grace: Duration = 0,
+        joined: StreamJoined | None = None,
+        *,
+        left: bool = False,
+    ) -> KStream:
+        """Joins each record with the newest one of the other stream that is not newer than itself (as-of join).
+
+        ``quotes`` as of each trade: ``trades.as_of_join(quotes, joiner, within=timedelta(seconds=10))``. A record waits
+        until stream time has passed its own by more than ``grace``, so that late records of the other stream count.
+
+        Args:
+            other: where the earlier records are; of several with one key and time the last to come counts.
+            joiner: ``joiner(left, right)`` or ``joiner(key, left, right)``.
+            within: how much older the other record may be.
+            grace: how late records may be, of both streams; those that are later are dropped.
+            joined: names, serdes and settings of the stores.
+            left: a record that finds nobody is joined with None; otherwise it gives nothing.
+
+        Raises:
+            TopologyError: a negative duration, or the two sides are keyed by different serdes.
+        """
+        self._check_same_builder(other)
+        fn, how = functions.joiner(joiner), joined or StreamJoined()
+        return self._stream(join_as_of(self._graph, self._port, other._port, fn, within, grace, left, how))
+
+    def deduplicate(
+        self,
+        within: Duration,
+        by: functions.Function | None = None,
+        grace: Duration = 0,
+        key_serde: Serde | None = None,
+        named: NameLike = None,
+    ) -> KStream:
+        """Drops records that repeat one that has passed less than ``within`` away in event time, before or after.
+
+        Args:
+            within: how far apart repetitions may be.
+            by: what a repetition repeats besides the key: ``by(value)`` or ``by(key, value)`` gives an id, any JSON value;
+                None: the key alone. A record whose id is None always passes.
+            grace: how late a record may be; one that is later is dropped, since what it may repeat is forgotten.
+            key_serde: of the key, where it was made anew.
+            named: name of the operator, its store and a repartition topic.
+
+        Raises:
+            TopologyError: ``within`` is not positive, or ``grace`` negative.
+        """
+        fn = None if by is None else functions.key_value(by, "id")
+        port = add_deduplicate(self._graph, self._port, within, fn, grace, key_serde, plain_name(named))
+        return self._stream(port)
+
+    def _stream(self, port: Port) -> KStream:
+        from streams.dsl.kstream import KStream
+
+        return KStream(self._graph, port)
+
+    def _check_same_builder(self, other: Any) -> None:
+        if getattr(other, "_graph", None) is not self._graph:
+            what = "comes from another StreamsBuilder" if hasattr(other, "_graph") else "is no stream or table"
+            raise TopologyError(
+                f"{type(other).__name__} {what}: join and merge take streams and tables of one builder."
+            )

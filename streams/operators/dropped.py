@@ -1,0 +1,21 @@
+"""The side stream of what an operator dropped, each record with the reason. Kafka Streams only counts them."""
+
+from __future__ import annotations
+
+from streams.operators.record import Change, Record
+
+REASON_HEADER = "__streams.dropped.reason"
+NODE_HEADER = "__streams.dropped.node"
+
+
+def dropped_record(record: Record, reason: str, node: str) -> Record:
+    """The record as it came (of a table's update the new value), with two more headers.
+
+    Args:
+        record: What is dropped.
+        reason: Why: `late`, `null_key`, `null_value`, `duplicate`, `not_latest`, ...
+        node: Who dropped it.
+    """
+    value = record.value.new if isinstance(record.value, Change) else record.value
+    headers = (*record.headers, (REASON_HEADER, reason.encode()), (NODE_HEADER, node.encode()))
+    return Record(record.key, value, record.timestamp, headers)

@@ -1,0 +1,77 @@
+"""A table whose rows are deleted some time after their last update (TTL). Kafka Streams has none for tables."""
+
+from __future__ import annotations
+
+from streams.operators.kept_table import KeptTable
+from streams.operators.processor import ProcessorContext
+from streams.operators.record import Record
+from streams.operators.stores import TimestampedKeyValueStore
+from streams.operators.table_source import TableSource
+from streams.operators.waiting import RIGHT, WaitingRows
+from streams.serdes.base import Serde
+
+STREAM_TIME = "stream_time"
+
+
+class ExpiringTable(TableSource):
+    """A row of time t is deleted, downstream too, when stream time reaches t + ttl; the deletion has that time.
+
+    Stream time is the largest timestamp that reached the table, so nothing depends on a clock, steps or restarts. An update
+    that would be expired already is dropped as late. Deadlines lie in a store ordered by time, one per row: when a row's
+    deadline comes, it moves on if the row was updated since.
+
+    Args:
+        store: Name of a timestamped key-value store.
+        deadlines: Name of the store of deadlines (`serdes.waiting`).
+        key_serde: Of the keys.
+        ttl_ms: How long a row stays.
+        caching: As in `KeptTable`.
+        send_old: As in `KeptTable`.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        deadlines: str,
+        key_serde: Serde,
+        ttl_ms: int,
+        caching: bool = True,
+        send_old: bool = False,
+    ) -> None:
+        super().__init__(store, caching, send_old)
+        self.rows_name = store
+        self.deadlines_name = deadlines
+        self.key_serde = key_serde
+        self.ttl_ms = ttl_ms
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """Open the stores."""
+        super().init(ctx)
+        self._table: KeptTable
+        self._rows: TimestampedKeyValueStore = ctx.store(self.rows_name)
+        self._deadlines = WaitingRows(ctx.store(self.deadlines_name), self.key_serde, self.deadlines_name, ctx.state)
+
+    def process(self, record: Record) -> None:
+        """Delete what has expired, then set or delete."""
+        time = self.ctx.state[STREAM_TIME] = max(self.ctx.state.get(STREAM_TIME, -1), record.timestamp)
+        self._expire(time)
+        if record.key is None:
+            self.ctx.drop(record, "null_key")
+        elif record.timestamp + self.ttl_ms <= time:
+            self.ctx.drop(record, "late")
+        else:
+            if record.value is not None and self._rows.get(record.key) is None:
+                self._deadlines.add(record.timestamp + self.ttl_ms, RIGHT, record.key, b"", ())
+            self._table.update(record, record.value)
+
+    def _expire(self, time: int) -> None:
+        for due in self._deadlines.take(time + 1):
+            found = self._rows.get(due.key)
+            if found is None:
+                continue
+            deadline = found.timestamp + self.ttl_ms
+            if deadline > time:
+                self._deadlines.remove_all(deadline, RIGHT, due.key)
+                self._deadlines.add(deadline, RIGHT, due.key, b"", ())
+            else:
+                self._table.update(Record(due.key, None, deadline), None)

@@ -1,0 +1,95 @@
+"""The project's own set of cases passes, and the runner would notice if one did not.
+
+The set: all hand-made cases of the oracle (Kafka Streams 4.3.1), a spread of its generated ones over all families, and a
+spread of the strict cases, whose results were computed from definitions.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.__main__ import main
+from tests.conformance.case import CaseError, parse, read_cases
+from tests.conformance.runner import problem_of
+
+CASES = Path(__file__).parent / "cases"
+FILES = sorted(CASES.glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_all_pass(file):
+    mode = "strict" if file.stem == "strict" else "compat"
+    problems = {case.name: found for case in read_cases([file]) if (found := problem_of(case, "driver", mode))}
+    assert not problems, "\n\n".join(f"{name}\n{found}" for name, found in problems.items())
+
+
+@pytest.fixture
+def case():
+    return parse(
+        {
+            "name": "double",
+            "topology": [
+                {"id": "s", "op": "stream", "topic": "in"},
+                {"id": "m", "op": "map_values", "in": "s", "fn": {"fn": "mul", "n": 2}},
+                {"id": "o", "op": "to", "in": "m", "topic": "out"},
+            ],
+            "records": [{"topic": "in", "key": "a", "value": 2**70, "timestamp": 1}],
+            "expected": [{"topic": "out", "key": "a", "window": None, "value": 2**71, "timestamp": 1}],
+        }
+    )
+
+
+def problem(case, **changes):
+    return problem_of(replace(case, **changes), "driver", "compat")
+
+
+def test_a_right_case_passes(case):
+    assert problem(case) == ""
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("value", 2**71 + 1), ("value", True), ("timestamp", 2), ("key", "b"), ("topic", "other")]
+)
+def test_a_wrong_row_is_shown(case, column, value):
+    wrong = {**case.expected[0], column: value}
+    shown = problem(case, expected=[wrong])
+    assert f"-{wrong['topic']}: " in shown
+    assert '+out: "a" = 2361183241434822606848 at 1' in shown
+
+
+@pytest.mark.parametrize("compare", ["multiset", "per_key_order", "last", "order"])
+def test_a_missing_row_is_shown(case, compare):
+    assert '+out: "a" = 2361183241434822606848 at 1' in problem(case, expected=[], compare=compare)
+
+
+def test_an_error_must_be_expected(case):
+    broken = [*case.topology, {"id": "x", "op": "to", "in": "m", "topic": "not a topic"}]
+    assert "failed at record -1" in problem(case, topology=broken)
+    assert "expected E at record 0, got no error" in problem(case, error={"type": "E", "record": 0})
+
+
+@pytest.mark.parametrize(
+    ("node", "says"),
+    [
+        ({"op": "transmute", "in": "s"}, "unknown operation 'transmute'"),
+        ({"op": "peek", "in": "s", "volume": 11}, "unknown parameters ['volume']"),
+        ({"op": "map_values", "in": "s", "fn": "transmute"}, "unknown function 'transmute'"),
+        ({"op": "map_values", "in": "s", "fn": {"fn": "mod", "n": 1, "m": 2}}, "unexpected keyword argument 'm'"),
+        ({"op": "filter", "in": "s", "predicate": "transmuted"}, "unknown predicate 'transmuted'"),
+        ({"op": "process", "in": "s", "processor": "transmute"}, "unknown processor 'transmute'"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_unknown_is_a_failure(case, node, says):
+    assert says in problem(case, topology=[*case.topology, {"id": "x", **node}])
+
+
+def test_an_unknown_field_is_a_failure():
+    with pytest.raises(CaseError, match="colour"):
+        parse({"name": "x", "topology": [], "records": [], "colour": "red"})
+
+
+def test_the_command_counts(capsys):
+    assert main([str(CASES / "stateless.jsonl")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "4 passed, 0 failed"

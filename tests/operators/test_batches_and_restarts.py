@@ -1,0 +1,191 @@
+"""However records are cut into steps, cached, and however often the application starts anew: the results are the same.
+
+Compared with records fed one by one, every update emitted: the last row of each place, or, where only final results are
+emitted, all rows.
+"""
+
+import random
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from streams import (
+    BufferConfig,
+    CalendarWindows,
+    EmitStrategy,
+    Int64Serde,
+    Materialized,
+    SessionWindows,
+    SlidingWindows,
+    StreamsBuilder,
+    Suppressed,
+    TimeWindows,
+    UnlimitedWindows,
+    agg,
+)
+from streams.testing import TopologyTestDriver
+
+TIME = TimeWindows.of_size_and_grace(20, 10)
+SLIDING = SlidingWindows.of_time_difference_and_grace(15, 10)
+SESSIONS = SessionWindows.of_inactivity_gap_and_grace(8, 10)
+DAYS = CalendarWindows.of("day", "Europe/Berlin", grace=timedelta(hours=1))
+ON_CLOSE = EmitStrategy.on_window_close()
+
+
+def count(grouped, how):
+    return grouped.count(materialized=how)
+
+
+def texts(grouped, how):
+    """An aggregate that shows the order in which values were added and merged."""
+    if type(grouped).__name__ == "SessionWindowedKStream":
+        return grouped.aggregate(list, lambda value, all_: [*all_, value], lambda a, b: [*a, *b], materialized=how)
+    return grouped.aggregate(list, lambda value, all_: [*all_, value], materialized=how)
+
+
+def built_in(grouped, how):
+    return grouped.aggregate(n=agg.count(), mean=agg.mean("v"), last=agg.last("v"), materialized=how)
+
+
+ALL = [(windows, texts) for windows in (TIME, TIME.advance_by(5), SLIDING, SESSIONS, DAYS)]
+ALL += [(TIME, count), (SLIDING, count), (SESSIONS, built_in), (SLIDING, built_in), (DAYS, built_in)]
+
+
+def name_of(windows, aggregate):
+    return f"{type(windows).__name__}-{getattr(windows, 'advance_ms', '')}-{aggregate.__name__}"
+
+
+def update(windows, aggregate):
+    return lambda stream, how: aggregate(stream.group_by_key().windowed_by(windows), how)
+
+
+def final(windows, aggregate):
+    return lambda stream, how: aggregate(stream.group_by_key().windowed_by(windows).emit_strategy(ON_CLOSE), how)
+
+
+def suppressed(windows):
+    def build(stream, how):
+        table = texts(stream.group_by_key().windowed_by(windows), how)
+        return table.suppress(Suppressed.until_window_closes())
+
+    return build
+
+
+UPDATES = {name_of(*one): update(*one) for one in [*ALL, (UnlimitedWindows.start_on(30), count)]}
+FINALS = {name_of(*one): final(*one) for one in [*ALL, (TIME, built_in)]}
+FINALS |= {f"suppressed-{name_of(windows, aggregate)}": suppressed(windows) for windows, aggregate in ALL[:5]}
+
+
+def records(seed, scale=1):
+    """(key, value, timestamp): out of order by more than grace now and then, with jumps, some at the same time."""
+    rng, now = random.Random(seed), 0
+    for number in range(60):
+        now += rng.choice([0, 0, 1, 2, 5, 9, 40 if rng.random() < 0.2 else 3])
+        late = rng.choice([0, 0, 0, rng.randrange(30)])
+        yield rng.choice("abc"), {"v": number}, max(0, now - late) * scale
+
+
+def run(build, seed, *, caching, batches, scale=1, mode="strict", rocksdb=False):
+    """All rows that come out; with `batches`, steps of random sizes and restarts between them."""
+    builder = StreamsBuilder()
+    build(builder.stream("in"), Materialized(caching=caching)).to_stream().to("out")
+    rng = random.Random(seed)
+    with TopologyTestDriver(builder.build(), mode=mode, rocksdb=rocksdb) as driver:
+        topic = driver.create_input_topic("in")
+        waiting = list(records(seed, scale))
+        while waiting:
+            size = rng.choice([1, 2, 7, 30]) if batches else 1
+            with driver.batch():
+                for key, value, timestamp in waiting[:size]:
+                    topic.pipe_input(key, value, timestamp)
+            del waiting[:size]
+            if batches and rng.random() < 0.3:
+                driver.restart(wipe_state=rng.random() < 0.7)
+        rows = driver.create_output_topic("out").read_records_to_list()
+    return [(row.key, repr(row.value), row.timestamp) for row in rows]
+
+
+def last_rows(rows):
+    last = {key: (value, timestamp) for key, value, timestamp in rows}
+    return {key: row for key, row in last.items() if row[0] != "None"}
+
+
+def scale_of(name):
+    return 3_600_000 if "Calendar" in name else 1
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_last_updates(name):
+    for seed in range(2):
+        one_by_one = run(UPDATES[name], seed, caching=False, batches=False, scale=scale_of(name))
+        steps = run(UPDATES[name], seed, caching=True, batches=True, scale=scale_of(name))
+        assert len(steps) < len(one_by_one)
+        assert last_rows(steps) == last_rows(one_by_one)
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_every_update(name):
+    one_by_one = run(UPDATES[name], 5, caching=False, batches=False, scale=scale_of(name))
+    assert run(UPDATES[name], 5, caching=False, batches=True, scale=scale_of(name)) == one_by_one
+
+
+@pytest.mark.parametrize("caching", [True, False])
+@pytest.mark.parametrize("name", FINALS)
+def test_final_results(name, caching):
+    for seed in range(2):
+        one_by_one = run(FINALS[name], seed, caching=False, batches=False, scale=scale_of(name))
+        steps = run(FINALS[name], seed, caching=caching, batches=True, scale=scale_of(name))
+        assert one_by_one
+        assert Counter(steps) == Counter(one_by_one)
+
+
+@pytest.mark.parametrize("name", ["TimeWindows-20-texts", "SlidingWindows--texts", "CalendarWindows--texts"])
+def test_a_window_has_one_final_result_and_it_is_its_last_update(name):
+    rows = run(FINALS[name], 11, caching=True, batches=True, scale=scale_of(name))
+    assert max(Counter(key for key, _, _ in rows).values()) == 1
+    updates = last_rows(run(UPDATES[name], 11, caching=False, batches=False, scale=scale_of(name)))
+    assert {key: updates[key] for key, _, _ in rows} == last_rows(rows)
+
+
+def test_on_rocksdb():
+    name = "SessionWindows--texts"
+    assert Counter(run(FINALS[name], 2, caching=True, batches=True, rocksdb=True)) == Counter(
+        run(FINALS[name], 2, caching=False, batches=False)
+    )
+
+
+def test_time_limit():
+    def build(stream, how):
+        return (
+            stream.group_by_key()
+            .count(materialized=how)
+            .suppress(Suppressed.until_time_limit(10, BufferConfig.of_max_records(2).emit_early_when_full()))
+        )
+
+    one_by_one = run(build, 4, caching=False, batches=False)
+    assert len(one_by_one) > 10
+    assert run(build, 4, caching=False, batches=True) == one_by_one
+
+
+def test_cogrouped():
+    def build(stream, how, windows=SESSIONS):
+        evens, odds = (stream.filter(lambda v, odd=odd: v["v"] % 2 == odd).group_by_key() for odd in (0, 1))
+        cogrouped = evens.cogroup(lambda v, all_: [*all_, v["v"]]).cogroup(odds, lambda v, all_: [*all_, -v["v"]])
+        return cogrouped.windowed_by(windows).aggregate(list, lambda a, b: [*a, *b], materialized=how)
+
+    one_by_one = run(build, 6, caching=False, batches=False)
+    assert run(build, 6, caching=False, batches=True) == one_by_one
+    assert last_rows(run(build, 6, caching=True, batches=True)) == last_rows(one_by_one)
+
+
+def test_cogrouped_emits_a_window_once_per_step():
+    builder = StreamsBuilder()
+    streams = [builder.stream(name).group_by_key() for name in ("a", "b")]
+    cogrouped = streams[0].cogroup(lambda v, n: n + v).cogroup(streams[1], lambda v, n: n + 10 * v)
+    cogrouped.aggregate(int, materialized=Materialized(value_serde=Int64Serde())).to_stream().to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        with driver.batch():
+            for name in ("a", "b", "a"):
+                driver.create_input_topic(name).pipe_input("k", 1, 1)
+        assert driver.create_output_topic("out").read_key_values_to_list() == [("k", 12)]

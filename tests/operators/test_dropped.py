@@ -1,0 +1,68 @@
+"""The side stream of dropped records: which, why, and as they came."""
+
+import pytest
+
+from streams import JoinWindows, StreamsBuilder, TimeWindows, TopologyError, agg
+from streams.testing import TopologyTestDriver
+
+
+def side(driver, topic="side"):
+    found = driver.create_output_topic(topic).read_records_to_list()
+    return [(r.key, r.value, r.timestamp, dict(r.headers)["__streams.dropped.reason"].decode()) for r in found]
+
+
+def test_of_a_join_of_streams():
+    builder = StreamsBuilder()
+    joined = builder.stream("l").left_join(builder.stream("r"), lambda a, b: [a, b], JoinWindows(5, 5, 0))
+    joined.to("out")
+    joined.dropped().filter(lambda v: v is not None).to("side")
+    with TopologyTestDriver(builder.build()) as driver:
+        left, right = driver.create_input_topic("l"), driver.create_input_topic("r")
+        left.pipe_input("a", 1, 100)
+        right.pipe_input("a", 2, 50, headers=(("h", b"x"),))
+        right.pipe_input(None, 3, 100)
+        right.pipe_input("a", None, 100)
+        left.pipe_input("a", 4, 101)
+        found = driver.create_output_topic("side").read_records_to_list()
+        assert [(r.key, r.value, r.timestamp) for r in found] == [("a", 2, 50), (None, 3, 100)]
+        assert found[0].headers[:2] == (("h", b"x"), ("__streams.dropped.reason", b"late"))
+        assert driver.create_output_topic("out").queue_size == 0
+        assert driver.dropped("late") == 1
+
+
+@pytest.mark.parametrize("built_in", [False, True])
+def test_of_an_aggregation_of_fields_too(built_in):
+    builder = StreamsBuilder()
+    windowed = builder.stream("in").group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(10))
+    table = windowed.aggregate(total=agg.sum("v")) if built_in else windowed.reduce(lambda a, b: b)
+    table.to_stream().to("out")
+    table.dropped().to("side")
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("in")
+        with driver.batch():
+            for key, value, at in (("a", 1, 5), ("a", 2, 15), ("a", 3, 6), (None, 4, 15)):
+                topic.pipe_input(key, {"v": value}, at)
+        assert side(driver) == [("a", {"v": 3}, 6, "late"), (None, {"v": 4}, 15, "null_key")]
+        assert driver.create_output_topic("out").queue_size == 2
+
+
+def test_of_deduplicate_and_of_a_table():
+    builder = StreamsBuilder()
+    unique = builder.stream("in").deduplicate(10)
+    unique.to("out")
+    unique.dropped().to("side")
+    table = builder.table("t")
+    table.to_stream().to("out2")
+    table.dropped().to("side2")
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("in")
+        topic.pipe_input("a", 1, 0)
+        topic.pipe_input("a", 2, 5)
+        driver.create_input_topic("t").pipe_input(None, "no key", 7)
+        assert side(driver) == [("a", 2, 5, "duplicate")]
+        assert side(driver, "side2") == [(None, "no key", 7, "null_key")]
+
+
+def test_only_of_what_drops():
+    with pytest.raises(TopologyError, match="drops nothing"):
+        StreamsBuilder().stream("in").map_values(lambda v: v).dropped()

@@ -1,0 +1,83 @@
+"""Global tables: every task sees all of them, whatever the partitions; how they are read, and their limits."""
+
+import pytest
+
+from streams import Consumed, Int64Serde, Joined, Materialized, StreamsBuilder, TopologyError
+from streams.testing import TopologyTestDriver
+
+
+def built():
+    builder = StreamsBuilder()
+    names = builder.global_table("names", Consumed(key_serde=Int64Serde()), Materialized(name="by-number"))
+    stream = builder.stream("in")
+    counts = stream.left_join(names, lambda a, b: [a, b], key_selector=lambda v: v, joined=Joined(name="j"))
+    counts.to("out")
+    stream.join(names, lambda key, a, b: f"{key}:{b}", key_selector=lambda k, v: v).to("matched")
+    return builder.build()
+
+
+def test_every_task_sees_all_of_it():
+    with TopologyTestDriver(built(), partitions={"in": 3, "names": 4}, tasks=3) as driver:
+        names, stream = driver.create_input_topic("names"), driver.create_input_topic("in")
+        for number in range(8):
+            names.pipe_input(number, f"n{number}", number)
+        names.pipe_input(None, "no key", 0)
+        for key in range(12):
+            stream.pipe_input(f"k{key}", key, 100)
+        out = driver.create_output_topic("out")
+        assert out.read_key_values_to_map() == {f"k{key}": [key, f"n{key}" if key < 8 else None] for key in range(12)}
+        assert driver.dropped("null_key") == 1
+        assert sorted(driver.create_output_topic("matched").read_values_to_list()) == [
+            f"k{key}:n{key}" for key in range(8)
+        ]
+        driver.restart()
+        names.pipe_input(3, None, 0)
+        stream.pipe_input("again", 3, 0)
+        stream.pipe_input("again", 4, 0)
+        assert out.read_values_to_list() == [[3, None], [4, "n4"]]
+        assert driver.get_store("by-number").get(4).value == "n4"
+
+
+def test_null_keys():
+    with TopologyTestDriver(built()) as driver:
+        driver.create_input_topic("names").pipe_input(1, "one", 0)
+        stream = driver.create_input_topic("in")
+        stream.pipe_input(None, 1, 0)
+        stream.pipe_input("k", None, 0)
+        assert driver.create_output_topic("out").read_key_values_to_list() == [(None, [1, "one"])]
+        assert driver.dropped("null_value") == 2
+
+
+def test_a_record_that_cannot_be_read_follows_the_policy():
+    with TopologyTestDriver(built(), deserialization="skip") as driver:
+        names = driver.create_input_topic("names")
+        names.pipe_bytes(b"short", b'"x"')
+        names.pipe_input(1, "one", 0)
+        driver.create_input_topic("in").pipe_input("k", 1, 0)
+        assert driver.create_output_topic("out").read_values_to_list() == [[1, "one"]]
+        assert driver.dropped("deserialization") == 1
+
+
+def test_it_generates_no_tasks():
+    topology = built()
+    text = topology.describe()
+    assert text.count("Sub-topology") == 2
+    assert "Sub-topology: 1 for global store (will not generate tasks)" in text
+    assert "Processor: KTABLE-SOURCE-names (stores: [by-number])" in text
+    assert list(topology.stores) == []
+
+
+def test_misuse():
+    builder = StreamsBuilder()
+    names, stream = builder.global_table("names"), builder.stream("in")
+    with pytest.raises(TopologyError, match="needs key_selector"):
+        stream.join(names, lambda a, b: a)
+    with pytest.raises(TopologyError, match="key_selector is for global tables"):
+        stream.join(builder.table("t"), lambda a, b: a, key_selector=lambda v: v)
+    with pytest.raises(TopologyError, match="read already"):
+        builder.global_table("in")
+    with pytest.raises(TopologyError, match="no outer join with a table"):
+        stream._join("outer", names, lambda a, b: a, None, None, lambda v: v)
+    builder.stream("names")
+    with pytest.raises(TopologyError, match="read as the global table"):
+        builder.build()

@@ -1,0 +1,200 @@
+"""Operators of tables: Kafka Streams' golden vectors, old values, versions, and what survives steps and restarts."""
+
+import pytest
+
+from streams import Joined, Materialized, StreamsBuilder, TopologyError
+from streams.testing import TopologyTestDriver
+
+EVERY = Materialized(caching=False)
+
+
+def outputs(builder, records, **options):
+    """What each record gives, as (key, value, time)."""
+    with TopologyTestDriver(builder.build(), mode="compat", **options) as driver:
+        out, rows = driver.create_output_topic("out"), []
+        for topic, key, value, at in records:
+            driver.create_input_topic(topic).pipe_input(key, value, at)
+            rows.append([(r.key, r.value, r.timestamp) for r in out.read_records_to_list()])
+        return rows
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("join", [[], [("k", None, 6)], [("k", "l+r", 5)], [("k", None, 4)], [("k", None, 9)], []]),
+        (
+            "left_join",
+            [[], [("k", None, 6)], [("k", "l+r", 5)], [("k", "l+None", 4)], [("k", "l+None", 9)], [("k", None, 10)]],
+        ),
+        (
+            "outer_join",
+            [
+                [("k", "None+r", 5)],
+                [("k", "None+r", 6)],
+                [("k", "l+r", 5)],
+                [("k", "l+None", 4)],
+                [("k", "l+None", 9)],
+                [("k", None, 10)],
+            ],
+        ),
+    ],
+)
+def test_f_joins_by_key(method, expected):
+    builder = StreamsBuilder()
+    left, right = builder.table("l", materialized=EVERY), builder.table("r", materialized=EVERY)
+    getattr(left, method)(right, lambda a, b: f"{a}+{b}").to_stream().to("out")
+    records = [
+        ("r", "k", "r", 5),
+        ("l", "k", None, 6),
+        ("l", "k", "l", 3),
+        ("r", "k", None, 4),
+        ("r", "k", None, 9),
+        ("l", "k", None, 10),
+    ]
+    assert outputs(builder, records) == expected
+
+
+def test_q_regrouping_subtracts_then_adds():
+    builder = StreamsBuilder()
+    builder.table("in", materialized=EVERY).group_by(lambda k, v: (v[0], v)).reduce(
+        lambda agg, v: f"{agg}{v}", lambda agg, v: agg.replace(v, "|"), materialized=EVERY
+    ).to_stream().to("out")
+    rows = outputs(builder, [("in", "k", "g1", 1), ("in", "k", "g2", 2), ("in", "k", "h2", 3), ("in", "k", None, 4)])
+    assert rows == [[("g", "g1", 1)], [("g", "|g2", 2)], [("g", "||", 3), ("h", "h2", 3)], [("h", "|", 4)]]
+
+
+def test_v_count_of_a_table_ends_at_zero():
+    builder = StreamsBuilder()
+    builder.table("in", materialized=EVERY).group_by(lambda k, v: (None if v == "?" else v, v)).count(
+        materialized=EVERY
+    ).to_stream().to("out")
+    rows = outputs(builder, [("in", "k", "g", 10), ("in", "k2", "g", 5), ("in", "k", "?", 7), ("in", "k2", None, 8)])
+    assert rows == [[("g", 1, 10)], [("g", 2, 10)], [("g", 1, 10)], [("g", 0, 10)]]
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("join", [[], [("k", "f1+r", 5)], [("k", None, 20)], [("k", None, 30)]]),
+        ("left_join", [[("k", "f1+None", 10)], [("k", "f1+r", 5)], [("k", "g1+None", 20)], [("k", None, 30)]]),
+    ],
+)
+def test_i_joins_by_foreign_key(method, expected):
+    builder = StreamsBuilder()
+    left, right = builder.table("l", materialized=EVERY), builder.table("r", materialized=EVERY)
+    getattr(left, method)(right, lambda a, b: f"{a}+{b}", lambda v: v[0], materialized=EVERY).to_stream().to("out")
+    rows = outputs(builder, [("l", "k", "f1", 10), ("r", "f", "r", 5), ("l", "k", "g1", 20), ("l", "k", None, 30)])
+    assert rows == expected
+
+
+def test_y_join_with_grace_waits_for_the_table():
+    builder = StreamsBuilder()
+    table = builder.table("t", materialized=Materialized(history_retention=100))
+    builder.stream("in").join(table, lambda a, b: f"{a}+{b}", joined=Joined(name="j", grace=10)).to("out")
+    records = [
+        ("t", "k", "t5", 5),
+        ("in", "k", "l20", 20),
+        ("in", "k", "l12", 12),
+        ("t", "k", "t10", 10),
+        ("in", "z", "?", 30),
+        ("in", "k", "l15", 15),
+    ]
+    assert outputs(builder, records) == [
+        [],
+        [],
+        [],
+        [],
+        [("k", "l12+t10", 12), ("k", "l20+t10", 20)],
+        [("k", "l15+t10", 15)],
+    ]
+
+
+def test_records_that_wait_survive_a_restart_with_their_headers():
+    builder = StreamsBuilder()
+    table = builder.table("t", materialized=Materialized(history_retention=100))
+    builder.stream("in").left_join(table, lambda a, b: [a, b], Joined(name="j", grace=10)).to("out")
+    with TopologyTestDriver(builder.build(), rocksdb=True) as driver:
+        stream, out = driver.create_input_topic("in"), driver.create_output_topic("out")
+        stream.pipe_input("k", 1, 20, headers=(("h", b"1"),))
+        driver.restart()
+        driver.create_input_topic("t").pipe_input("k", "t", 15)
+        driver.restart()
+        stream.pipe_input(None, 2, 30)
+        assert [(r.key, r.value, r.timestamp, r.headers) for r in out.read_records_to_list()] == [
+            (None, [2, None], 30, ()),
+            ("k", [1, "t"], 20, (("h", b"1"),)),
+        ]
+
+
+def test_a_versioned_table_is_seen_as_of_the_record_also_through_a_filter():
+    builder = StreamsBuilder()
+    table = builder.table("t", materialized=Materialized(history_retention=50))
+    seen = table.filter(lambda v: v != "hidden").map_values(lambda v: v.upper())
+    builder.stream("in").left_join(seen, lambda a, b: [a, b]).to("out")
+    records = [
+        ("t", "k", "old", 0),
+        ("t", "k", "hidden", 10),
+        ("t", "k", "new", 20),
+        ("in", "k", 1, 5),
+        ("in", "k", 2, 10),
+        ("in", "k", 3, 99),
+    ]
+    assert [row[0][1] for row in outputs(builder, records)[3:]] == [[1, "OLD"], [2, None], [3, "NEW"]]
+    # What is older than the history is dropped.
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("t")
+        topic.pipe_input("k", "v", 100)
+        topic.pipe_input("k", "older", 49)
+        assert driver.dropped("late") == 1
+        driver.restart()
+        topic.pipe_input("k", "older", 50)
+        assert driver.dropped("late") == 1
+        assert driver.get_store("t-STATE-STORE").get("k").value == "v"
+
+
+def test_a_join_with_grace_needs_a_table_that_remembers():
+    builder = StreamsBuilder()
+    plain, short = builder.table("p"), builder.table("s", materialized=Materialized(history_retention=5))
+    for table, why in ((plain, "it is not versioned"), (short, "its history_retention is 5 ms")):
+        with pytest.raises(TopologyError, match=why):
+            builder.stream("in").join(table, lambda a, b: a, joined=Joined(grace=10))
+
+
+def test_needless_deletions_are_left_out_where_old_values_are_known():
+    def shape(named, grouped):
+        builder = StreamsBuilder()
+        table = builder.table("in", materialized=Materialized(name="s" if named else None, caching=False))
+        if grouped:
+            table.group_by(lambda k, v: (k, v)).count()
+        table.filter(lambda v: v > 0).to_stream().to("out")
+        return outputs(builder, [("in", "k", -1, 0), ("in", "k", 1, 1), ("in", "k", -2, 2)])
+
+    all_of_them = [[("k", None, 0)], [("k", 1, 1)], [("k", None, 2)]]
+    assert shape(False, False) == all_of_them
+    assert shape(True, False) == shape(False, True) == [[], *all_of_them[1:]]
+
+
+def test_a_cached_table_emits_once_per_step_and_nothing_for_what_came_and_went():
+    builder = StreamsBuilder()
+    table = builder.table("in", materialized=Materialized(name="t"))
+    table.map_values(lambda v: v * 2, materialized=Materialized(name="m")).to_stream().to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("in")
+        with driver.batch():
+            for key, value in (("a", 1), ("b", 5), ("a", 2), ("b", None)):
+                topic.pipe_input(key, value, 0)
+        assert driver.create_output_topic("out").read_key_values_to_list() == [("a", 4)]
+        assert driver.get_store("m").get("a").value == 4
+
+
+def test_derived_tables_are_computed_at_each_look_up():
+    builder = StreamsBuilder()
+    one, two = builder.table("one"), builder.table("two")
+    both = one.join(two, lambda a, b: a + b).filter(lambda v: v > 10)
+    builder.stream("in").join(both, lambda a, b: [a, b]).to("out")
+    topology = builder.build()
+    assert sorted(topology.stores) == ["one-STATE-STORE", "two-STATE-STORE"]
+    with TopologyTestDriver(topology) as driver:
+        for topic, value in (("one", 1), ("two", 2), ("in", "a"), ("two", 20), ("in", "b")):
+            driver.create_input_topic(topic).pipe_input("k", value, 0)
+        assert driver.create_output_topic("out").read_values_to_list() == [["b", 21]]

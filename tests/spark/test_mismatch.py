@@ -1,0 +1,186 @@
+"""Checkpoints, topics and local state that do not belong together: a named error that writes nothing, or it heals."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from state.changelog.topics import changelog_topic, commits_topic
+from state.commit.marker import CommitMarker
+from streams import ApplicationFailedError, Materialized, StreamsBuilder, StreamsError, TimeWindows
+from streams.topology.graph import Topology
+from tests.spark.harness import Harness, Sent, last_per_key
+from tests.spark.live import count_topology, kafka
+
+
+class Application:
+    """An application that counts keys, and the numbers that it must come to."""
+
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
+        self.source, self.target = harness.topic("source", 2), harness.topic("target", 1)
+        self.topology = count_topology(self.source, self.target)
+        self.total: Counter[bytes] = Counter()
+        self.state = Path(harness.config().state_dir) / harness.application_id / self.source
+        self.checkpoint = Path(harness.config().checkpoint_dir)
+
+    def send(self, count: int = 20) -> None:
+        keys = [b"k%d" % (n % 5) for n in range(count)]
+        self.harness.send(self.source, [Sent(key, b"1", 1_000 + n) for n, key in enumerate(keys)])
+        self.total.update(keys)
+
+    def run(self, topology: Topology | None = None, **settings: Any) -> None:
+        self.harness.run(topology or self.topology, **settings)
+
+    def step(self) -> None:
+        self.send()
+        self.run()
+
+    def check(self) -> None:
+        found = last_per_key(self.harness.read(self.target))
+        assert found == {key: count.to_bytes(8, "big") for key, count in self.total.items()}
+
+    @contextmanager
+    def refused(self, *words: str, error: type[Exception] = ApplicationFailedError) -> Iterator[None]:
+        """What is done in the block ends in an error of these words, and nothing is written."""
+        before = self._committed()
+        with pytest.raises(error) as caught:
+            yield
+        said = str(caught.value)
+        assert all(word in said for word in words), said
+        assert "\n" not in said
+        assert self._committed() == before
+
+    def _committed(self) -> list[Any]:
+        with kafka(self.harness) as admin:
+            mine = [t for t in admin.topic_names() if t.startswith(f"{self.harness.application_id}-")]
+            offsets = admin.group_offsets(self.harness.application_id)
+        return [offsets, *(self.harness.read(topic) for topic in [self.target, *mine])]
+
+
+@pytest.fixture
+def application(harness: Harness) -> Application:
+    return Application(harness)
+
+
+def test_checkpoints_that_do_not_fit(application: Application, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    application.step()
+    shutil.copytree(application.checkpoint, copy / "after-1")
+    application.step()
+    shutil.copytree(application.checkpoint, copy / "after-2")
+    application.step()
+    shutil.copytree(application.checkpoint, copy / "after-3")
+
+    def put_back(name: str) -> None:
+        shutil.rmtree(application.checkpoint)
+        if name:
+            shutil.copytree(copy / name, application.checkpoint)
+
+    reset = f"streams reset {application.harness.application_id}"
+    put_back("")
+    with application.refused("CheckpointMismatchError", "the checkpoint was deleted", "Nothing was written", reset):
+        application.run()
+    put_back("after-1")
+    with application.refused("CheckpointMismatchError", "rolled back to an older copy", reset):
+        application.run()
+    # One step behind and no other input: the batch that Kafka has already is recognised, so that heals by itself.
+    put_back("after-2")
+    application.run()
+    application.check()
+    put_back("after-2")
+    application.send()
+    with application.refused("CheckpointMismatchError", "with other input ranges", reset):
+        application.run()
+    put_back("after-3")
+    application.run()
+    application.check()
+
+
+def test_another_program_on_the_same_checkpoint(application: Application) -> None:
+    harness = application.harness
+    application.step()
+    application.send()
+    with application.refused("has 2 partitions, but the application runs with 3 tasks", "tasks=2", error=StreamsError):
+        application.run(tasks=3)
+    other = Harness(harness.servers, harness.spark, harness.folder, f"other-{harness.application_id}")
+    # The error names the other application id, and the one on whose checkpoint it was started does not change.
+    with application.refused("CheckpointMismatchError", other.application_id, "belongs to another application id"):
+        other.run(application.topology, checkpoint_dir=str(application.checkpoint))
+    application.run()
+    application.check()
+
+
+def test_another_topology(application: Application) -> None:
+    def windowed(seconds: int) -> Topology:
+        builder = StreamsBuilder()
+        windows = TimeWindows.of_size_with_no_grace(timedelta(seconds=seconds))
+        table = builder.stream(application.source).group_by_key().windowed_by(windows)
+        table.count(materialized=Materialized(name="counts")).to_stream().to(application.target)
+        return builder.build()
+
+    application.send()
+    application.run(windowed(10))
+    application.send()
+    with application.refused("CheckpointMismatchError", "another topology", "choose a new application id"):
+        application.run(windowed(20))
+    application.run(windowed(10))
+    found = last_per_key(application.harness.read(application.target))
+    assert sorted(found.values()) == sorted(count.to_bytes(8, "big") for count in application.total.values())
+
+
+def test_the_commits_topic_is_gone(application: Application) -> None:
+    application.step()
+    with kafka(application.harness) as admin:
+        admin.delete_topics([commits_topic(application.harness.application_id, application.source)])
+    application.send()
+    before = application.harness.read(application.target)
+    with pytest.raises(ApplicationFailedError, match=r"CheckpointMismatchError: .*the commits topic was deleted"):
+        application.run()
+    assert application.harness.read(application.target) == before
+
+
+@pytest.mark.parametrize("local", ["kept", "lost"])
+def test_the_changelog_is_gone(application: Application, local: str) -> None:
+    application.step()
+    changelog = changelog_topic(application.harness.application_id, "counts")
+    with kafka(application.harness) as admin:
+        admin.delete_topics([changelog])
+    if local == "lost":
+        shutil.rmtree(application.state)
+    application.send()
+    before = application.harness.read(application.target)
+    # Local state would do for this step: but the next restore would miss everything older.
+    with pytest.raises(ApplicationFailedError, match="RestoreError: the changelog of store 'counts' ends at offset 0"):
+        application.run()
+    assert application.harness.read(application.target) == before
+    assert application.harness.read(changelog) == []
+
+
+def test_damaged_and_stale_local_state_heals(application: Application, tmp_path: Path) -> None:
+    application.step()
+    shutil.copytree(application.state, tmp_path / "stale")
+    application.step()
+    tables = sorted(application.state.glob("*/db/*.sst"))
+    assert len({table.parent for table in tables}) == 2, "both tasks have written tables"
+    garbled = tables[0].read_bytes()
+    tables[0].write_bytes(b"\xff" * len(garbled))
+    application.step()
+    application.check()
+    sorted(application.state.glob("1/db/*.sst"))[0].unlink()
+    application.step()
+    application.check()
+    shutil.rmtree(application.state)
+    shutil.copytree(tmp_path / "stale", application.state)
+    application.step()
+    application.check()
+    markers = application.harness.read(commits_topic(application.harness.application_id, application.source))
+    versions = [CommitMarker.from_bytes(record.value or b"").version for record in markers if record.partition == 0]
+    assert versions == [1, 2, 3, 4, 5]
