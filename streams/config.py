@@ -57,6 +57,8 @@ class StreamsConfig(BaseSettings):
         max_bytes_per_trigger: the same in bytes of keys and values (estimated from a sample).
         trigger_interval_ms: pause between micro-batches; 0 = as soon as the last is done.
         available_now: process what is there, then stop.
+        wall_clock_interval_ms: a task that has had no records for so long gets a step without any, so that wall-clock
+            punctuators run and idle windows close; None = only steps with records. Not with `available_now`.
         deserialization: policy for records that a serde cannot read, or without a valid timestamp.
         processing: policy for exceptions of user functions.
         production: policy for results that cannot be serialised or are too large.
@@ -88,6 +90,7 @@ class StreamsConfig(BaseSettings):
     max_bytes_per_trigger: int = Field(default=512 * 1024 * 1024, ge=1)
     trigger_interval_ms: int = Field(default=0, ge=0)
     available_now: bool = False
+    wall_clock_interval_ms: int | None = Field(default=None, ge=100)
     deserialization: ErrorPolicy = ErrorPolicy.FAIL
     processing: ErrorPolicy = ErrorPolicy.FAIL
     production: ErrorPolicy = ErrorPolicy.FAIL

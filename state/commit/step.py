@@ -216,12 +216,15 @@ class CommitStep:
                 watch.lap("restore")
                 if decision is Decision.SKIP and last is not None:
                     return StepResult(last, decision, {}, watch.seconds)
-                # Spark has confirmed the step that the store is at, so it will never be asked for again.
-                self._stores.trim(store)
+                if decision is Decision.ADOPT and found is not None:
+                    version = found.version + 1
+                else:
+                    # Spark has confirmed the step that the store is at, so it will never be asked for again.
+                    self._stores.trim(store)
                 effects = process(store, found)
                 self._reach("process_done", version)
                 watch.lap("process")
-                result, position = self._commit(producer, step, found, store, effects)
+                result, position = self._commit(producer, step, found, known, store, effects)
                 self._reach("after_commit", version)
                 watch.lap("commit")
                 store.apply(position)
@@ -238,7 +241,13 @@ class CommitStep:
         return read_last_marker(self._kafka, self._commits, copy.offset if copy else None)
 
     def _commit(
-        self, producer: Producer, step: StepInput, last: CommitMarker | None, store: TaskStore, effects: Effects
+        self,
+        producer: Producer,
+        step: StepInput,
+        last: CommitMarker | None,
+        known: CommitMarker | None,
+        store: TaskStore,
+        effects: Effects,
     ) -> tuple[MarkerCopy, StorePosition]:
         identity, version = self._identity, (last.version if last else 0) + 1
         changelog = store.changelog()
@@ -270,6 +279,7 @@ class CommitStep:
             tasks=identity.tasks,
             topology_hash=identity.topology_hash,
             version=version,
+            based_on=known.version if known else 0,
             batch_id=step.batch_id,
             batch=step.batch,
             ranges=step.ranges,

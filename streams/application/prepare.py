@@ -10,6 +10,7 @@ from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from streams.config import StreamsConfig
 from streams.runtime.settings import TaskSettings
+from streams.source.partition_times import asks_for_partition_time
 from streams.source.planner import SourceSpec
 from streams.topology.graph import Topology
 from streams.topology.plan import Plan, SubTopology, build_plan
@@ -68,6 +69,9 @@ class Application:
             on_lost_offsets=config.on_lost_offsets,
             max_records=config.max_records_per_trigger,
             max_bytes=config.max_bytes_per_trigger,
+            times_topic=commits_topic(config.application_id, sub.name)
+            if any(asks_for_partition_time(source) for source in sub.sources)
+            else None,
         )
 
 

@@ -86,6 +86,8 @@ def run_topology(topology: Topology, config: StreamsConfig) -> None:
 
     # confluent-kafka's and Spark's own logs stay out of the way of the progress display.
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    # It prints the stack of what ends a query, which is told in one sentence, or of what a stop interrupts.
+    logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     StreamsApplication(topology, config).run()
 
 

@@ -6,12 +6,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedError
 from streams.errors import ConfigError
 from streams.source.admission import TopicPartition, admit
 from streams.source.offsets import OffsetRange, SourceOffsets, TopicOffsets
+
+if TYPE_CHECKING:
+    from streams.source.partition_times import PartitionTimes
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +49,7 @@ class SourceSpec:
         on_lost_offsets: `fail`, `earliest` or `latest`.
         max_records: admission limit of a micro-batch in records (offsets).
         max_bytes: the same in bytes.
+        times_topic: the commits topic that keeps partition times; None where no timestamp extractor asks for them.
     """
 
     starting: Mapping[str, str]
@@ -53,6 +57,7 @@ class SourceSpec:
     on_lost_offsets: str = "fail"
     max_records: int = 1_000_000
     max_bytes: int = 512 * 1024 * 1024
+    times_topic: str | None = None
 
 
 class BatchPlanner:
@@ -62,12 +67,16 @@ class BatchPlanner:
         admin: asks Kafka.
         spec: what to read.
         mean_bytes: gives the mean size of a topic's records, from a sample; asked while there is a backlog.
+        times: knows the partition times; None where nobody asks for them.
     """
 
-    def __init__(self, admin: Admin, spec: SourceSpec, mean_bytes: MeanBytes) -> None:
+    def __init__(
+        self, admin: Admin, spec: SourceSpec, mean_bytes: MeanBytes, times: PartitionTimes | None = None
+    ) -> None:
         self._admin = admin
         self._spec = spec
         self._mean_bytes = mean_bytes
+        self._times = times
         self._target: Mapping[TopicPartition, int] | None = None
         self._planned: SourceOffsets | None = None
 
@@ -155,6 +164,10 @@ class BatchPlanner:
                 ranges.append(OffsetRange(topic, partition, first, last))
         return ranges
 
+    def times_before(self, ranges: Sequence[OffsetRange]) -> Mapping[TopicPartition, int] | None:
+        """The partition time at the start of each range, ms; None where nobody asks for them."""
+        return self._times.before(ranges) if self._times else None
+
     def confirmed(self, end: SourceOffsets) -> None:
         """Spark has logged the micro-batch up to `end` as done: what lies before it on repartition topics may go."""
         before = {
@@ -239,6 +252,9 @@ def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
     from functools import partial
 
     from state.kafka.admin import KafkaAdmin
+    from streams.source.partition_times import PartitionTimes
     from streams.source.sampling import mean_record_bytes
 
-    return BatchPlanner(KafkaAdmin(client), spec, partial(mean_record_bytes, client))
+    admin = KafkaAdmin(client)
+    times = PartitionTimes(client, admin, spec.times_topic) if spec.times_topic else None
+    return BatchPlanner(admin, spec, partial(mean_record_bytes, client), times)

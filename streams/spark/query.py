@@ -16,6 +16,14 @@ from streams.spark.task_function import REPORT_SCHEMA, STATE_SCHEMA, task_functi
 Report = Mapping[str, Any]
 """What a task reports of a step: see `streams.spark.task_function`."""
 
+_INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling collect: java.lang.InterruptedException"
+"""By these words Spark knows that a stop has interrupted the batch. In py4j's own message they stand so far apart that
+Spark's search for them ends in a StackOverflowError."""
+
+
+class BatchInterruptedError(Exception):
+    """A stop has interrupted a micro-batch. It runs again at the next start; its committed steps are then skipped."""
+
 
 def start_query(
     session: SparkSession,
@@ -23,6 +31,7 @@ def start_query(
     checkpoint_dir: str,
     trigger: Mapping[str, Any],
     on_reports: Callable[[int, list[Report]], None],
+    stopping: Callable[[], bool] = lambda: False,
 ) -> StreamingQuery:
     """Starts the query of a sub-topology.
 
@@ -32,20 +41,29 @@ def start_query(
         checkpoint_dir: the application's checkpoint; the query's lies below it.
         trigger: arguments of `DataStreamWriter.trigger`.
         on_reports: called on the driver after each micro-batch with its number and the reports of its tasks.
+        stopping: whether the query is being stopped, so that an interrupted micro-batch is no error.
     """
     source = source_class(job)
     session.dataSource.register(source)
     # Captured when the query starts, and frozen in its checkpoint: one shuffle partition for each task.
     session.conf.set("spark.sql.shuffle.partitions", str(job.tasks))
+    session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(job.wall_clock_ms is not None).lower())
+    timeout = "NoTimeout" if job.wall_clock_ms is None else "ProcessingTimeTimeout"
     steps = (
         session.readStream.format(source.name())
         .load()
         .groupBy("task_key")
-        .applyInPandasWithState(task_function(job.dumps()), REPORT_SCHEMA, STATE_SCHEMA, "append", "NoTimeout")
+        .applyInPandasWithState(task_function(job.dumps()), REPORT_SCHEMA, STATE_SCHEMA, "append", timeout)
     )
 
     def collect(frame: DataFrame, batch_id: int) -> None:
-        on_reports(batch_id, [orjson.loads(row.report) for row in frame.collect()])
+        try:
+            rows = frame.collect()
+        except Exception:
+            if stopping():
+                raise BatchInterruptedError(_INTERRUPTED) from None
+            raise
+        on_reports(batch_id, [orjson.loads(row.report) for row in rows])
 
     return (
         steps.writeStream.queryName(f"{job.settings.application_id}/{job.sub.name}")

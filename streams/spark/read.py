@@ -25,6 +25,7 @@ ROW_SCHEMA = pa.schema(
         ("last", pa.int64()),
         ("topic_id", pa.string()),
         ("counters", pa.string()),
+        ("partition_time", pa.string()),
         ("payload", pa.binary()),
     ]
 )
@@ -37,22 +38,28 @@ CHUNK_RECORDS = 100_000
 def read_range(payload: bytes, partition: RangePartition) -> Iterator[pa.RecordBatch]:
     """Rows of `ROW_SCHEMA` for one range.
 
-    The last one has no payload: it carries the head's counters to the task that reports this partition's progress, which
-    so runs even if no record is for it.
+    The last one has no payload: it carries the head's counters (and the partition time, where an extractor asks for it)
+    to the task that reports this partition's progress, which so runs even if no record is for it.
     """
     job = load_job(payload)
     offsets = partition.offsets
     salts = task_salts(job.tasks)
     head = Head(job.sub, job.tasks, job.settings)
+    place = (offsets.topic, offsets.partition)
+    if partition.time is not None:
+        head.partition_times[place] = partition.time
     reader = shared_reader(job.client, offsets.topic, offsets.partition, offsets.start, bulk=job.bulk_io)
     for columns in reader.read(offsets.end, CHUNK_RECORDS):
         for task, rows in head.run(columns):
-            yield _row(salts[task], partition, None, encode(rows))
+            yield _row(salts[task], partition, encode(rows))
     counters = orjson.dumps(head.counters).decode()
-    yield _row(salts[job.owner(offsets.partition)], partition, counters, None)
+    time = None if partition.time is None else head.partition_times.get(place, partition.time)
+    yield _row(salts[job.owner(offsets.partition)], partition, None, counters, time)
 
 
-def _row(key: int, partition: RangePartition, counters: str | None, payload: bytes | None) -> pa.RecordBatch:
+def _row(
+    key: int, partition: RangePartition, payload: bytes | None, counters: str | None = None, time: int | None = None
+) -> pa.RecordBatch:
     offsets = partition.offsets
     values: list[Any] = [
         key,
@@ -63,6 +70,7 @@ def _row(key: int, partition: RangePartition, counters: str | None, payload: byt
         offsets.end,
         partition.topic_id,
         counters,
+        None if time is None else str(time),
         payload,
     ]
     arrays = [pa.array([value], type=field.type) for value, field in zip(values, ROW_SCHEMA, strict=True)]

@@ -45,6 +45,7 @@ class StreamsApplication:
         self.config = config
         self.progress = progress or Progress(config.application_id)
         self._stop = threading.Event()
+        self._ending = threading.Event()
 
     def stop(self) -> None:
         """Asks `run` to stop its queries and return; may be called from any thread."""
@@ -103,18 +104,21 @@ class StreamsApplication:
             transaction_timeout_ms=config.transaction_timeout_ms,
             spill_bytes=config.spill_bytes,
             bulk_io=config.bulk_io,
+            wall_clock_ms=None if config.available_now else config.wall_clock_interval_ms,
             crash=CrashPoints.from_environment(),
         )
-        trigger: dict[str, Any] = (
-            {"availableNow": True}
-            if config.available_now
-            else {"processingTime": f"{config.trigger_interval_ms} milliseconds"}
-        )
+        trigger: dict[str, Any] = {"availableNow": True}
+        if not config.available_now:
+            # With a wall clock Spark runs a micro-batch at every trigger, records or not.
+            pause = max(config.trigger_interval_ms, job.wall_clock_ms or 0)
+            trigger = {"processingTime": f"{pause} milliseconds"}
         self.progress.started(sub.name, prepared.tasks, sub.topics)
-        return start_query(spark, job, config.checkpoint_dir, trigger, partial(self.progress.step, sub.name))
+        report = partial(self.progress.step, sub.name)
+        return start_query(spark, job, config.checkpoint_dir, trigger, report, self._ending.is_set)
 
     def _await(self, starts: Sequence[Callable[[], StreamingQuery]]) -> None:
         """Starts queries and waits for them to end; the first failure stops the others."""
+        self._ending.clear()
         queries = [start() for start in starts]
         tries = START_TRIES
         try:
@@ -129,6 +133,7 @@ class StreamsApplication:
                     break
                 self._stop.wait(POLL_S)
         finally:
+            self._ending.set()
             for query in queries:
                 if query.isActive:
                     query.stop()

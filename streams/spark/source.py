@@ -27,17 +27,18 @@ if TYPE_CHECKING:
 
 SPARK_SCHEMA = (
     "task_key INT, batch STRING, topic STRING, partition INT, first BIGINT, last BIGINT, topic_id STRING, "
-    "counters STRING, payload BINARY"
+    "counters STRING, partition_time STRING, payload BINARY"
 )
 
 
 class RangePartition(InputPartition):
-    """One offset range to read, as a Spark input partition."""
+    """One offset range to read, as a Spark input partition; `time` is the partition time so far, ms."""
 
-    def __init__(self, batch: str, topic_id: str, offsets: OffsetRange) -> None:
+    def __init__(self, batch: str, topic_id: str, offsets: OffsetRange, time: int | None) -> None:
         self.batch = batch
         self.topic_id = topic_id
         self.offsets = offsets
+        self.time = time
 
 
 class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -81,9 +82,16 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """One input partition for each topic-partition that has something."""
         before, after = SourceOffsets.from_json(start), SourceOffsets.from_json(end)
         digest = batch_digest(before, after)
+        ranges = self._planner.ranges(before, after)
+        times = self._planner.times_before(ranges)
         return [
-            RangePartition(digest, after.topics[offsets.topic].topic_id, offsets)
-            for offsets in self._planner.ranges(before, after)
+            RangePartition(
+                digest,
+                after.topics[offsets.topic].topic_id,
+                offsets,
+                times[offsets.topic, offsets.partition] if times else None,
+            )
+            for offsets in ranges
         ]
 
     def commit(self, end: dict[str, Any]) -> None:

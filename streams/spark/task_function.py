@@ -16,13 +16,14 @@ from pyspark import TaskContext
 
 from state.commit.decide import TaskIdentity
 from state.commit.live import LiveKafka
-from state.commit.marker import CommitMarker, MarkerCopy
+from state.commit.marker import WALL_CLOCK, CommitMarker, MarkerCopy
 from state.commit.step import CommitStep, StepInput, StepResult
 from state.restore.task_stores import TaskStores
 from state.stores.task_store import TaskStore
 from streams.runtime.counters import Counters
 from streams.runtime.rows import RowBatch, decode
 from streams.runtime.task import StepOutput, StreamTask
+from streams.source.partition_times import remember
 from streams.spark.job import QueryJob, load_job
 from streams.spark.salts import task_salts
 
@@ -38,16 +39,18 @@ class GroupState(Protocol):
     def getOption(self) -> tuple[Any, ...] | None: ...
     def update(self, newValue: tuple[Any, ...]) -> None: ...
     def getCurrentProcessingTimeMs(self) -> int: ...
+    def setTimeoutDuration(self, durationMs: int) -> None: ...
 
 
 @dataclass
 class TaskInput:
     """The rows of one task in one micro-batch, taken apart."""
 
-    batch: str = ""
+    batch: str = WALL_CLOCK
     ranges: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
+    partition_times: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     batches: list[RowBatch] = field(default_factory=list)
 
     @classmethod
@@ -64,6 +67,8 @@ class TaskInput:
                     found.batches.append(decode(row.payload))
                 for name, count in orjson.loads(row.counters or "{}").items():
                     found.counters.add(name, count)
+                if row.partition_time is not None:
+                    found.partition_times[row.topic, int(row.partition)] = (int(row.last), int(row.partition_time))
         return found
 
     def owned_offsets(self, job: QueryJob, task: int) -> dict[tuple[str, int], int]:
@@ -93,6 +98,8 @@ def _run(
     identity = job.identity(task, str(context.getLocalProperty(QUERY_ID)))
     result, given = run_step(job, identity, batch_id, frames, state)
     state.update((result.copy.data, result.copy.offset))
+    if job.wall_clock_ms is not None:
+        state.setTimeoutDuration(job.wall_clock_ms)
     marker = result.copy.marker
     job.crash.reach("before_report", task, marker.version)
     for name, count in result.counters.items():
@@ -134,7 +141,9 @@ def run_step(
     def process(store: TaskStore, last: CommitMarker | None) -> StepOutput:
         operator_state = dict(last.operator_state) if last else {}
         task = StreamTask(job.sub, identity.task, store, operator_state, job.settings)
-        return task.process(given.batches, now_ms)
+        output = task.process(given.batches, now_ms)
+        remember(output.operator_state, given.partition_times)
+        return output
 
     result = step.run(
         StepInput(

@@ -71,5 +71,5 @@ def test_retention_needs_windows():
 
 
 def test_windowed_by_takes_windows():
-    with pytest.raises(TopologyError, match="takes TimeWindows, .* not int"):
+    with pytest.raises(TopologyError, match=r"takes TimeWindows, .* not int"):
         grouped().windowed_by(10)

@@ -1,0 +1,193 @@
+"""Processors of users: stores by name, schedules, headers, named children, keys, over restarts."""
+
+import pytest
+
+from streams import (
+    Int64Serde,
+    Materialized,
+    Processor,
+    Record,
+    StreamsBuilder,
+    StringSerde,
+    TopologyError,
+)
+from streams.dsl.stores import Stores
+from streams.runtime.handlers import RecordFailedError
+from streams.testing import TopologyTestDriver
+
+
+class CountSeen(Processor):
+    """Counts records per key; every 10 ms of stream time, and every 100 ms of the clock, it forwards all counts."""
+
+    def init(self, ctx):
+        super().init(ctx)
+        self.counts = ctx.store("counts")
+        ctx.schedule(10, "stream_time", lambda time: self.forward_all("stream", time))
+        ctx.schedule(100, "wall_clock", lambda time: self.forward_all("clock", time))
+
+    def process(self, record):
+        self.counts.put(record.key, (self.counts.get(record.key) or 0) + 1, record.timestamp)
+        self.ctx.state["records"] = self.ctx.state.get("records", 0) + 1
+
+    def forward_all(self, why, time):
+        for key, count in self.counts.all():
+            self.ctx.forward(Record(key, [why, count, self.ctx.state["records"]], time))
+
+
+def counting_topology():
+    builder = StreamsBuilder()
+    builder.add_state_store(Stores.key_value_store("counts", StringSerde(), Int64Serde()))
+    builder.stream("in").process(CountSeen, ["counts"], "count-seen").to("out")
+    return builder.build()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_schedules_and_state_survive_restarts(restarts):
+    with TopologyTestDriver(counting_topology(), start_ms=1000) as driver:
+        topic, out = driver.create_input_topic("in"), driver.create_output_topic("out")
+
+        def then(restarting=restarts):
+            if restarting:
+                driver.restart(wipe_state=True)
+            return [(r.key, *r.value, r.timestamp) for r in out.read_records_to_list()]
+
+        topic.pipe_input("a", 1, 5)
+        assert then() == [("a", "stream", 1, 1, 5)]  # first due at 0, after the record was processed
+        topic.pipe_input("b", 1, 9)
+        assert then() == []
+        topic.pipe_input("a", 1, 37)
+        assert then() == [("a", "stream", 2, 3, 37), ("b", "stream", 1, 3, 37)]  # one call for all that was missed
+        topic.pipe_input("a", 1, 39)
+        driver.advance_wall_clock_time(99)
+        assert then() == []
+        driver.advance_wall_clock_time(1)
+        assert then() == [("a", "clock", 3, 4, 1100), ("b", "clock", 1, 4, 1100)]
+        assert driver.get_store("counts").get("a") == 3
+
+
+def test_the_clock_counts_from_the_start():
+    with TopologyTestDriver(counting_topology()) as driver:
+        driver.advance_wall_clock_time(60)
+        driver.create_input_topic("in").pipe_input("a", 1, 5)
+        driver.advance_wall_clock_time(40)
+        rows = driver.create_output_topic("out").read_values_to_list()
+        assert [row[0] for row in rows] == ["stream", "clock"]
+
+
+class Route(Processor):
+    """Sends big values to one child, with a header, and everything to all children."""
+
+    def process(self, record):
+        if record.value > 10:
+            self.ctx.forward(
+                Record(record.key, record.value, record.timestamp, (*record.headers, ("big", b"1"))), "big"
+            )
+        self.ctx.forward(record.with_key("all"))
+
+
+def test_named_children_headers_and_new_keys():
+    builder = StreamsBuilder()
+    routed = builder.stream("in").process(Route)
+    routed.filter(lambda value: True, "big").to("big")
+    routed.group_by_key().count(materialized=Materialized(caching=False)).to_stream().to("counts")
+    topology = builder.build()
+    assert "KSTREAM-REPARTITION" in topology.describe()  # behind a processor keys may lie in the wrong task
+    with TopologyTestDriver(topology, partitions={"in": 3}) as driver:
+        for key, value in (("a", 5), ("b", 50)):
+            driver.create_input_topic("in").pipe_input(key, value, 1, headers=(("h", b"x"),))
+        big = driver.create_output_topic("big").read_records_to_list()
+        assert [(r.key, r.value, r.headers) for r in big if r.key == "b"] == [
+            ("b", 50, (("h", b"x"), ("big", b"1"))),
+        ]
+        assert [r.value for r in big if r.key == "all"] == [5, 50]
+        assert driver.create_output_topic("counts").read_key_values_to_list() == [("all", 1), ("all", 2)]
+
+
+class Enrich(Processor):
+    """Adds how often the key was seen; changes the key of the value 13."""
+
+    def init(self, ctx):
+        super().init(ctx)
+        self.seen = ctx.store("seen")
+
+    def process(self, record):
+        held = self.seen.get(record.key)
+        self.seen.put(record.key, (0 if held is None else held.value) + 1, record.timestamp)
+        key = "other" if record.value == 13 else record.key
+        self.ctx.forward(Record(key, [record.value, self.seen.get(record.key).value], record.timestamp))
+
+
+def test_process_values_leaves_the_key():
+    builder = StreamsBuilder()
+    builder.add_state_store(Stores.timestamped_key_value_store("seen", StringSerde(), Int64Serde()))
+    values = builder.stream("in").process_values(Enrich, ["seen"])
+    values.group_by_key().count().to_stream().to("out")
+    topology = builder.build()
+    assert "repartition" not in topology.describe()
+    with TopologyTestDriver(topology) as driver:
+        topic = driver.create_input_topic("in")
+        topic.pipe_input("a", 1, 1)
+        with pytest.raises(TopologyError, match="process_values cannot change keys"):
+            topic.pipe_input("a", 13, 2)
+
+
+def test_two_processors_share_a_store():
+    builder = StreamsBuilder()
+    builder.add_state_store(Stores.timestamped_key_value_store("seen", StringSerde(), Int64Serde()))
+    for name in ("left", "right"):
+        builder.stream(name).process(Enrich, ["seen"], f"enrich-{name}").to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        for name in ("left", "right", "left"):
+            driver.create_input_topic(name).pipe_input("a", 1, 1)
+        assert driver.create_output_topic("out").read_values_to_list() == [[1, 1], [1, 2], [1, 3]]
+
+
+def test_window_and_session_stores():
+    class Keep(Processor):
+        def process(self, record):
+            windows, sessions = self.ctx.store("windows"), self.ctx.store("sessions")
+            windows.put(record.key, record.timestamp, record.value)
+            sessions.put(record.key, record.timestamp, record.timestamp + 5, record.value)
+            at = [[*row] for row in windows.fetch_range(record.key, 0, 100)]
+            found = [at, [[[*session], value] for session, value in sessions.find_sessions(record.key, 0, 100)]]
+            self.ctx.forward(record.with_value(found))
+
+    builder = StreamsBuilder()
+    serdes = StringSerde(), Int64Serde()
+    builder.add_state_store(Stores.window_store("windows", *serdes, retention=1000))
+    builder.add_state_store(Stores.kept(Stores.session_store("sessions", *serdes, retention=1000), persistent=False))
+    builder.stream("in").process(Keep, ["windows", "sessions"]).to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        for timestamp in (3, 40):
+            driver.create_input_topic("in").pipe_input("a", timestamp, timestamp)
+        driver.create_input_topic("in").pipe_input("b", 1, 50)
+        first, second, other = driver.create_output_topic("out").read_values_to_list()
+    assert first == [[[3, 3]], [[[3, 8], 3]]]
+    assert second == [[[3, 3], [40, 40]], [[[3, 8], 3], [[40, 45], 40]]]
+    assert other == [[[50, 1]], [[[50, 55], 1]]]
+
+
+def test_mistakes_are_told():
+    builder = StreamsBuilder()
+    stream = builder.stream("in")
+    with pytest.raises(TopologyError, match="something that makes processors"):
+        stream.process(Route())
+    with pytest.raises(TopologyError, match="store 'missing', which does not exist"):
+        stream.process(Route, ["missing"])
+    stream.process(Route)
+    with pytest.raises(TopologyError, match="Two nodes are called"):
+        stream.process(Route)
+    store = Stores.key_value_store("s", StringSerde(), Int64Serde())
+    with pytest.raises(TopologyError, match="Two stores are called 's'"):
+        builder.add_state_store(store).add_state_store(store)
+
+
+def test_an_unknown_child_is_an_error():
+    class ToNobody(Processor):
+        def process(self, record):
+            self.ctx.forward(record, "nobody")
+
+    builder = StreamsBuilder()
+    builder.stream("in").process(ToNobody).to("out")
+    with TopologyTestDriver(builder.build()) as driver, pytest.raises(RecordFailedError):
+        driver.create_input_topic("in").pipe_input("a", 1, 1)

@@ -1,0 +1,41 @@
+"""A task without records still gets its steps by the wall clock, each a commit of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streams import StreamsBuilder
+from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.record import Record
+from tests.spark.harness import Harness, Sent
+from tests.spark.live import running, eventually
+
+
+class Ticker(Processor):
+    """Forwards how often it was called by the wall clock."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+        context.schedule(200, "wall_clock", self.tick)
+
+    def process(self, record: Record) -> None:
+        self.context.state["seen"] = self.context.state.get("seen", 0) + 1
+
+    def tick(self, now_ms: int) -> None:
+        state: dict[str, Any] = self.context.state
+        state["ticks"] = state.get("ticks", 0) + 1
+        self.context.forward(Record("tick", {"ticks": state["ticks"], "seen": state.get("seen", 0)}, now_ms))
+
+
+def test_punctuators_run_without_records(harness: Harness) -> None:
+    source, target = harness.topic("in", 1), harness.topic("out", 1)
+    builder = StreamsBuilder()
+    builder.stream(source).process(Ticker).to(target)
+    harness.send(source, [Sent(b"a", b"1", 1000)])
+    with running(harness, builder.build(), wall_clock_interval_ms=200) as progress:
+        eventually(lambda: len(harness.read(target)) >= 3, "three ticks")
+    values = [record.value for record in harness.read(target)]
+    assert values[:3] == [b'{"ticks":%d,"seen":1}' % n for n in (1, 2, 3)]
+    task = next(iter(progress.subs.values())).per_task[0]
+    assert task.version >= 4
+    assert task.records_in == 1
