@@ -51,6 +51,7 @@ class StreamsConfig(BaseSettings):
             `<base_dir>/checkpoint/<application_id>`.
         tasks: tasks of each sub-topology; default: the largest partition count among its sources. Frozen at the first start.
         mode: strict or compat.
+        ensure_explicit_naming: refuse to start if a store or a repartition topic has a generated name.
         starting_offsets: earliest, latest, or `timestamp:<ms>`, where a source has no own reset policy.
         on_lost_offsets: fail (default), earliest or latest, when offsets were lost to retention.
         max_records_per_trigger: admission limit of a micro-batch, over all partitions.
@@ -84,6 +85,7 @@ class StreamsConfig(BaseSettings):
     checkpoint_dir: str = ""
     tasks: int | None = Field(default=None, ge=1, le=10_000)
     mode: Mode = Mode.STRICT
+    ensure_explicit_naming: bool = False
     starting_offsets: str = Field(default="earliest", pattern=r"^(earliest|latest|timestamp:\d+)$")
     on_lost_offsets: str = Field(default="fail", pattern="^(fail|earliest|latest)$")
     max_records_per_trigger: int = Field(default=1_000_000, ge=1)

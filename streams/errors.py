@@ -5,6 +5,7 @@
     StreamsError                     (state.errors: the one base of everything the project raises)
     ├── TopologyError                the topology is wrong: change the program
     ├── ConfigError                  a setting is wrong: change the configuration
+    ├── RegistryError                the schema registry does not answer, or refuses: no record's fault, no policy applies
     ├── ApplicationFailedError       a streaming query ended with an error: its cause in one sentence
     └── RecordError                  one record is wrong: goes to the error policy (fail | skip | dlq)
         ├── SerdeError               its bytes or its value do not fit the serde
@@ -21,6 +22,7 @@ __all__ = [
     "ApplicationFailedError",
     "ConfigError",
     "RecordError",
+    "RegistryError",
     "SerdeError",
     "StreamsError",
     "TimestampError",
@@ -38,6 +40,10 @@ class ConfigError(StreamsError):
 
 class ApplicationFailedError(StreamsError):
     """A streaming query ended with an error; nothing half-done is visible, and a restart goes on where it stopped."""
+
+
+class RegistryError(StreamsError):
+    """The schema registry does not answer, or refuses: the step fails, whatever the error policies say."""
 
 
 class RecordError(StreamsError):

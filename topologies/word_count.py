@@ -1,6 +1,6 @@
 """Counts words, as every stream processor does first. This is the README's example.
 
-    streams run topologies.word_count:build --application-id word-count
+Run it: streams run topologies.word_count:build --application-id word-count
 """
 
 from streams import Grouped, Materialized, StreamsBuilder, Topology

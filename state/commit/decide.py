@@ -117,7 +117,8 @@ def _check_lineage(identity: TaskIdentity, found: CommitMarker) -> None:
         raise _mismatch(
             identity,
             f"the state was written by another topology (hash {found.topology_hash}, now {identity.topology_hash}): operators, "
-            "windows or stores have changed. Run the old topology, or choose a new application id",
+            "windows or stores have changed. `streams diff topology.json MODULE:TOPOLOGY`, with the topology.json of the "
+            "checkpoint's folder, tells which. Run the old topology, or choose a new application id",
         )
 
 

@@ -32,7 +32,7 @@ from confluent_kafka.admin import (
 
 from state.errors import KafkaClientError, TopicMismatchError, TopicNotFoundError
 from state.kafka.config import ClientConfig, admin_config
-from state.kafka.failures import TOPIC_NOT_FOUND, failure_of
+from state.kafka.failures import TOPIC_NOT_FOUND, TRANSIENT, failure_of
 from state.kafka.topics import Partition, TopicInfo, TopicSpec
 
 __all__ = ["KafkaAdmin", "Partition", "TopicInfo", "TopicSpec"]
@@ -49,6 +49,8 @@ _COORDINATOR_AWAY = {
 }
 # What listing offsets says of a topic or partition that does not exist.
 _NO_LEADER = TOPIC_NOT_FOUND | {KafkaError._NOENT}
+# ... and for a moment of one that is there already: it was described, but its leader does not know yet.
+_NEW_PARTITION_S = 1.0
 
 
 class KafkaAdmin:
@@ -234,26 +236,36 @@ class KafkaAdmin:
     def _list_offsets(
         self, specs: Mapping[Partition, OffsetSpec], committed: bool = True
     ) -> dict[Partition, ListOffsetsResultInfo]:
-        """One request for all partitions.
+        """One request for all partitions; asked again of those whose leader is being elected or has just been.
 
         Raises:
             TopicNotFoundError: a topic or partition does not exist.
         """
-        if not specs:
-            return {}
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        request = {TopicPartition(topic, number): spec for (topic, number), spec in specs.items()}
-        futures = self._client.list_offsets(request, isolation_level=level, request_timeout=self._timeout_s)
-        found = {}
-        for where, future in futures.items():
-            try:
-                info = self._result(future, f"listing offsets of {where.topic}-{where.partition}")
-            except KafkaClientError as error:
-                if error.code in _NO_LEADER:
-                    raise TopicNotFoundError(where.topic, where.partition, error.failure) from error
-                raise
-            found[where.topic, where.partition] = info
+        found: dict[Partition, ListOffsetsResultInfo] = {}
+        waiting = {place: (TopicPartition(*place), spec) for place, spec in specs.items()}
+        begun = time.monotonic()
+        while waiting:
+            request = dict(waiting.values())
+            futures = self._client.list_offsets(request, isolation_level=level, request_timeout=self._timeout_s)
+            for where, future in futures.items():
+                try:
+                    info = self._result(future, f"listing offsets of {where.topic}-{where.partition}")
+                except KafkaClientError as error:
+                    if time.monotonic() - begun < self._patience(error.code):
+                        continue
+                    if error.code in _NO_LEADER:
+                        raise TopicNotFoundError(where.topic, where.partition, error.failure) from error
+                    raise
+                found[where.topic, where.partition] = info
+                del waiting[where.topic, where.partition]
+            if waiting:
+                time.sleep(_POLL_S)
         return found
+
+    def _patience(self, code: int | None) -> float:
+        """Seconds for which a failure may pass by itself."""
+        return self._timeout_s if code in TRANSIENT else _NEW_PARTITION_S if code in _NO_LEADER else 0.0
 
     def delete_records(self, before: Mapping[Partition, int]) -> dict[Partition, int]:
         """Delete the records below an offset (refused by topics that are only compacted).

@@ -101,5 +101,6 @@ def _check(place: TaskPlace, marker: CommitMarker) -> None:
     if marker.topology_hash != place.topology_hash:
         raise RestoreError(
             f"{place}: the state was written by another topology (hash {marker.topology_hash}, now "
-            f"{place.topology_hash}): operators, windows or stores have changed. Restore with the program that wrote it"
+            f"{place.topology_hash}): operators, windows or stores have changed (`streams diff` tells which). Restore with "
+            f"the program that wrote it"
         )

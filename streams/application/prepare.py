@@ -12,6 +12,7 @@ from streams.config import StreamsConfig
 from streams.runtime.settings import TaskSettings
 from streams.source.partition_times import asks_for_partition_time
 from streams.source.planner import SourceSpec
+from streams.topology.check import check_explicit_names
 from streams.topology.graph import Topology
 from streams.topology.plan import Plan, SubTopology, build_plan
 
@@ -37,6 +38,24 @@ class Application:
     plan: Plan
     config: StreamsConfig
     subs: tuple[PreparedSub, ...]
+
+    @property
+    def circular(self) -> bool:
+        """Whether a sub-topology reads what a later one writes, as in joins by foreign key."""
+        written = {str(sink.topic): at for at, prepared in enumerate(self.subs) for sink in prepared.sub.sinks}
+        internal = written.keys() & self.plan.repartition_topics.keys()
+        return any(
+            topic in internal and written[topic] >= at
+            for at, prepared in enumerate(self.subs)
+            for topic in prepared.sub.topics
+        )
+
+    def ends(self, admin: KafkaAdmin) -> dict[tuple[str, int], int]:
+        """Where the topics end that come from outside, by topic and partition."""
+        internal = self.plan.repartition_topics
+        topics = {topic for prepared in self.subs for topic in prepared.sub.topics if topic not in internal}
+        found = admin.describe_topics(sorted(topics))
+        return admin.end_offsets([(name, p) for name, info in found.items() for p in range(info.partitions)])
 
     def task_settings(self, partition_counts: Mapping[str, int]) -> TaskSettings:
         """What the runtime is told."""
@@ -69,6 +88,7 @@ class Application:
             on_lost_offsets=config.on_lost_offsets,
             max_records=config.max_records_per_trigger,
             max_bytes=config.max_bytes_per_trigger,
+            global_topics=tuple(sorted(str(table.source.topics[0]) for table in sub.global_tables.values())),
             times_topic=commits_topic(config.application_id, sub.name)
             if any(asks_for_partition_time(source) for source in sub.sources)
             else None,
@@ -83,6 +103,8 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
         TopologyError: the topology cannot be run.
     """
     plan = build_plan(topology, config.application_id)
+    if config.ensure_explicit_naming:
+        check_explicit_names(topology)
     counts = _source_partitions(plan, admin)
     frozen = _frozen_tasks(plan, admin)
     subs: list[PreparedSub] = []
@@ -141,11 +163,10 @@ def _frozen_tasks(plan: Plan, admin: KafkaAdmin) -> dict[str, int]:
 
 
 def _source_partitions(plan: Plan, admin: KafkaAdmin) -> dict[str, int]:
-    external = sorted(
-        {topic for sub in plan.sub_topologies for topic in sub.topics if topic not in plan.repartition_topics}
-    )
-    found = admin.describe_topics(external)
-    for topic in external:
+    read = {topic for sub in plan.sub_topologies for topic in sub.topics if topic not in plan.repartition_topics}
+    read.update(str(table.source.topics[0]) for table in plan.topology.global_tables.values())
+    found = admin.describe_topics(sorted(read))
+    for topic in sorted(read):
         if topic not in found:
             raise TopicNotFoundError(topic)
     return {topic: info.partitions for topic, info in found.items()}

@@ -1,4 +1,4 @@
-"""`streams describe`: a topology as Kafka Streams' text, or as a Mermaid chart."""
+"""`streams describe`: a topology as Kafka Streams' text, as a Mermaid chart, or as what `streams diff` compares."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from streams.cli.errors import readable_errors
 from streams.cli.run import load_topology
 from streams.cli.settings import Target
+from streams.topology.description import description_json
 
 
 class Format(str, Enum):
@@ -17,16 +18,20 @@ class Format(str, Enum):
 
     TEXT = "text"
     MERMAID = "mermaid"
+    JSON = "json"
 
 
 @readable_errors
 def describe(
     target: Target,
     form: Annotated[
-        Format, typer.Option("--format", "-f", help="Kafka Streams' text, or a Mermaid chart.")
+        Format, typer.Option("--format", "-f", help="Kafka Streams' text, a Mermaid chart, or JSON for `streams diff`.")
     ] = Format.TEXT,
 ) -> None:
     """Print a topology: sub-topologies, operators, stores and topics."""
     topology = load_topology(target)
+    if form is Format.JSON:
+        typer.echo(description_json(topology))
+        return
     typer.echo(topology.describe() if form is Format.TEXT else topology.mermaid(), nl=False)
     typer.echo()

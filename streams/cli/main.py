@@ -33,7 +33,8 @@ class LazyCommand:
 
 COMMANDS = {
     "run": LazyCommand("streams.cli.run", "run", "Run a topology on Spark, exactly once."),
-    "describe": LazyCommand("streams.cli.describe", "describe", "Print a topology as text or as a chart."),
+    "describe": LazyCommand("streams.cli.describe", "describe", "Print a topology as text, as a chart or as JSON."),
+    "diff": LazyCommand("streams.cli.diff", "diff", "Say what a changed topology does to an application's state."),
     "restore": LazyCommand("streams.cli.restore", "restore", "Rebuild an application's stores from its changelogs."),
     "state": LazyCommand("streams.cli.state", "state", "Print or count the rows of a store."),
     "reset": LazyCommand("streams.cli.reset", "reset", "Delete an application's state and internal topics."),

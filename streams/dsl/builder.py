@@ -18,7 +18,7 @@ from streams.errors import TopologyError
 from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
-from streams.topology.check import check_sources
+from streams.topology.check import check_explicit_names, check_sources
 from streams.topology.graph import GlobalTable, SourceNode, StoreNode, Topology
 from streams.topology.naming import check_topic, numbered
 from streams.topology.timestamps import ConsumedRecord, CustomTimestampExtractor, TimestampExtractor
@@ -38,6 +38,7 @@ class StreamsBuilder:
         default_value_serde: the same for values; JSON.
         optimize: keep the records of a stream that is joined with itself in one store instead of two (Kafka Streams'
             ``topology.optimization=all``).
+        ensure_explicit_naming: refuse to build while a store or a repartition topic has a generated name (KIP-1111).
     """
 
     def __init__(
@@ -46,7 +47,9 @@ class StreamsBuilder:
         default_key_serde: Serde | None = None,
         default_value_serde: Serde | None = None,
         optimize: bool = False,
+        ensure_explicit_naming: bool = False,
     ) -> None:
+        self._explicit_names = ensure_explicit_naming
         topology = Topology(default_key_serde or StringSerde(), default_value_serde or JsonSerde())
         self._graph = GraphBuilder(topology, optimize)
 
@@ -104,11 +107,22 @@ class StreamsBuilder:
         self._graph.topology.add_store(store)
         return self
 
+    def add_read_only_state_store(self, name: str, topic: str, consumed: Consumed | None = None) -> StreamsBuilder:
+        """Adds a store that holds what a topic holds, for processors to look up (KIP-813); nobody should write to it.
+
+        ``process(..., stores=[name])`` connects it; the topic must then be keyed as the processor's stream is.
+
+        Raises:
+            TopologyError: a store of this name exists, or the topic is read in another way.
+        """
+        self.table(topic, consumed, Materialized(name=name, caching=False))
+        return self
+
     def build(self) -> Topology:
         """The topology as built so far; later calls do not change it.
 
         Raises:
-            TopologyError: nothing is read, or a split was never ended.
+            TopologyError: nothing is read, a split was never ended, or a name was generated that must not be.
         """
         built = self._graph.topology
         if self._graph.open_splits:
@@ -117,6 +131,8 @@ class StreamsBuilder:
                 f"no_default_branch()."
             )
         check_sources(built)
+        if self._explicit_names:
+            check_explicit_names(built)
         return Topology(
             built.default_key_serde,
             built.default_value_serde,

@@ -10,7 +10,7 @@ Whatever is left out is taken from upstream where that is known, else from the b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -23,7 +23,7 @@ from streams.topology.timestamps import FAIL_ON_INVALID_TIMESTAMP, ConsumedRecor
 if TYPE_CHECKING:
     from streams.dsl.kstream import KStream
 
-Partitioner: TypeAlias = Callable[[str, Any, Any, int], "int | None"]
+Partitioner: TypeAlias = Callable[[str, Any, Any, int], "int | Collection[int] | None"]
 
 
 class _Checked:
@@ -75,7 +75,9 @@ class Produced(_Checked):
 
     Attributes:
         key_serde, value_serde: how.
-        partitioner: ``fn(topic, key, value, partitions)`` gives the partition; None: Kafka's own, by the key's murmur2.
+        partitioner: ``fn(topic, key, value, number of partitions)`` gives a partition from 0 on; a collection of several: the
+            record goes to each once (KIP-837); an empty one: it is dropped and counted; None: by the key's murmur2, as
+            Kafka does, and as without a partitioner. Only for topics that are named in ``to``.
         name: of the sink node.
     """
 

@@ -65,6 +65,7 @@ class ExpiringTable(TableSource):
             self._table.update(record, record.value)
 
     def _expire(self, time: int) -> None:
+        expired = []
         for due in self._deadlines.take(time + 1):
             found = self._rows.get(due.key)
             if found is None:
@@ -74,4 +75,8 @@ class ExpiringTable(TableSource):
                 self._deadlines.remove_all(deadline, RIGHT, due.key)
                 self._deadlines.add(deadline, RIGHT, due.key, b"", ())
             else:
-                self._table.update(Record(due.key, None, deadline), None)
+                expired.append((deadline, due.place.key, due.key))
+        # By their own deadlines: those they were found by may be older, from before an update.
+        for deadline, _, key in sorted(expired, key=lambda one: one[:2]):
+            if self._rows.get(key) is not None:
+                self._table.update(Record(key, None, deadline), None)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+from streams.operators.due_rows import DueRows
 from streams.operators.processor import ProcessorContext
-from streams.operators.stores import KeyValueStore
 
 _BOUNDS = struct.Struct(">qq")
 _PRESENT = b"1"  # not empty: some tools take an empty value for none at all
@@ -29,13 +29,13 @@ class OpenWindows:
 
     def __init__(self, ctx: ProcessorContext, store: str) -> None:
         self._ctx = ctx
-        self._rows: KeyValueStore = ctx.store(store)
-        self._first_end = self._read_first_end()
+        self._rows = DueRows(ctx.store(store))
 
     @property
     def first_end(self) -> int | None:
-        """The smallest end of all open windows; None if there are none."""
-        return self._first_end
+        """The smallest end of all open windows, or a smaller one; None if there are none."""
+        row = self._rows.first
+        return None if row is None else int(_BOUNDS.unpack_from(row)[0])
 
     def add(self, key: bytes, start: int, end: int, timestamp: int) -> None:
         """A window was opened.
@@ -47,39 +47,29 @@ class OpenWindows:
             timestamp: Of the changelog record, ms.
         """
         self._rows.put(_BOUNDS.pack(end, start) + key, _PRESENT, timestamp)
-        if self._first_end is None or end < self._first_end:
-            self._first_end = end
 
     def remove(self, key: bytes, start: int, end: int, timestamp: int) -> None:
         """A window is gone without having been closed (sessions that were merged)."""
-        self._rows.put(_BOUNDS.pack(end, start) + key, None, timestamp)
-        if end == self._first_end:
-            self._first_end = self._read_first_end()
+        self._rows.remove(_BOUNDS.pack(end, start) + key, timestamp)
 
     def close(self, last_end: int, timestamp: int) -> Iterator[tuple[bytes, int, int]]:
         """Takes out the windows with end <= last_end: (key bytes, start, end), by end, start, key bytes."""
-        if not self._may_close(last_end):
-            return
-        for row, _ in self._rows.range(None, _BOUNDS.pack(last_end + 1, 0)):
-            end, start = _BOUNDS.unpack_from(row)
-            if end > last_end:
-                break
-            self._rows.put(row, None, timestamp)
-            yield row[_BOUNDS.size :], start, end
-        self._first_end = self._read_first_end()
+        if self._may_close(last_end):
+            for row, _ in self._rows.up_to(_BOUNDS.pack(last_end + 1, 0)):
+                self._rows.remove(row, timestamp)
+                end, start = _BOUNDS.unpack_from(row)
+                yield row[_BOUNDS.size :], start, end
+
+    def let_go(self) -> None:
+        """End of the step."""
+        self._rows.close()
 
     def _may_close(self, last_end: int) -> bool:
-        """Whether any window is closed, and in compat mode the wall clock allows a look."""
+        """Whether any window may be closed, and in compat mode the wall clock allows a look."""
         if self._ctx.mode == "compat":
             now, state = self._ctx.now_ms, self._ctx.state
             if now < state.get(NEXT_EMIT, now):
                 return False
             state[NEXT_EMIT] = now + self._ctx.emit_interval_ms
-        return self._first_end is not None and self._first_end <= last_end
-
-    def _read_first_end(self) -> int | None:
-        row = next(iter(self._rows.all()), None)
-        if row is None:
-            return None
-        end: int = _BOUNDS.unpack_from(row[0])[0]
-        return end
+        first_end = self.first_end
+        return first_end is not None and first_end <= last_end

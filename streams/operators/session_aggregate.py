@@ -120,6 +120,8 @@ class SessionAggregate(Processor):
     def close(self) -> None:
         """Keep stream time."""
         self.ctx.state[STREAM_TIME] = self._stream_time
+        if self._open is not None:
+            self._open.let_go()
 
     def _delete(self, key: Any, session: Window, value: Any) -> None:
         self.store.put(key, session.start, session.end, None)

@@ -6,28 +6,11 @@ A session's value has no timestamp of its own: it is the session's end (Kafka St
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
+from streams.operators.byte_stores import SessionBytes
 from streams.operators.record import ValueAndTimestamp, Window, Windowed
 from streams.operators.stores import Codec
-
-
-class SessionBytes(Protocol):
-    """`state.stores`' session store."""
-
-    def put(self, key: bytes, start: int, end: int, value: bytes | None, timestamp: int) -> None:
-        """Write; None deletes."""
-
-    def fetch_session(self, key: bytes, start: int, end: int) -> bytes | None:
-        """One session's value."""
-
-    def find_sessions(
-        self, key: bytes, earliest_end: int, latest_start: int, reverse: bool = False
-    ) -> Iterator[tuple[int, int, bytes]]:
-        """(start, end, value) of a key's sessions with end >= earliest_end and start <= latest_start, by end."""
-
-    def fetch_all(self, from_end: int, to_end: int, reverse: bool = False) -> Iterator[tuple[bytes, int, int, bytes]]:
-        """(key, start, end, value) with from_end <= end <= to_end, by end, start, key."""
 
 
 class SessionStore:

@@ -109,6 +109,8 @@ class SlidingAggregate(Processor):
     def close(self) -> None:
         """Keep stream time."""
         self.ctx.state[STREAM_TIME] = self._stream_time
+        if self._open is not None:
+            self._open.let_go()
 
     def _process(self, record: Record, close_time: int) -> None:
         """A record at t >= d."""

@@ -8,48 +8,11 @@ Invariant: without the cache every read decodes anew, so a value that user code 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
+from streams.operators.byte_stores import KeyValueBytes, WindowBytes
 from streams.operators.record import ValueAndTimestamp, Windowed
 from streams.serdes.base import Serde
-
-
-class KeyValueBytes(Protocol):
-    """`state.stores`' key-value store; values of timestamped kinds are `timestamp(8) ∥ value`, read and written."""
-
-    def get(self, key: bytes) -> bytes | None:
-        """Local value."""
-
-    def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Local values, in the order of the keys."""
-
-    def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
-        """Write; None deletes."""
-
-    def range(self, lower: bytes | None, upper: bytes | None, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Rows with lower <= key <= upper; None = open."""
-
-    def prefix(self, prefix: bytes, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Rows whose key starts with these bytes."""
-
-
-class WindowBytes(Protocol):
-    """`state.stores`' window store; values as in `KeyValueBytes`."""
-
-    def put(self, key: bytes, start: int, value: bytes | None, timestamp: int) -> None:
-        """Write; None deletes."""
-
-    def fetch(self, key: bytes, start: int) -> bytes | None:
-        """Local value of one window."""
-
-    def multi_fetch(self, windows: Sequence[tuple[bytes, int]]) -> list[bytes | None]:
-        """Local values of several windows."""
-
-    def fetch_range(self, key: bytes, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[int, bytes]]:
-        """Windows of a key with from <= start <= to."""
-
-    def fetch_all(self, from_ms: int, to_ms: int) -> Iterator[tuple[bytes, int, bytes]]:
-        """Windows of all keys with from <= start <= to."""
 
 
 class Codec:

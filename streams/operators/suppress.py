@@ -12,6 +12,7 @@ from typing import Any
 
 from state.kafka.headers import decode_headers, encode_headers
 from streams.errors import StreamsError
+from streams.operators.due_rows import DueRows
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Headers, Record, ValueAndTimestamp, Windowed
 from streams.operators.stores import Codec, KeyValueStore
@@ -91,12 +92,11 @@ class Suppress(Processor):
     def init(self, ctx: ProcessorContext) -> None:
         """Open the stores and take up stream time."""
         super().init(ctx)
-        self._buffer: KeyValueStore = ctx.store(self.buffer_name)
+        self._buffer = DueRows(ctx.store(self.buffer_name))
         self._places: KeyValueStore | None = None if self.places_name is None else ctx.store(self.places_name)
         self.codec = Codec(f"{ctx.application_id}-{self.buffer_name}-changelog", self.key_serde, self.value_serde)
         self._stream_time: int = ctx.state.get(STREAM_TIME, -1)
         self._bounded = self.rules.max_records is not None or self.rules.max_bytes is not None
-        self._first = self._read_first()
         later = self.rules.inclusive_end and ctx.mode == "strict"
         self._wait_ms = self.rules.wait_ms + (1 if later else 0)
 
@@ -115,18 +115,16 @@ class Suppress(Processor):
 
     def _emit_due(self) -> None:
         due = self._stream_time - self._wait_ms
-        if self._first is not None and self._first <= due:
-            for row, held in self._buffer.range(None, _TIME.pack(due + 1)):
-                if _TIME.unpack_from(row)[0] > due:
-                    break
+        if due >= 0:
+            for row, held in self._buffer.up_to(_TIME.pack(due + 1)):
                 self._let_go(row, held)
-            self._first = self._read_first()
         if self._bounded and self._is_over():
             self._make_room()
 
     def close(self) -> None:
         """Keep stream time."""
         self.ctx.state[STREAM_TIME] = self._stream_time
+        self._buffer.close()
 
     # The buffer --------------------------------------------------------------------------------------------------------
 
@@ -138,15 +136,13 @@ class Suppress(Processor):
         old = self.codec.value(change.old)
         prior = old if before is None else _Held.read(before).prior
         held = _Held(record.timestamp, prior, old, self.codec.value(change.new), record.headers).write()
-        self._buffer.put(row, held, max(0, record.timestamp))
+        self._buffer.put(row, held, max(0, record.timestamp), is_new=before is None)
         if before is None and self._places is not None:
             self._places.put(key, _TIME.pack(place), max(0, record.timestamp))
         if before is None:
             self._count(1, _size(row, held))
         else:
             self._count(0, len(held) - len(before))
-        if self._first is None or place < self._first:
-            self._first = place
 
     def _place(self, record: Record, key: bytes) -> int:
         place = _known_place(self._places, record.key, key)
@@ -155,7 +151,7 @@ class Suppress(Processor):
     def _let_go(self, row: bytes, data: bytes) -> None:
         """Take one update out and forward it."""
         held, key_bytes = _Held.read(data), row[_TIME.size :]
-        self._buffer.put(row, None, max(0, held.timestamp))
+        self._buffer.remove(row, max(0, held.timestamp))
         if self._places is not None:
             self._places.put(key_bytes, None, max(0, held.timestamp))
         self._count(-1, -_size(row, data))
@@ -167,14 +163,6 @@ class Suppress(Processor):
         seen = held.old if self.ctx.mode == "compat" else held.prior
         old = self.codec.read_value(seen) if self.send_old else None
         self.ctx.forward(Record(key, Change(new, old), held.timestamp, held.headers))
-
-    def _read_first(self) -> int | None:
-        """The smallest place, None if nothing is held."""
-        row = next(iter(self._buffer.all()), None)
-        if row is None:
-            return None
-        place: int = _TIME.unpack_from(row[0])[0]
-        return place
 
     # Its bounds --------------------------------------------------------------------------------------------------------
 
@@ -197,11 +185,10 @@ class Suppress(Processor):
                 f"than its bounds (max_records={self.rules.max_records}, max_bytes={self.rules.max_bytes}) allow, and it "
                 f"must not emit early. Raise the bounds, or use BufferConfig.unbounded(): the buffer lies in a store"
             )
-        for row, held in self._buffer.all():
+        for row, held in self._buffer.up_to(None):
             self._let_go(row, held)
             if not self._is_over():
                 break
-        self._first = self._read_first()
 
 
 @dataclass(frozen=True)

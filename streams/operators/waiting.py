@@ -14,7 +14,8 @@ from streams.operators.stores import KeyValueStore
 from streams.serdes.base import Serde
 
 NEVER = 2**63 - 1
-RIGHT, LEFT = 0, 1
+RIGHT, LEFT, LAST = 0, 1, 255
+_FARTHEST_MS = 1024
 _EARLIEST, _NUMBER = "earliest", "number"
 
 
@@ -66,6 +67,7 @@ class WaitingRows:
         self._key_serde = key_serde
         self._name = name
         self._state = state
+        self._ahead = 1
 
     @property
     def earliest(self) -> int:
@@ -101,15 +103,19 @@ class WaitingRows:
 
     def take(self, before: int) -> list[Due]:
         """Take out the records with a time below `before`, in their order."""
-        if before <= self.earliest:
+        first = self.earliest
+        if before <= first:
             return []
         due: list[Due] = []
-        self._state[_EARLIEST] = NEVER
-        for one in self.all():
-            if one.place.time >= before:
-                self._state[_EARLIEST] = one.place.time
+        # A look a little ahead tells when the next look is worth its price; far ahead it would cost more than it saves.
+        until = min(before + self._ahead, NEVER)
+        following, self._ahead = until, min(2 * self._ahead, _FARTHEST_MS)
+        for place, waiting in self._store.range(WaitingKey(first, 0, b"", 0), WaitingKey(until - 1, LAST, b"", NEVER)):
+            if place.time >= before:
+                following, self._ahead = place.time, max(1, self._ahead // 4)
                 break
-            due.append(one)
+            due.append(Due(place, self._key_serde.deserialize(self._name, place.key), waiting.value, waiting.headers))
+        self._state[_EARLIEST] = following
         for one in due:
             self.remove(one.place)
         return due

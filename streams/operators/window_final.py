@@ -95,6 +95,7 @@ class WindowFinal(Processor):
     def close(self) -> None:
         """Keep stream time."""
         self.ctx.state[STREAM_TIME] = self._stream_time
+        self._open.let_go()
 
     def _add(self, key: bytes, start: int, end: int, record: Record) -> None:
         entry = self.store.entry(key, start)

@@ -90,10 +90,22 @@ class GlobalTables:
             self._store.discard()
             raise
         if position > first:
-            places: Any = self._store.store(POSITIONS)
-            places.put(_place(columns.topic, columns.partition), position.to_bytes(8, "big"), 0)
-            before = self._store.position
-            self._store.apply(StorePosition(_TASK, 1 if before is None else before.version + 1, {}))
+            self._apply(columns.topic, columns.partition, position)
+
+    def reached(self, topic: str, partition: int, offset: int) -> None:
+        """All records below an offset were taken: those that are missing there never come (control records)."""
+        if self.position(topic, partition) < offset:
+            self._apply(topic, partition, offset)
+
+    def reset(self) -> None:
+        """Forget everything: reading begins anew."""
+        self._store.reset()
+
+    def _apply(self, topic: str, partition: int, position: int) -> None:
+        places: Any = self._store.store(POSITIONS)
+        places.put(_place(topic, partition), position.to_bytes(8, "big"), 0)
+        before = self._store.position
+        self._store.apply(StorePosition(_TASK, 1 if before is None else before.version + 1, {}))
 
     def _put(self, table: GlobalTable, rows: Any, columns: RecordColumns, index: int, now_ms: int) -> None:
         key, value = columns.keys[index].as_py(), columns.values[index].as_py()

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from streams.errors import RecordError
+from streams.errors import RecordError, RegistryError
 from streams.operators.record import Headers
 from streams.runtime.counters import Counters
 from streams.runtime.settings import Policy, TaskSettings
@@ -112,7 +112,10 @@ class ErrorHandlers:
 
         Raises:
             RecordFailedError: The policy is `fail`; its cause is `error`.
+            RegistryError: That is what the error is. Skipping would lose good records for as long as a service is down.
         """
+        if isinstance(error, RegistryError):
+            raise error
         policy = self._policies[stage]
         if policy == "fail":
             raise RecordFailedError(stage, node, self._task_id, origin, error) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from streams.errors import RecordError
 from streams.operators.record import Record, RecordContext, Windowed
@@ -11,6 +11,8 @@ from streams.runtime.handlers import Origin
 from streams.runtime.run import Run
 from streams.serdes.base import Serde
 from streams.topology.graph import SinkNode
+
+_BY_KEY = (DEFAULT_PARTITION,)
 
 
 class OversizedRecordError(RecordError):
@@ -66,8 +68,8 @@ class SinkRunner:
         if isinstance(record.key, Windowed) and key is not None:
             # All windows of a key share a partition (WindowedStreamPartitioner).
             inner = _base_key(node.key_serde, topic, record)
-        partition = self._partition(topic, record)
-        self._run.collector.add(topic, key, value, max(0, record.timestamp), record.headers, inner, partition)
+        for partition in self._partitions(topic, record):
+            self._run.collector.add(topic, key, value, max(0, record.timestamp), record.headers, inner, partition)
 
     def _extract_topic(self, record: Record) -> str:
         extractor = self._node.topic_extractor
@@ -78,17 +80,30 @@ class SinkRunner:
             record.key, record.value, RecordContext(topic, partition, offset, record.timestamp, record.headers)
         )
 
-    def _partition(self, topic: str, record: Record) -> int:
+    def _partitions(self, topic: str, record: Record) -> Collection[int]:
+        """Where the record goes (KIP-837): several times for several partitions, nowhere for none, which is counted."""
         partitioner = self._node.partitioner
         if partitioner is None:
-            return DEFAULT_PARTITION
-        count = self._run.settings.partition_counts[topic]
+            return _BY_KEY
+        count = self._run.settings.partition_counts.get(topic)
+        if count is None:
+            raise ValueError(
+                f"the number of partitions of topic {topic!r} is not known, which a partitioner needs: the topic was named by an "
+                f"extractor, so name it in to(...) instead, or leave the partitioner out"
+            )
         chosen = partitioner(topic, record.key, record.value, count)
         if chosen is None:
-            return DEFAULT_PARTITION
-        if not 0 <= chosen < count:
-            raise ValueError(f"the partitioner chose partition {chosen} of topic {topic!r}, which has 0..{count - 1}")
-        return chosen
+            return _BY_KEY
+        # Once each, in order: a set has none of its own that would be the same every time.
+        partitions = (chosen,) if isinstance(chosen, int) else sorted(set(chosen))
+        for partition in partitions:
+            if not 0 <= partition < count:
+                raise ValueError(
+                    f"the partitioner chose partition {partition} of topic {topic!r}, which has 0..{count - 1}"
+                )
+        if not partitions:
+            self._run.counters.add(f"dropped:{self.name}:no_partition")
+        return partitions
 
 
 def _base_key(serde: Serde, topic: str, record: Record) -> bytes | None:

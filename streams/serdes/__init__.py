@@ -1,8 +1,12 @@
 """Serdes: how keys and values become Kafka's bytes and back. Write your own: two methods (``Serde``)."""
 
+from streams.serdes.avro import AvroSerde
 from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
+from streams.serdes.json_schema import JsonSchemaSerde
+from streams.serdes.lists import ListSerde
 from streams.serdes.primitives import (
+    BooleanSerde,
     BytesSerde,
     Float32Serde,
     Float64Serde,
@@ -11,20 +15,32 @@ from streams.serdes.primitives import (
     Int64Serde,
     StringSerde,
     UuidSerde,
+    VoidSerde,
 )
+from streams.serdes.protobuf import ProtobufSerde
+from streams.serdes.registry import SchemaRegistry
+from streams.serdes.versioned import VersionedSerde
 from streams.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
 
 __all__ = [
+    "AvroSerde",
+    "BooleanSerde",
     "BytesSerde",
     "Float32Serde",
     "Float64Serde",
     "Int16Serde",
     "Int32Serde",
     "Int64Serde",
+    "JsonSchemaSerde",
     "JsonSerde",
+    "ListSerde",
+    "ProtobufSerde",
+    "SchemaRegistry",
     "Serde",
     "SessionWindowedSerde",
     "StringSerde",
     "TimeWindowedSerde",
     "UuidSerde",
+    "VersionedSerde",
+    "VoidSerde",
 ]

@@ -8,6 +8,7 @@ must pickle, and equal settings must compare equal (frozen dataclasses do): join
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from streams.errors import SerdeError
@@ -36,10 +37,14 @@ class Serde(Protocol):
 def serde_identity(serde: Serde | None) -> str:
     """A stable text for a serde: class name and settings, never a memory address.
 
-    It goes into the topology hash: another serde of a store is another format of its bytes.
+    It goes into the topology hash: another serde of a store is another format of its bytes. A serde whose settings do not
+    all change the format (addresses, schemas that may evolve, versions) says itself what does, by a method ``identity()``.
     """
     if serde is None:
         return "none"
+    own: Callable[[], str] | None = getattr(serde, "identity", None)
+    if own is not None:
+        return own()
     name = type(serde).__qualname__
     if not dataclasses.is_dataclass(serde):
         return name

@@ -140,3 +140,39 @@ class Float64Serde(_Number):
 
     packer: ClassVar = struct.Struct(">d")
     takes: ClassVar = (int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanSerde:
+    """``True`` as the byte 1, ``False`` as the byte 0 (``BooleanSerializer``)."""
+
+    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+        """One byte. Raises ``SerdeError`` for anything but ``bool``."""
+        if value is None:
+            return None
+        if not isinstance(value, bool):
+            raise cannot_serialize(self, topic, value)
+        return b"\x01" if value else b"\x00"
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> bool | None:
+        """The truth value. Raises ``SerdeError`` for any other byte."""
+        if data is None:
+            return None
+        if data not in (b"\x00", b"\x01"):
+            raise cannot_deserialize(self, topic, data, "expected the byte 0 or 1")
+        return data == b"\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class VoidSerde:
+    """Nothing: for keys or values that are always null (``VoidSerializer``)."""
+
+    def serialize(self, topic: str, value: Any, headers: Headers = None) -> None:
+        """None. Raises ``SerdeError`` for anything but None."""
+        if value is not None:
+            raise cannot_serialize(self, topic, value)
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> None:
+        """None. Raises ``SerdeError`` if there are bytes."""
+        if data is not None:
+            raise cannot_deserialize(self, topic, data, "expected none at all")

@@ -1,5 +1,7 @@
 """Positions in the source topics, as Spark logs them: for each topic its id and the next offset of each partition.
 
+Beside them stands up to where the topics of global tables are to be read before the batch: a repeated batch sees the same.
+
 Spark compares offsets as JSON text, so equal positions must give equal text: topics are sorted, nothing else is in it.
 """
 
@@ -7,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -42,18 +44,20 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class SourceOffsets:
-    """Positions in all topics of a source."""
+    """Positions in all topics of a source.
+
+    Attributes:
+        topics: of the topics that tasks read.
+        global_topics: ends of the topics of global tables when the batch was planned.
+    """
 
     topics: Mapping[str, TopicOffsets]
+    global_topics: Mapping[str, TopicOffsets] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """What Spark logs."""
-        return {
-            "format": FORMAT,
-            "topics": {
-                name: {"id": of.topic_id, "offsets": list(of.offsets)} for name, of in sorted(self.topics.items())
-            },
-        }
+        data = {"format": FORMAT, "topics": topics_to_json(self.topics)}
+        return {**data, "global_topics": topics_to_json(self.global_topics)} if self.global_topics else data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SourceOffsets:
@@ -66,7 +70,7 @@ class SourceOffsets:
             raise ConfigError(
                 f"the checkpoint holds source offsets of format {data.get('format')!r}, this version knows {FORMAT}"
             )
-        return cls({name: TopicOffsets(of["id"], tuple(of["offsets"])) for name, of in data["topics"].items()})
+        return cls(topics_from_json(data["topics"]), topics_from_json(data.get("global_topics", {})))
 
     def of(self, topic: str, partition: int) -> int:
         """Position in a partition; 0 in one that did not exist yet."""
@@ -81,6 +85,16 @@ class SourceOffsets:
             for partition, to in enumerate(of.offsets)
             if to > self.of(topic, partition)
         ]
+
+
+def topics_to_json(topics: Mapping[str, TopicOffsets]) -> dict[str, Any]:
+    """Positions in topics as plain JSON, in the order of their names."""
+    return {name: {"id": of.topic_id, "offsets": list(of.offsets)} for name, of in sorted(topics.items())}
+
+
+def topics_from_json(data: Mapping[str, Any]) -> dict[str, TopicOffsets]:
+    """Reads `topics_to_json` back."""
+    return {name: TopicOffsets(of["id"], tuple(of["offsets"])) for name, of in data.items()}
 
 
 def batch_digest(start: SourceOffsets, end: SourceOffsets) -> str:

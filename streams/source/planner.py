@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedError
@@ -50,6 +50,8 @@ class SourceSpec:
         max_records: admission limit of a micro-batch in records (offsets).
         max_bytes: the same in bytes.
         times_topic: the commits topic that keeps partition times; None where no timestamp extractor asks for them.
+        global_topics: topics of global tables, read by each process up to where they end when a batch is planned.
+        until: where partitions end at most for a run over what is there (Trigger.AvailableNow).
     """
 
     starting: Mapping[str, str]
@@ -58,6 +60,8 @@ class SourceSpec:
     max_records: int = 1_000_000
     max_bytes: int = 512 * 1024 * 1024
     times_topic: str | None = None
+    global_topics: tuple[str, ...] = ()
+    until: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 class BatchPlanner:
@@ -107,10 +111,13 @@ class BatchPlanner:
 
     def freeze(self) -> None:
         """Takes the present ends as the target: nothing that is written later will be read (Trigger.AvailableNow)."""
-        self._target = dict(self._admin.end_offsets(_partitions(self._describe())))
+        ends = self._admin.end_offsets(_partitions(self._describe()))
+        self._target = {tp: min(end, self._spec.until.get(tp, end)) for tp, end in ends.items()}
 
     def latest(self, start: SourceOffsets) -> SourceOffsets:
         """Where the next micro-batch ends; equal to `start` when there is nothing to read.
+
+        New records of global tables alone make no micro-batch: nothing would come out of it.
 
         Raises:
             TopicNotFoundError: a source topic has gone.
@@ -118,7 +125,7 @@ class BatchPlanner:
             OffsetsLostError: `start` is no longer in the log.
         """
         topics = self._describe()
-        self._check_ids(start, topics)
+        self._check_ids(start.topics, topics)
         partitions = _partitions(topics)
         end = dict(self._admin.end_offsets(partitions))
         begin = self._admin.begin_offsets(partitions)
@@ -130,7 +137,9 @@ class BatchPlanner:
             # Partitions that have come up empty would change the text of the offsets, and so make an empty batch.
             return start
         # A jump over lost offsets is logged at once, even if nothing is to be read: else it would be made again and again.
-        self._planned = _offsets(topics, self._admit(positions, end))
+        admitted = _offsets(topics, self._admit(positions, end))
+        # Asked for last: what was written to a global table before a record was is then there when the record is processed.
+        self._planned = replace(admitted, global_topics=self._global_ends(start))
         return self._planned
 
     def report(self) -> SourceOffsets:
@@ -147,7 +156,8 @@ class BatchPlanner:
         """
         if end != self._planned:
             # A batch that an earlier run has logged: much may have happened to the topics since.
-            self._check_ids(end, self._describe())
+            self._check_ids(end.topics, self._describe())
+            self._check_ids(end.global_topics, self._described(list(end.global_topics)))
         if self._spec.on_lost_offsets == "fail":
             return start.ranges_to(end)
         changed = [
@@ -180,14 +190,24 @@ class BatchPlanner:
             self._admin.delete_records(before)
 
     def _describe(self) -> Mapping[str, TopicInfo]:
-        found = self._admin.describe_topics(list(self._spec.starting))
-        for name in self._spec.starting:
+        return self._described(list(self._spec.starting))
+
+    def _described(self, names: Sequence[str]) -> Mapping[str, TopicInfo]:
+        if not names:
+            return {}
+        found = self._admin.describe_topics(names)
+        for name in names:
             if name not in found:
                 raise TopicNotFoundError(name)
         return found
 
-    def _check_ids(self, start: SourceOffsets, topics: Mapping[str, TopicInfo]) -> None:
-        for name, of in start.topics.items():
+    def _global_ends(self, start: SourceOffsets) -> Mapping[str, TopicOffsets]:
+        topics = self._described(self._spec.global_topics)
+        self._check_ids(start.global_topics, topics)
+        return _offsets(topics, self._admin.end_offsets(_partitions(topics))).topics if topics else {}
+
+    def _check_ids(self, known: Mapping[str, TopicOffsets], topics: Mapping[str, TopicInfo]) -> None:
+        for name, of in known.items():
             if name in topics and topics[name].topic_id != of.topic_id:
                 raise TopicRecreatedError(name, of.topic_id, topics[name].topic_id)
 

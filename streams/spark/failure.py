@@ -9,6 +9,8 @@ from streams.errors import ApplicationFailedError
 _PYTHON_ERROR = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception|Exit|Interrupt)): (.+)$")
 _OF_SPARK = ("Py4J", "PySpark", "Python", "StreamingQuery", "Spark")
 _WORKER_DID_NOT_START = "Python worker failed to connect back"
+_WORKER_DIED = "Python worker exited unexpectedly"
+_JAVA_CAUSE = re.compile(r"^Caused by: (?:[a-z]\w*\.)*([A-Z]\w+: .+)$")
 _PLACE = "=== Streaming Query ==="
 
 
@@ -28,7 +30,20 @@ def readable(failure: BaseException) -> ApplicationFailedError:
     if ours:
         name, message = ours[-1].groups()
         return ApplicationFailedError(f"{name}: {message}")
-    return ApplicationFailedError(text.partition(_PLACE)[0].strip() or text)
+    if _WORKER_DIED in text:
+        fatal = next((line.strip() for line in text.splitlines() if "Fatal Python error" in line), "no trace was left")
+        return ApplicationFailedError(
+            f"a Python worker process died in every attempt of a task ({_WORKER_DIED}; {fatal}): killed for want of memory, "
+            "ended by a function of the topology, or crashed in native code. Nothing half-done is visible"
+        )
+    return ApplicationFailedError(_innermost(text))
+
+
+def _innermost(text: str) -> str:
+    """The cause that Java gives last, or the first line."""
+    causes = [match.group(1) for line in text.splitlines() if (match := _JAVA_CAUSE.match(line.strip()))]
+    lines = [line.strip() for line in text.partition(_PLACE)[0].splitlines()]
+    return causes[-1] if causes else next(filter(None, lines), text)
 
 
 def did_not_start(failure: BaseException | None) -> bool:

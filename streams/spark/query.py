@@ -7,22 +7,16 @@ from typing import Any
 
 import orjson
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming import StreamingQuery
 
 from streams.spark.job import QueryJob
 from streams.spark.source import source_class
+from streams.spark.stopping import BatchInterruptedError, StopGate
 from streams.spark.task_function import REPORT_SCHEMA, STATE_SCHEMA, task_function
 
 Report = Mapping[str, Any]
 """What a task reports of a step: see `streams.spark.task_function`."""
-
-_INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling collect: java.lang.InterruptedException"
-"""By these words Spark knows that a stop has interrupted the batch. In py4j's own message they stand so far apart that
-Spark's search for them ends in a StackOverflowError."""
-
-
-class BatchInterruptedError(Exception):
-    """A stop has interrupted a micro-batch. It runs again at the next start; its committed steps are then skipped."""
 
 
 def start_query(
@@ -31,7 +25,8 @@ def start_query(
     checkpoint_dir: str,
     trigger: Mapping[str, Any],
     on_reports: Callable[[int, list[Report]], None],
-    stopping: Callable[[], bool] = lambda: False,
+    gate: StopGate,
+    source_class: Callable[[QueryJob], type[DataSource]] = source_class,
 ) -> StreamingQuery:
     """Starts the query of a sub-topology.
 
@@ -41,7 +36,8 @@ def start_query(
         checkpoint_dir: the application's checkpoint; the query's lies below it.
         trigger: arguments of `DataStreamWriter.trigger`.
         on_reports: called on the driver after each micro-batch with its number and the reports of its tasks.
-        stopping: whether the query is being stopped, so that an interrupted micro-batch is no error.
+        gate: by which the query is stopped.
+        source_class: makes the data source.
     """
     source = source_class(job)
     session.dataSource.register(source)
@@ -57,11 +53,12 @@ def start_query(
     )
 
     def collect(frame: DataFrame, batch_id: int) -> None:
+        gate.enter()
         try:
             rows = frame.collect()
         except Exception:
-            if stopping():
-                raise BatchInterruptedError(_INTERRUPTED) from None
+            if gate.closed:
+                raise BatchInterruptedError from None
             raise
         on_reports(batch_id, [orjson.loads(row.report) for row in rows])
 

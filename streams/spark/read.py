@@ -26,6 +26,7 @@ ROW_SCHEMA = pa.schema(
         ("topic_id", pa.string()),
         ("counters", pa.string()),
         ("partition_time", pa.string()),
+        ("global_topics", pa.string()),
         ("payload", pa.binary()),
     ]
 )
@@ -71,6 +72,7 @@ def _row(
         partition.topic_id,
         counters,
         None if time is None else str(time),
+        partition.global_topics,
         payload,
     ]
     arrays = [pa.array([value], type=field.type) for value, field in zip(values, ROW_SCHEMA, strict=True)]

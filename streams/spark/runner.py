@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming import StreamingQuery
 
 from state.commit.crash_points import CrashPoints
 from state.kafka.admin import KafkaAdmin
+from streams.application.kept_topology import keep_topology
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application
 from streams.config import StreamsConfig
 from streams.spark.failure import did_not_start, readable
 from streams.spark.job import QueryJob
 from streams.spark.progress import Progress
-from streams.spark.query import start_query
+from streams.spark.query import Report, start_query
 from streams.spark.session import start_session
 from streams.spark.settings import spark_settings
+from streams.spark.source import source_class
+from streams.spark.stopping import StopGate
 from streams.topology.graph import Topology
 
 POLL_S = 0.25
@@ -45,7 +50,9 @@ class StreamsApplication:
         self.config = config
         self.progress = progress or Progress(config.application_id)
         self._stop = threading.Event()
-        self._ending = threading.Event()
+        self._gates: dict[str, StopGate] = {}
+        self._steps = 0
+        self._until: Mapping[tuple[str, int], int] = {}
 
     def stop(self) -> None:
         """Asks `run` to stop its queries and return; may be called from any thread."""
@@ -68,6 +75,7 @@ class StreamsApplication:
             counts = ensure_internal_topics(application, admin, self.progress.say)
         finally:
             admin.close()
+        keep_topology(self.topology, self.config.checkpoint_dir)
         with self._signals(), self.progress:
             own = session is None
             if own:
@@ -83,11 +91,24 @@ class StreamsApplication:
 
     def _run_queries(self, spark: SparkSession, application: Application, counts: dict[str, int]) -> None:
         if self.config.available_now:
-            # A later sub-topology reads what an earlier one writes, so it starts when that one has ended.
-            for prepared in application.subs:
-                self._await([partial(self._start, spark, application, prepared, counts)])
+            self._run_once(spark, application, counts)
             return
         self._await([partial(self._start, spark, application, prepared, counts) for prepared in application.subs])
+
+    def _run_once(self, spark: SparkSession, application: Application, counts: dict[str, int]) -> None:
+        """Runs over what is there: a later sub-topology reads what an earlier one writes, so it starts when that one ends.
+
+        Where they write for each other they run again until nothing is left; input that comes meanwhile is for another run.
+        """
+        while True:
+            before = self._steps
+            for prepared in application.subs:
+                self._await([partial(self._start, spark, application, prepared, counts)])
+            if not application.circular or self._steps == before or self._stop.is_set():
+                return
+            if not self._until:
+                with KafkaAdmin(self.config.client) as admin:
+                    self._until = application.ends(admin)
 
     def _start(
         self, spark: SparkSession, application: Application, prepared: PreparedSub, counts: dict[str, int]
@@ -98,7 +119,7 @@ class StreamsApplication:
             sub=sub,
             tasks=prepared.tasks,
             settings=application.task_settings(counts),
-            source=application.source_spec(sub),
+            source=replace(application.source_spec(sub), until=self._until),
             client=config.client,
             state_dir=config.state_dir,
             transaction_timeout_ms=config.transaction_timeout_ms,
@@ -113,12 +134,22 @@ class StreamsApplication:
             pause = max(config.trigger_interval_ms, job.wall_clock_ms or 0)
             trigger = {"processingTime": f"{pause} milliseconds"}
         self.progress.started(sub.name, prepared.tasks, sub.topics)
-        report = partial(self.progress.step, sub.name)
-        return start_query(spark, job, config.checkpoint_dir, trigger, report, self._ending.is_set)
+
+        def report(batch_id: int, reports: list[Report]) -> None:
+            self._steps += 1
+            self.progress.step(sub.name, batch_id, reports)
+
+        gate = StopGate()
+        query = start_query(spark, job, config.checkpoint_dir, trigger, report, gate, self.make_source)
+        self._gates[query.runId] = gate
+        return query
+
+    def make_source(self, job: QueryJob) -> type[DataSource]:
+        """The data source of a query; a subclass may plan its micro-batches in another way."""
+        return source_class(job)
 
     def _await(self, starts: Sequence[Callable[[], StreamingQuery]]) -> None:
         """Starts queries and waits for them to end; the first failure stops the others."""
-        self._ending.clear()
         queries = [start() for start in starts]
         tries = START_TRIES
         try:
@@ -133,10 +164,11 @@ class StreamsApplication:
                     break
                 self._stop.wait(POLL_S)
         finally:
-            self._ending.set()
+            for query in queries:
+                self._gates[query.runId].close()
             for query in queries:
                 if query.isActive:
-                    query.stop()
+                    self._gates[query.runId].stop(query)
                 self.progress.query(query.lastProgress)
         if not self._stop.is_set():
             for query in queries:

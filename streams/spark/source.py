@@ -9,6 +9,7 @@ planning (`streams.source`) and reading (`streams.spark.read`) are imported wher
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
-from streams.source.offsets import OffsetRange, SourceOffsets, batch_digest
+from streams.source.offsets import OffsetRange, SourceOffsets, batch_digest, topics_to_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,15 +28,21 @@ if TYPE_CHECKING:
 
 SPARK_SCHEMA = (
     "task_key INT, batch STRING, topic STRING, partition INT, first BIGINT, last BIGINT, topic_id STRING, "
-    "counters STRING, partition_time STRING, payload BINARY"
+    "counters STRING, partition_time STRING, global_topics STRING, payload BINARY"
 )
 
 
 class RangePartition(InputPartition):
-    """One offset range to read, as a Spark input partition; `time` is the partition time so far, ms."""
+    """One offset range to read, as a Spark input partition.
 
-    def __init__(self, batch: str, topic_id: str, offsets: OffsetRange, time: int | None) -> None:
+    `time` is the partition time so far, ms; `global_topics` says up to where global tables are to be read, as JSON.
+    """
+
+    def __init__(
+        self, batch: str, topic_id: str, offsets: OffsetRange, time: int | None, global_topics: str | None
+    ) -> None:
         self.batch = batch
+        self.global_topics = global_topics
         self.topic_id = topic_id
         self.offsets = offsets
         self.time = time
@@ -84,12 +91,14 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         digest = batch_digest(before, after)
         ranges = self._planner.ranges(before, after)
         times = self._planner.times_before(ranges)
+        ends = json.dumps(topics_to_json(after.global_topics)) if after.global_topics else None
         return [
             RangePartition(
                 digest,
                 after.topics[offsets.topic].topic_id,
                 offsets,
                 times[offsets.topic, offsets.partition] if times else None,
+                ends,
             )
             for offsets in ranges
         ]

@@ -23,12 +23,15 @@ from state.stores.task_store import TaskStore
 from streams.runtime.counters import Counters
 from streams.runtime.rows import RowBatch, decode
 from streams.runtime.task import StepOutput, StreamTask
+from streams.source.offsets import topics_from_json
 from streams.source.partition_times import remember
+from streams.spark.global_tables import global_stores
 from streams.spark.job import QueryJob, load_job
 from streams.spark.salts import task_salts
 
 STATE_SCHEMA = "marker BINARY, offset BIGINT"
 REPORT_SCHEMA = "report STRING"
+GLOBAL_TOPICS = "global_topics"
 BATCH_ID, QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 
 
@@ -51,6 +54,7 @@ class TaskInput:
     topic_ids: dict[str, str] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
     partition_times: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    global_topics: dict[str, Any] = field(default_factory=dict)
     batches: list[RowBatch] = field(default_factory=list)
 
     @classmethod
@@ -62,6 +66,8 @@ class TaskInput:
             for row in rows:
                 found.batch = row.batch
                 found.topic_ids[row.topic] = row.topic_id
+                if row.global_topics is not None and not found.global_topics:
+                    found.global_topics = orjson.loads(row.global_topics)
                 found.ranges.setdefault(row.topic, {})[str(row.partition)] = (int(row.first), int(row.last))
                 if row.payload is not None:
                     found.batches.append(decode(row.payload))
@@ -140,8 +146,13 @@ def run_step(
 
     def process(store: TaskStore, last: CommitMarker | None) -> StepOutput:
         operator_state = dict(last.operator_state) if last else {}
-        task = StreamTask(job.sub, identity.task, store, operator_state, job.settings)
+        # A step without records was not planned by the source: it sees what the step before it saw.
+        ends = given.global_topics or operator_state.get("task", {}).get(GLOBAL_TOPICS, {})
+        tables = global_stores(job, topics_from_json(ends), kafka.begin_offset, now_ms)
+        task = StreamTask(job.sub, identity.task, store, operator_state, job.settings, tables)
         output = task.process(given.batches, now_ms)
+        if ends:
+            output.operator_state["task"][GLOBAL_TOPICS] = ends
         remember(output.operator_state, given.partition_times)
         return output
 

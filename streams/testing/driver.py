@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from state.errors import CheckpointMismatchError
 from state.kafka.partitioner import partition_for_key
 from state.stores.memory import MemoryTable
 from state.stores.table import OrderedTable
@@ -62,7 +63,7 @@ class TopologyTestDriver:
         self._log = MemoryLog(partitions or {})
         self._batching = False
         self._clock_moved = False
-        self._tables: dict[tuple[int, int], OrderedTable] = {}
+        self._tables: dict[tuple[str, int], OrderedTable] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="streams-test-") if rocksdb else None
         plan = build_plan(topology, application_id)
         counts = {sub.index: tasks or self._most_partitions(sub) for sub in plan.sub_topologies}
@@ -72,18 +73,9 @@ class TopologyTestDriver:
                     self._log.set_partitions(sink.topic, plan.repartition_topics[sink.topic] or counts[sub.index])
         settings.setdefault("partition_counts", {name: self._log.partitions(name) for name in self._sink_topics(plan)})
         self._settings = TaskSettings(application_id=application_id, mode=mode, **settings)
+        self._tasks = tasks
         self._global_tables = MemoryGlobalTables(topology, self._settings, self._log)
-        self._queries = [
-            MemoryQuery(
-                sub,
-                tasks or self._most_partitions(sub),
-                self._settings,
-                self._log,
-                self._open_store,
-                self._global_tables,
-            )
-            for sub in plan.sub_topologies
-        ]
+        self._queries = [self._query(sub) for sub in plan.sub_topologies]
 
     def create_input_topic(
         self, name: str, key_serde: Serde | None = None, value_serde: Serde | None = None
@@ -132,16 +124,42 @@ class TopologyTestDriver:
         for query in self._queries:
             self._count(query.step(self.now_ms, every_task=True))
 
-    def restart(self, wipe_state: bool = True) -> None:
+    def restart(self, wipe_state: bool = True, topology: Topology | None = None) -> None:
         """Stop the application and start it again: stores from their changelogs, the rest from the last markers.
 
         Args:
             wipe_state: Delete the local stores first.
+            topology: The program to go on with; default: the same.
+
+        Raises:
+            CheckpointMismatchError: The state was written by a topology of another structure.
         """
+        if topology is not None:
+            self._upgrade(topology)
         for query in self._queries:
             query.restart(wipe_state)
         self._global_tables.restart()
         self._global_tables.catch_up(self.now_ms)
+
+    def _upgrade(self, topology: Topology) -> None:
+        """Put another program in the place of the first; like a real start, it refuses state of another structure."""
+        old = {query.sub.name: query for query in self._queries}
+        subs = build_plan(topology, self._settings.application_id).sub_topologies
+        for sub in subs:
+            if sub.name in old and old[sub.name].sub.topology_hash != sub.topology_hash:
+                raise CheckpointMismatchError(
+                    f"The state of '{sub.name}' was written by another topology: operators, windows or stores have changed. "
+                    f"streams.topology.diff.compare() tells which."
+                )
+        self._topology = topology
+        self._global_tables = MemoryGlobalTables(topology, self._settings, self._log)
+        self._queries = []
+        for sub in subs:
+            query = old.pop(sub.name, None) or self._query(sub)
+            query.replace(sub, self._global_tables)
+            self._queries.append(query)
+        for query in old.values():
+            query.close()
 
     def get_store(self, name: str) -> DriverStore:
         """A store over all its tasks.
@@ -185,6 +203,10 @@ class TopologyTestDriver:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _query(self, sub: SubTopology) -> MemoryQuery:
+        tasks = self._tasks or self._most_partitions(sub)
+        return MemoryQuery(sub, tasks, self._settings, self._log, self._open_store, self._global_tables)
+
     def _send(self, topic: str, record: LogRecord, partition: int | None) -> None:
         self._log.append(topic, record, partition)
         if not self._batching:
@@ -216,6 +238,6 @@ class TopologyTestDriver:
             if wiped and directory.exists():
                 directory.rename(directory.with_name(f"{task}.wiped.{len(list(directory.parent.iterdir()))}"))
             return open_task_store(directory, specs)
-        if wiped or (sub.index, task) not in self._tables:
-            self._tables[(sub.index, task)] = MemoryTable()
-        return TaskStore(self._tables[(sub.index, task)], specs)
+        if wiped or (sub.name, task) not in self._tables:
+            self._tables[(sub.name, task)] = MemoryTable()
+        return TaskStore(self._tables[(sub.name, task)], specs)

@@ -95,12 +95,20 @@ class MemoryQuery:
             position = store.position
             store.close()
             self._stores[task] = fresh = self._open_store(self.sub, task, wipe_state)
-            if fresh.position is None and position is not None:
-                for name in fresh.logged_stores:
+            # All of them after a wipe, else those whose layout another program has changed.
+            there = fresh.position.changelog_offsets if fresh.position is not None else {}
+            missing = [name for name in fresh.logged_stores if name not in there]
+            if missing and position is not None:
+                for name in missing:
                     for batch in self._changelogs.get((task, name), []):
                         fresh.restore(name, batch.keys, batch.values, batch.timestamps)
                 fresh.restored(position)
         self._head = Head(self.sub, self.tasks, self._settings)
+
+    def replace(self, sub: SubTopology, global_tables: MemoryGlobalTables) -> None:
+        """Go on with another program from the next restart on."""
+        self.sub = sub
+        self._global_tables = global_tables
 
     def close(self) -> None:
         """Close the stores."""

@@ -20,9 +20,10 @@ class DriverStore:
         self._stores = stores
         self._task_of = task_of
 
-    def get(self, key: Any) -> Any:
-        """What the task's store gives: a value, or value and timestamp."""
-        return self._stores[self._task_of(key)].get(key)
+    def get(self, key: Any, as_of: int | None = None) -> Any:
+        """What the task's store gives: a value, or value and timestamp; of a versioned store, as of a time in ms."""
+        store = self._stores[self._task_of(key)]
+        return store.get(key) if as_of is None else store.get(key, as_of)
 
     def fetch(self, key: Any, start: int) -> Any:
         """One window of a key."""

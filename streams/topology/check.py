@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from streams.errors import TopologyError
 from streams.topology.graph import InternalTopic, SinkNode, SourceNode, Topic, Topology
+from streams.topology.naming import is_generated
 
 
 def check_sources(topology: Topology) -> None:
@@ -60,6 +61,33 @@ def check_topics(topology: Topology, application_id: str) -> None:
         if isinstance(sink.topic, str):
             _refuse_internal(f"The sink '{sink.name}' writes to", sink.topic, changelogs, repartitions)
     _check_repartitions(sources, list(topology.sinks()))
+
+
+def check_explicit_names(topology: Topology) -> None:
+    """Raises ``TopologyError`` if the name of anything in Kafka or on disk was generated (KIP-1111).
+
+    Stores, with their changelogs, and repartition topics are found again by name alone: with names of your own, no change of
+    the program can rename them unseen. Names are told by their form: one of yours must not look like a generated one.
+    """
+    stores = [name for name in topology.stores if is_generated(name)]
+    stores += [name for name in topology.global_tables if is_generated(name)]
+    topics = sorted(
+        topic.name
+        for source in topology.sources()
+        for topic in source.topics
+        if isinstance(topic, InternalTopic) and is_generated(topic.name)
+    )
+    told = []
+    if stores:
+        how = "Materialized(name=...), StreamJoined(name=...), Joined(name=...) or named=..."
+        told.append(f"stores: {', '.join(map(repr, sorted(stores)))} (name them with {how})")
+    if topics:
+        how = "Grouped(name=...), Repartitioned(name=...), Joined(name=...) or StreamJoined(name=...)"
+        told.append(f"repartition topics: {', '.join(map(repr, topics))} (name them with {how})")
+    if told:
+        raise TopologyError(
+            f"ensure_explicit_naming is on, but names were generated. {'; '.join(told)}. Or turn the setting off."
+        )
 
 
 def _refuse_internal(who: str, topic: str, changelogs: dict[str, str], repartitions: set[str]) -> None:

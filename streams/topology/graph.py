@@ -7,7 +7,7 @@ here runs: a processor is a ``supplier`` that the task calls, picklable by cloud
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -110,7 +110,8 @@ class ProcessorNode:
 class SinkNode:
     """Writes records to a topic, or to the one that ``topic_extractor(key, value, record_context)`` names.
 
-    ``partitioner(topic, key, value, partitions)`` gives a partition, or None for Kafka's default partitioner.
+    ``partitioner(topic, key, value, partitions)`` gives a partition, a collection of them (which may be empty: dropped), or
+    None for Kafka's default partitioner.
     """
 
     name: str
@@ -119,7 +120,7 @@ class SinkNode:
     topic_extractor: Callable[[Any, Any, Any], str] | None
     key_serde: Serde
     value_serde: Serde
-    partitioner: Callable[[str, Any, Any, int], int | None] | None = None
+    partitioner: Callable[[str, Any, Any, int], int | Collection[int] | None] | None = None
 
     @property
     def stores(self) -> tuple[str, ...]:

@@ -25,7 +25,13 @@ def topology_hash(nodes: dict[str, Node], stores: dict[str, StoreNode]) -> str:
     skeleton = {
         "sources": sorted([source.name, sorted(map(str, source.topics))] for source in _sources(nodes)),
         "operators": sorted(
-            [node.name, node.kind, sorted(node.stores), [list(pair) for pair in node.parameters], _above(nodes, node)]
+            [
+                node.name,
+                node.kind,
+                sorted(node.stores),
+                [list(pair) for pair in node.parameters],
+                nearest_lasting(nodes, node),
+            ]
             for node in nodes.values()
             if isinstance(node, ProcessorNode) and not node.stateless
         ),
@@ -46,13 +52,13 @@ def _serdes(store: StoreNode) -> tuple[Serde, Serde]:
     return store.key_serde, store.value_serde
 
 
-def _above(nodes: dict[str, Node], node: Node) -> list[str]:
+def nearest_lasting(nodes: dict[str, Node], node: Node) -> list[str]:
     """The nearest sources and stateful operators above a node."""
     found: set[str] = set()
     for parent in node.parents:
         above = nodes[parent]
         if isinstance(above, ProcessorNode) and above.stateless:
-            found.update(_above(nodes, above))
+            found.update(nearest_lasting(nodes, above))
         else:
             found.add(parent)
     return sorted(found)

@@ -72,6 +72,14 @@ def stateful_name(kind: str, lineage: Lineage, parameters: Parameters = ()) -> s
     return f"{kind}-{lineage}-{digest}"
 
 
+_GENERATED = re.compile(r"[A-Z]+(-[A-Z]+)+-.+-[0-9a-f]{8}(-[a-z-]+)?|.+-STATE-STORE")
+
+
+def is_generated(name: str) -> bool:
+    """Whether a store or repartition topic is called as ``stateful_name`` would call it, or after its table's topic."""
+    return _GENERATED.fullmatch(name) is not None
+
+
 def check_topic(topic: str) -> str:
     """Gives the topic back, or raises ``TopologyError`` if Kafka would not take its name."""
     if not isinstance(topic, str) or not _LEGAL.fullmatch(topic) or len(topic) > _LONGEST_TOPIC or topic in {".", ".."}:

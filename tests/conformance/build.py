@@ -6,8 +6,7 @@ may well hold two. A name is not a store's name: a case says ``store`` where a t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from streams import (
@@ -22,24 +21,22 @@ from streams import (
     KStream,
     KTable,
     Materialized,
+    Repartitioned,
     SessionWindowedCogroupedKStream,
     SessionWindowedKStream,
-    SessionWindows,
-    SlidingWindows,
     StreamJoined,
     StreamsBuilder,
     TimeWindowedCogroupedKStream,
     TimeWindowedKStream,
-    TimeWindows,
     Topology,
 )
 from streams.dsl.stores import Stores
 from tests.conformance.aggregates import Aggregator, aggregator, joiner, reducer
-from tests.conformance.build_suppress import suppressed
+from tests.conformance.build_options import suppressed, windows_of
 from tests.conformance.case import CaseError
 from tests.conformance.functions import predicate, value_function
 from tests.conformance.json_values import CompactJsonSerde
-from tests.conformance.processors import CountAndPunctuate, Dedupe, RunningSum, ShiftTimestamp
+from tests.conformance.processors import supplier_of
 
 Node: TypeAlias = dict[str, Any]
 
@@ -184,8 +181,6 @@ class _Builder:
         return self.input(node, KStream).peek(lambda key, value: None)
 
     def op_repartition(self, node: Node) -> Any:
-        from streams import Repartitioned
-
         return self.input(node, KStream).repartition(Repartitioned(name=node.pop("name", self.name)))
 
     def op_to_table(self, node: Node) -> Any:
@@ -193,25 +188,13 @@ class _Builder:
         return above.to_table(self.materialized(node), self.name)
 
     def op_process(self, node: Node) -> Any:
-        above, processor = self.input(node, KStream), node.pop("processor")
+        above = self.input(node, KStream)
         store = node.pop("store", f"{self.name}-processor-store")
-        suppliers: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
-            "dedupe": (partial(Dedupe, store), ("ttl_ms",)),
-            "running_sum": (partial(RunningSum, store), ()),
-            "punctuate_stream_time": (partial(CountAndPunctuate, store, "stream_time"), ("interval_ms", "reset")),
-            "punctuate_wall_clock": (partial(CountAndPunctuate, store, "wall_clock"), ("interval_ms", "reset")),
-            "shift_timestamp": (ShiftTimestamp, ("delta_ms",)),
-        }
-        if processor not in suppliers:
-            raise CaseError(f"unknown processor {processor!r}")
-        supplier, names = suppliers[processor]
-        supplier = partial(supplier, **{name: node.pop(name) for name in names if name in node})
-        stores: tuple[str, ...] = ()
-        if processor != "shift_timestamp":
-            serde = CompactJsonSerde()
-            self.builder.add_state_store(Stores.key_value_store(store, serde, serde))
-            stores = (store,)
-        return above.process(supplier, stores, self.name)
+        supplier, keeps_state = supplier_of(node, store)
+        if not keeps_state:
+            return above.process(supplier, (), self.name)
+        self.builder.add_state_store(Stores.key_value_store(store, CompactJsonSerde(), CompactJsonSerde()))
+        return above.process(supplier, (store,), self.name)
 
     # Grouping and aggregations ----------------------------------------------------------------------------------------
 
@@ -227,7 +210,7 @@ class _Builder:
 
     def op_windowed_by(self, node: Node) -> Any:
         above = self.input(node, KGroupedStream, CogroupedKStream)
-        windowed = above.windowed_by(_windows(dict(node.pop("windows"))))
+        windowed = above.windowed_by(windows_of(dict(node.pop("windows"))))
         emit = node.pop("emit", None)
         if emit is None:
             return windowed
@@ -307,22 +290,3 @@ class _Builder:
             selector = value_function(node.pop("key_selector"))
             return how(right, join, key_selector=selector, joined=Joined(name=self.name))
         return how(right, join, joined=Joined(name=self.name, grace=node.pop("grace_ms", None)))
-
-
-def _windows(given: Node) -> TimeWindows | SlidingWindows | SessionWindows:
-    """The windows of a specification."""
-    kind, grace = given.pop("type"), given.pop("grace_ms")
-    made: TimeWindows | SlidingWindows | SessionWindows
-    if kind in ("tumbling", "hopping"):
-        made = TimeWindows.of_size_and_grace(given.pop("size_ms"), grace)
-        if kind == "hopping":
-            made = made.advance_by(given.pop("advance_ms"))
-    elif kind == "sliding":
-        made = SlidingWindows.of_time_difference_and_grace(given.pop("difference_ms"), grace)
-    elif kind == "session":
-        made = SessionWindows.of_inactivity_gap_and_grace(given.pop("gap_ms"), grace)
-    else:
-        raise CaseError(f"unknown windows {kind!r}")
-    if given:
-        raise CaseError(f"{kind} windows have unknown parameters {sorted(given)}")
-    return made

@@ -46,10 +46,15 @@ class Case:
 
 
 def read_cases(paths: Sequence[Path]) -> Iterator[Case]:
-    """All cases of files (JSON, or JSON lines) and of folders, in order of their paths."""
+    """All cases of files (JSON, or JSON lines) and of folders, in order of their paths; and those that lists (.txt) name.
+
+    A line of a list is a file, relative to the list, and the name of a case in it.
+    """
     for path in paths:
         if path.is_dir():
             yield from read_cases(sorted([*path.rglob("*.json"), *path.rglob("*.jsonl")]))
+        elif path.suffix == ".txt":
+            yield from _listed(path)
         elif path.suffix == ".jsonl":
             with path.open(encoding="utf-8") as lines:
                 for line in lines:
@@ -57,6 +62,17 @@ def read_cases(paths: Sequence[Path]) -> Iterator[Case]:
                         yield parse(json.loads(line))
         else:
             yield parse(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _listed(path: Path) -> Iterator[Case]:
+    files: dict[str, dict[str, Case]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        file, _, name = line.partition(" ")
+        if file not in files:
+            files[file] = {case.name: case for case in read_cases([path.parent / file])}
+        if name not in files[file]:
+            raise CaseError(f"{path}: {file} has no case {name!r}")
+        yield files[file][name]
 
 
 def parse(given: dict[str, Any]) -> Case:

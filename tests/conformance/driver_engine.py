@@ -101,7 +101,12 @@ def _rows(driver: TopologyTestDriver, topology: Topology) -> Iterator[Row]:
     topics = dict.fromkeys(sink.topic for sink in topology.sinks() if isinstance(sink.topic, str))
     for topic in topics:
         for record in driver.create_output_topic(topic).read_records_to_list():
-            key, window = record.key, None
-            if isinstance(key, Windowed):
-                key, window = key.key, {"start": key.window.start, "end": key.window.end}
-            yield Row(topic, canonical(key), canonical(window), canonical(record.value), record.timestamp)
+            yield row_of(topic, record.key, record.value, record.timestamp)
+
+
+def row_of(topic: str, key: Any, value: Any, timestamp: int) -> Row:
+    """An output record as rows of cases are written."""
+    window = None
+    if isinstance(key, Windowed):
+        key, window = key.key, {"start": key.window.start, "end": key.window.end}
+    return Row(topic, canonical(key), canonical(window), canonical(value), timestamp)

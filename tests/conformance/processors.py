@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from streams import Processor, ProcessorContext, Record
+from tests.conformance.case import CaseError
 from tests.conformance.functions import number
 
 
@@ -89,3 +92,19 @@ class ShiftTimestamp(Processor):
     def process(self, record: Record) -> None:
         """Forward with the new time."""
         self.ctx.forward(Record(record.key, record.value, max(0, record.timestamp + self.delta_ms), record.headers))
+
+
+def supplier_of(node: dict[str, Any], store: str) -> tuple[Callable[[], Processor], bool]:
+    """Takes a processor and its parameters out of a node: what makes it, and whether it keeps state in the store."""
+    known: dict[str, tuple[Callable[..., Processor], tuple[str, ...]]] = {
+        "dedupe": (partial(Dedupe, store), ("ttl_ms",)),
+        "running_sum": (partial(RunningSum, store), ()),
+        "punctuate_stream_time": (partial(CountAndPunctuate, store, "stream_time"), ("interval_ms", "reset")),
+        "punctuate_wall_clock": (partial(CountAndPunctuate, store, "wall_clock"), ("interval_ms", "reset")),
+        "shift_timestamp": (ShiftTimestamp, ("delta_ms",)),
+    }
+    processor = node.pop("processor")
+    if processor not in known:
+        raise CaseError(f"unknown processor {processor!r}")
+    make, names = known[processor]
+    return partial(make, **{name: node.pop(name) for name in names if name in node}), make is not ShiftTimestamp

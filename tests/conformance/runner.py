@@ -12,20 +12,29 @@ from tests.conformance.driver_engine import Outcome, run_on_driver
 
 Engine = Callable[[Case, Mode], Outcome]
 
-ENGINES: dict[str, Engine] = {"driver": run_on_driver}
-"""Engines by name. Another one is a function of the same form; it fixes the order of rows within a key only."""
+
+def _run_on_spark(case: Case, mode: Mode) -> Outcome:
+    # Here, so that the driver engine needs neither Spark nor Kafka.
+    from tests.conformance.spark_engine import run_on_spark
+
+    return run_on_spark(case, mode)
+
+
+ENGINES: dict[str, Engine] = {"driver": run_on_driver, "spark": _run_on_spark}
+"""Engines by name. Each is a function of the same form; it fixes the order of rows within a key only."""
 
 
 def problem_of(case: Case, engine: str, mode: Mode) -> str:
     """What is wrong with the outcome of a case; empty if it passes."""
     try:
         outcome = ENGINES[engine](case, mode)
-        return _judge(case, outcome, by_key=engine != "driver")
+        return judge(case, outcome, by_key=engine != "driver")
     except CaseError as error:
         return str(error)
 
 
-def _judge(case: Case, outcome: Outcome, by_key: bool) -> str:
+def judge(case: Case, outcome: Outcome, by_key: bool) -> str:
+    """What is wrong with an outcome."""
     problems = []
     wanted, found = case.error, outcome.error
     if found is not None and wanted is None:

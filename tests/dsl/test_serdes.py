@@ -1,5 +1,9 @@
-"""Serdes byte for byte (golden bytes: Kafka's Java serialisers), and their errors."""
+"""Serdes byte for byte (golden bytes: Kafka's Java serialisers), and their errors.
 
+`JAVA` was printed by the serialisers of kafka-clients 4.3.1 (`Serdes.Short()`, `Serdes.ListSerde(ArrayList.class, ...)`, ...).
+"""
+
+import math
 import uuid
 from dataclasses import dataclass
 
@@ -8,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import (
+    BooleanSerde,
     BytesSerde,
     Float32Serde,
     Float64Serde,
@@ -15,12 +20,14 @@ from streams import (
     Int32Serde,
     Int64Serde,
     JsonSerde,
+    ListSerde,
     Serde,
     SerdeError,
     SessionWindowedSerde,
     StringSerde,
     TimeWindowedSerde,
     UuidSerde,
+    VoidSerde,
     Window,
     Windowed,
 )
@@ -53,6 +60,51 @@ GOLDEN = [
         b"\x00\x00\x00\x07" + (35).to_bytes(8, "big") + (20).to_bytes(8, "big"),
     ),
 ]
+
+AN_ID = uuid.UUID("0f8fad5b-d9cb-469f-a165-70867728950e")
+HEX_ID = str(AN_ID).encode().hex()
+JAVA = [
+    (Int16Serde(), 0, "0000"),
+    (Int16Serde(), -(2**15), "8000"),
+    (Int16Serde(), 2**15 - 1, "7fff"),
+    (Int32Serde(), -(2**31), "80000000"),
+    (Int32Serde(), 2**31 - 1, "7fffffff"),
+    (Int64Serde(), -(2**63), "8000000000000000"),
+    (Int64Serde(), 2**63 - 1, "7fffffffffffffff"),
+    (Float32Serde(), -0.0, "80000000"),
+    (Float32Serde(), 3.4028234663852886e38, "7f7fffff"),
+    (Float32Serde(), math.inf, "7f800000"),
+    (Float64Serde(), 0.1, "3fb999999999999a"),
+    (Float64Serde(), 5e-324, "0000000000000001"),
+    (Float64Serde(), -math.inf, "fff0000000000000"),
+    (StringSerde(), "Zürich \U0001f600", "5ac3bc7269636820f09f9880"),
+    (UuidSerde(), AN_ID, HEX_ID),
+    (BooleanSerde(), True, "01"),
+    (BooleanSerde(), False, "00"),
+    (ListSerde(Int32Serde()), [1, None, -3], "0000000001000000010000000300000001fffffffd"),
+    (ListSerde(Int32Serde()), [], "000000000000000000"),
+    (ListSerde(StringSerde()), ["a", None, "", "ü"], "01000000040000000161ffffffff0000000000000002c3bc"),
+    (ListSerde(UuidSerde()), [AN_ID], "000000000000000001" + HEX_ID),
+    (ListSerde(BooleanSerde()), [True, False], "010000000200000001010000000100"),
+    (ListSerde(Int16Serde()), [1], "0000000000000000010001"),
+    (ListSerde(ListSerde(Int64Serde())), [[7]], "0100000001000000110000000000000000010000000000000007"),
+]
+
+
+@pytest.mark.parametrize(("serde", "value", "data"), JAVA)
+def test_the_bytes_are_javas(serde, value, data):
+    assert serde.serialize("t", value).hex() == data
+    assert repr(serde.deserialize("t", bytes.fromhex(data))) == repr(value)
+
+
+def test_numbers_that_are_none_and_short_floats():
+    assert Float32Serde().serialize("t", math.nan).hex() == "7fc00000"
+    assert Float64Serde().serialize("t", math.nan).hex() == "7ff8000000000000"
+    assert Float32Serde().serialize("t", 0.1).hex() == "3dcccccd"
+
+
+def test_void_is_null_only():
+    assert VoidSerde().serialize("t", None) is None is VoidSerde().deserialize("t", None)
 
 
 @pytest.mark.parametrize(("serde", "value", "data"), GOLDEN)
@@ -89,6 +141,9 @@ def test_windowed_keys_are_partitioned_by_the_inner_key():
         (Float32Serde(), 1e300),
         (UuidSerde(), "0f8fad5b-d9cb-469f-a165-70867728950e"),
         (JsonSerde(), {1, 2}),
+        (BooleanSerde(), 1),
+        (VoidSerde(), "something"),
+        (ListSerde(Int32Serde()), "text"),
         (TimeWindowedSerde(StringSerde(), 10), "k"),
         (TimeWindowedSerde(StringSerde(), 10), Windowed(None, Window(0, 10))),
     ],
@@ -105,6 +160,14 @@ def test_what_cannot_be_written_is_named_with_its_topic(serde, value):
         (Int64Serde(), b"\x00"),
         (UuidSerde(), b"no uuid"),
         (JsonSerde(), b"{"),
+        (BooleanSerde(), b"\x02"),
+        (VoidSerde(), b""),
+        (ListSerde(Int32Serde()), b""),
+        (ListSerde(Int32Serde()), bytes.fromhex("010000000100000001")),
+        (ListSerde(Int32Serde()), bytes.fromhex("000000000000000001")),
+        (ListSerde(Int32Serde()), bytes.fromhex("00ffffffff00000001")),
+        (ListSerde(StringSerde()), bytes.fromhex("0100000001000000ff61")),
+        (ListSerde(StringSerde()), bytes.fromhex("01000000010000000161ff")),
         (TimeWindowedSerde(StringSerde(), 10), b"1234567"),
         (SessionWindowedSerde(StringSerde()), bytes(15)),
     ],

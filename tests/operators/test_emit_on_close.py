@@ -120,7 +120,7 @@ def test_a_record_that_closes_nothing_reads_no_index(monkeypatch):
         with driver.batch():
             for number in range(500):
                 topic.pipe_input("x", 1, 900 + number % 90)
-        assert len(ranges) == 1  # the first end, once per step
+        assert len(ranges) == 1  # begun once per step
         topic.pipe_input("x", 1, 1000)
         assert driver.create_output_topic("out").queue_size == 20_001
 

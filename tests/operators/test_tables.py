@@ -3,6 +3,7 @@
 import pytest
 
 from streams import Joined, Materialized, StreamsBuilder, TopologyError
+from streams.operators.processor import Processor
 from streams.testing import TopologyTestDriver
 
 EVERY = Materialized(caching=False)
@@ -150,6 +151,7 @@ def test_a_versioned_table_is_seen_as_of_the_record_also_through_a_filter():
         topic.pipe_input("k", "older", 50)
         assert driver.dropped("late") == 1
         assert driver.get_store("t-STATE-STORE").get("k").value == "v"
+        assert driver.get_store("t-STATE-STORE").get("k", as_of=99).value == "older"
 
 
 def test_a_join_with_grace_needs_a_table_that_remembers():
@@ -198,3 +200,41 @@ def test_derived_tables_are_computed_at_each_look_up():
         for topic, value in (("one", 1), ("two", 2), ("in", "a"), ("two", 20), ("in", "b")):
             driver.create_input_topic(topic).pipe_input("k", value, 0)
         assert driver.create_output_topic("out").read_values_to_list() == [["b", 21]]
+
+
+class LookUp(Processor):
+    """Puts what a read-only store holds behind each value."""
+
+    def process(self, record):
+        found = self.ctx.store("prices").get(record.key)
+        self.ctx.forward(record.with_value([record.value, found and found.value]))
+
+
+def test_a_processor_looks_up_a_read_only_store():
+    builder = StreamsBuilder()
+    builder.add_read_only_state_store("prices", "price-topic")
+    builder.stream("in").process(LookUp, ["prices"], "look-up").to("out")
+    topology = builder.build()
+    assert topology.describe().count("Sub-topology") == 1
+    with TopologyTestDriver(topology, partitions={"in": 2, "price-topic": 3}) as driver:
+        prices, stream = driver.create_input_topic("price-topic"), driver.create_input_topic("in")
+        prices.pipe_input("a", 5, 0)
+        driver.restart()
+        stream.pipe_input("a", 1, 0)
+        stream.pipe_input("b", 2, 0)
+        assert sorted(driver.create_output_topic("out").read_values_to_list()) == [[1, 5], [2, None]]
+
+
+def test_names_do_not_move_when_operators_come_in_between():
+    def names(more):
+        builder = StreamsBuilder()
+        left, right = more(builder.table("l")), builder.table("r")
+        left.join(right, lambda a, b: a, materialized=Materialized(name="joined"))
+        left.left_join(right, lambda a, b: a)
+        left.join(right, lambda a, b: a, lambda v: v, materialized=Materialized(name="by-foreign-key"))
+        left.group_by(lambda k, v: (v, v)).reduce(lambda a, b: a, lambda a, b: a)
+        topology = builder.build()
+        topics = {str(topic) for source in topology.sources() for topic in source.topics}
+        return set(topology.stores), topics
+
+    assert names(lambda table: table) == names(lambda table: table.filter(lambda v: True).map_values(lambda v: v))

@@ -116,9 +116,14 @@ def sessions(log: list[Entry], gap: int) -> dict[Any, Any]:
     return found
 
 
-def late_sessions(log: list[Entry], gap: int, grace: int) -> tuple[dict[Any, Any], int]:
-    """Sessions over the log in order of processing, and how many records were late."""
+def late_sessions(log: list[Entry], gap: int, grace: int) -> tuple[dict[Any, Any], dict[Any, Any], int]:
+    """Sessions over the log in order of processing: the last ones, all that ever closed, and how many records were late.
+
+    A record that is not late may still reach back to a closed session and become one with it (Kafka Streams' rule); then
+    both of them were final results once.
+    """
     kept: dict[str, list[Entry]] = {}
+    closed: dict[Any, Any] = {}
     newest, late = -1, 0
     for entry in log:
         if entry.key is None:
@@ -131,10 +136,10 @@ def late_sessions(log: list[Entry], gap: int, grace: int) -> tuple[dict[Any, Any
             late += 1
         else:
             held.append(entry)
-    found = {}
-    for held in kept.values():
-        found |= sessions(held, gap) if held else {}
-    return found, late
+        for runs in (sessions(held, gap) for held in kept.values() if held):
+            closed |= {run: what for run, what in runs.items() if run[2] + gap + grace < newest}
+    found = {run: what for held in kept.values() if held for run, what in sessions(held, gap).items()}
+    return found, closed | found, late
 
 
 # Joins of two streams: rows (key, left, right, time) -------------------------------------------------------------------
@@ -222,10 +227,10 @@ def joined_by_foreign_key(log: list[Entry], kind: str, foreign_key: Any) -> dict
 
 
 def grouped_table(log: list[Entry], group: Any) -> dict[str, Any]:
-    """Count and sum of the values of each group that ever had a row; ``group`` gives a value's group or None."""
+    """Count and sum of the values of each group that has a row; ``group`` gives a value's group or None."""
     rows = table(log, "left").values()
-    ever = {group(entry.value["v"]) for entry in log if entry.key is not None and entry.value is not None} - {None}
-    return {name: [len(of := [value for value in rows if group(value) == name]), sum(of)] for name in ever}
+    groups = {group(value) for value in rows} - {None}
+    return {name: [len(of := [value for value in rows if group(value) == name]), sum(of)] for name in groups}
 
 
 def looked_up(log: list[Entry], kind: str) -> list[Any]:
@@ -250,8 +255,43 @@ def looked_up_as_of(log: list[Entry], kind: str) -> list[Any]:
     for entry in log:
         if entry.topic != "left" or entry.value is None:
             continue
-        history = [one for one in table_log if one.key == entry.key and one.time <= entry.time and entry.key is not None]
+        history = [
+            one for one in table_log if one.key == entry.key and one.time <= entry.time and entry.key is not None
+        ]
         value = history[-1].value["v"] if history and history[-1].value is not None else None
         if kind == "left" or value is not None:
             rows.append((entry.key, entry.value["v"], value, entry.time))
     return rows
+
+
+# What Kafka Streams lacks -----------------------------------------------------------------------------------------------
+
+
+def as_of(log: list[Entry], within: int, kind: str) -> list[Any]:
+    """Each left record with the newest right one not newer than itself; no late records, no two times are equal."""
+    rows = []
+    for entry in log:
+        if entry.topic != "left" or entry.value is None:
+            continue
+        found = [
+            other
+            for other in log
+            if other.topic == "right" and other.value is not None and other.key == entry.key and other.key is not None
+            if entry.time - within <= other.time <= entry.time
+        ]
+        newest = max(found, key=lambda other: other.time, default=None)
+        if newest is not None or kind == "left":
+            rows.append((entry.key, entry.value["v"], newest and newest.value["v"], entry.time))
+    return rows if kind == "left" else [row for row in rows if row[0] is not None]
+
+
+def deduplicated(log: list[Entry], within: int, grace: int) -> list[Any]:
+    """What passes of a log in order of processing, by key alone."""
+    newest, passed = -1, []
+    for entry in log:
+        newest = max(newest, entry.time)
+        if entry.key is None or entry.time < newest - grace:
+            continue
+        if not any(row[0] == entry.key and abs(row[2] - entry.time) < within for row in passed):
+            passed.append((entry.key, None if entry.value is None else entry.value["v"], entry.time))
+    return passed

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedError
+from streams.errors import ConfigError
 from streams.source.offsets import SourceOffsets, batch_digest
 from streams.source.planner import BatchPlanner, SourceSpec
 
@@ -109,9 +110,13 @@ def test_missing_recreated_and_lost_are_named(admin: FakeAdmin) -> None:
     with pytest.raises(OffsetsLostError, match="offset 100 is needed next"):
         plan.latest(start)
     assert planner(admin, on_lost_offsets="earliest").latest(start).topics["a"].offsets == (130, 50)
+    # What a run has logged is planned again by the next one, and the topic may be another by then.
+    logged = planner(admin, on_lost_offsets="earliest").latest(start)
     admin.topics["a"] = Info("id-other", 2)
     with pytest.raises(TopicRecreatedError, match="id-other"):
         plan.latest(start)
+    with pytest.raises(TopicRecreatedError, match="id-other"):
+        planner(admin).ranges(start, logged)
     del admin.topics["a"]
     with pytest.raises(TopicNotFoundError, match="'a'"):
         plan.latest(start)
@@ -123,6 +128,34 @@ def test_a_truncated_topic_is_not_taken_for_an_idle_one(admin: FakeAdmin) -> Non
     admin.end["b", 0] = 4
     with pytest.raises(OffsetsLostError, match="truncated"):
         plan.latest(start)
+
+
+@pytest.mark.parametrize(("policy", "read"), [("earliest", [(120, 130)]), ("latest", [])])
+def test_going_on_after_a_loss(admin: FakeAdmin, policy: str, read: list[tuple[int, int]]) -> None:
+    plan = planner(admin, on_lost_offsets=policy)
+    start = plan.latest(plan.initial())
+    admin.begin["a", 0], admin.end["a", 0] = 120, 130
+    end = plan.latest(start)
+    assert [(r.start, r.end) for r in plan.ranges(start, end)] == read
+    # The jump is logged, so that the next batch begins where this one ended.
+    admin.end["a", 0] = 140
+    assert [(r.start, r.end) for r in plan.ranges(end, plan.latest(end))] == [(130, 140)]
+
+
+@pytest.mark.parametrize(("policy", "read"), [("earliest", [(2, 40)]), ("latest", [])])
+def test_going_on_in_a_truncated_topic(admin: FakeAdmin, policy: str, read: list[tuple[int, int]]) -> None:
+    plan = planner(admin, on_lost_offsets=policy)
+    start = plan.latest(plan.initial())
+    admin.begin["a", 0], admin.end["a", 0] = 2, 40
+    end = plan.latest(start)
+    assert end.topics["a"].offsets == (40, 50)
+    assert [(r.start, r.end) for r in plan.ranges(start, end)] == read
+    assert plan.latest(end) is end
+
+
+def test_no_start_without_a_policy(admin: FakeAdmin) -> None:
+    with pytest.raises(ConfigError, match="'b' is read with offset_reset 'none'"):
+        planner(admin, starting={"a": "earliest", "b": "none"}).initial()
 
 
 def test_repartition_topics_are_trimmed_once_confirmed(admin: FakeAdmin) -> None:

@@ -59,8 +59,9 @@ def running(harness: Harness, topology: Topology, **settings: Any) -> Iterator[P
     finally:
         application.stop()
         thread.join(60)
-    if failures:
-        raise failures[0]
+        # Its own error tells more than what was waited for in vain.
+        if failures:
+            raise failures[0]
     assert not thread.is_alive()
 
 
@@ -70,7 +71,7 @@ def grow(harness: Harness, topic: str, partitions: int) -> None:
     admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
 
 
-def eventually(ask: Callable[[], bool], what: str, seconds: float = 60) -> None:
+def eventually(ask: Callable[[], bool], what: str, seconds: float = 150) -> None:
     """Waits until something is so."""
     deadline = time.monotonic() + seconds
     while not ask():

@@ -60,6 +60,11 @@ class Application:
         """What it has said."""
         return self._log.read_text(errors="replace")
 
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Waits for something to become true while it runs."""
+        wait_until(lambda: condition() or self.process.poll() is not None, START_TIMEOUT_S, what, self.log)
+        assert condition(), f"{what}: the application has ended\n{self.log()}"
+
     def watch(self) -> None:
         """Remembers the processes that it has now."""
         try:

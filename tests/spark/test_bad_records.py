@@ -5,6 +5,7 @@ Each way into a task is tried: raw bytes (the task reads them), objects (the hea
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from pathlib import Path
@@ -175,3 +176,16 @@ def test_dead_letters_are_part_of_the_transaction(
     assert found["dead_letters:deserialization"] == 2
     assert (found["dead_letters:production"], found["dead_letters:future"]) == (1, 1)
     assert found.get("dead_letters:processing", 0) == (transport != "columns")
+
+
+def test_a_function_that_ends_its_process_is_told_in_a_sentence(harness: Harness) -> None:
+    source, target = harness.topic("source", 1), harness.topic("target", 1)
+    builder = StreamsBuilder()
+    builder.stream(source).map_values(lambda value: os._exit(7)).to(target)
+    harness.send(source, good_records()[:1])
+    with pytest.raises(ApplicationFailedError) as caught:
+        harness.run(builder.build(), processing="skip")
+    said = str(caught.value)
+    assert "\n" not in said, said
+    assert "Python worker exited unexpectedly" in said
+    assert harness.read(target) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 from state.changelog.topics import changelog_topic, commits_topic
 from state.commit.marker import CommitMarker
 from streams import ApplicationFailedError, Materialized, StreamsBuilder, StreamsError, TimeWindows
+from streams.topology.diff import compare
 from streams.topology.graph import Topology
 from tests.spark.harness import Harness, Sent, last_per_key
 from tests.spark.live import count_topology, kafka
@@ -129,8 +131,13 @@ def test_another_topology(application: Application) -> None:
     application.send()
     application.run(windowed(10))
     application.send()
-    with application.refused("CheckpointMismatchError", "another topology", "choose a new application id"):
+    with application.refused(
+        "CheckpointMismatchError", "another topology", "streams diff", "choose a new application id"
+    ):
         application.run(windowed(20))
+    # The file that the error speaks of still tells what the state was written by.
+    kept = json.loads((application.checkpoint / "topology.json").read_text())
+    assert "size_ms 10000 -> 20000" in str(compare(kept, windowed(20))[0])
     application.run(windowed(10))
     found = last_per_key(application.harness.read(application.target))
     assert sorted(found.values()) == sorted(count.to_bytes(8, "big") for count in application.total.values())

@@ -88,7 +88,7 @@ def test_killed_and_stopped_drivers_change_nothing(broker: EmbeddedBroker, prefi
     follower.start()
 
     killed = start("--continuous", "--max-records-per-trigger", "100")
-    wait_until(lambda: len(follower.records) > 200, START_TIMEOUT_S, "no results", killed.log)
+    killed.wait_until(lambda: len(follower.records) > 200, "no results")
     killed.kill_group()
     wait_until(lambda: not killed.left_behind(), 20, "the killed driver's workers live on", killed.log)
     assert sum(int.from_bytes(v or b"", "big") for v in last_per_key(follower.records).values()) < sum(sent.values())
@@ -99,9 +99,9 @@ def test_killed_and_stopped_drivers_change_nothing(broker: EmbeddedBroker, prefi
     # The same command again, then SIGTERM when all is done; then more input, and Ctrl-C.
     for seed, stop in ((2, Application.terminate), (3, Application.interrupt)):
         running = start("--continuous")
-        wait_until(all_counted, START_TIMEOUT_S, "not all was counted", running.log)
+        running.wait_until(all_counted, "not all was counted")
         sent.update(send_words(broker, prefix, seed, 500))
-        wait_until(all_counted, START_TIMEOUT_S, "not all was counted", running.log)
+        running.wait_until(all_counted, "not all was counted")
         stop(running)
         assert running.ended(STOP_S) == 0, running.log()
         assert "Traceback" not in running.log()

@@ -8,7 +8,7 @@ from streams import StreamsBuilder
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Record
 from tests.spark.harness import Harness, Sent
-from tests.spark.live import running, eventually
+from tests.spark.live import eventually, running
 
 
 class Ticker(Processor):

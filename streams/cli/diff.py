@@ -1,0 +1,57 @@
+"""`streams diff`: what a changed topology would do to the state of a running application."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.console import Console
+
+from streams.cli.errors import readable_errors
+from streams.cli.run import load_topology
+from streams.cli.settings import Target
+from streams.errors import ConfigError
+from streams.topology.diff import Severity, compare, worst
+
+NOT_SAFE = 3
+_COLOURS = {Severity.SAFE: "green", Severity.NEEDS_MIGRATION: "yellow", Severity.LOSES_STATE: "red"}
+
+Old = Annotated[
+    Path,
+    typer.Argument(
+        metavar="OLD.json",
+        help="The old program: topology.json from the application's checkpoint folder, or what "
+        "`streams describe --format json` printed for it.",
+        show_default=False,
+    ),
+]
+
+
+@readable_errors
+def diff(old: Old, target: Target) -> None:
+    """Compare a topology with the one that wrote the state: safe, needs migration, or loses state.
+
+    Ends with 0 if all is safe, with 3 if not. Functions are not compared.
+    """
+    changes = compare(_read(old), load_topology(target))
+    console = Console()
+    for change in changes:
+        console.print(f"[{_COLOURS[change.severity]}]{change.severity.value:>15}[/]  ", end="")
+        text = f"{change.where}: {change.what} {change.says}."
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    verdict = worst(changes)
+    console.print(f"{len(changes)} changes: {verdict.value}" if changes else "no changes: safe", highlight=False)
+    if verdict is not Severity.SAFE:
+        raise typer.Exit(NOT_SAFE)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = orjson.loads(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"The description {path} cannot be read: {error.strerror}.") from error
+    except orjson.JSONDecodeError as error:
+        raise ConfigError(f"The description {path} is not JSON: {error}.") from error
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,62 @@
+"""What the typed stores need of the byte stores of `state.stores`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+
+class KeyValueBytes(Protocol):
+    """`state.stores`' key-value store; values of timestamped kinds are `timestamp(8) ∥ value`, read and written."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Local value."""
+
+    def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Local values, in the order of the keys."""
+
+    def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
+        """Write; None deletes."""
+
+    def range(self, lower: bytes | None, upper: bytes | None, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Rows with lower <= key <= upper; None = open."""
+
+    def prefix(self, prefix: bytes, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Rows whose key starts with these bytes."""
+
+
+class WindowBytes(Protocol):
+    """`state.stores`' window store; values as in `KeyValueBytes`."""
+
+    def put(self, key: bytes, start: int, value: bytes | None, timestamp: int) -> None:
+        """Write; None deletes."""
+
+    def fetch(self, key: bytes, start: int) -> bytes | None:
+        """Local value of one window."""
+
+    def multi_fetch(self, windows: Sequence[tuple[bytes, int]]) -> list[bytes | None]:
+        """Local values of several windows."""
+
+    def fetch_range(self, key: bytes, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[int, bytes]]:
+        """Windows of a key with from <= start <= to."""
+
+    def fetch_all(self, from_ms: int, to_ms: int) -> Iterator[tuple[bytes, int, bytes]]:
+        """Windows of all keys with from <= start <= to."""
+
+
+class SessionBytes(Protocol):
+    """`state.stores`' session store."""
+
+    def put(self, key: bytes, start: int, end: int, value: bytes | None, timestamp: int) -> None:
+        """Write; None deletes."""
+
+    def fetch_session(self, key: bytes, start: int, end: int) -> bytes | None:
+        """One session's value."""
+
+    def find_sessions(
+        self, key: bytes, earliest_end: int, latest_start: int, reverse: bool = False
+    ) -> Iterator[tuple[int, int, bytes]]:
+        """(start, end, value) of a key's sessions with end >= earliest_end and start <= latest_start, by end."""
+
+    def fetch_all(self, from_end: int, to_end: int, reverse: bool = False) -> Iterator[tuple[bytes, int, int, bytes]]:
+        """(key, start, end, value) with from_end <= end <= to_end, by end, start, key."""

@@ -1,0 +1,107 @@
+"""Lists, byte for byte those of Kafka's ``ListSerializer`` (KIP-466).
+
+Two forms, told apart by the first byte: entries of one known length stand side by side, with the positions of the nulls in
+front; all others stand behind their lengths, -1 for a null. Which one is taken depends on the serde of the entries alone, so
+equal lists are equal bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize
+from streams.serdes.primitives import (
+    Float32Serde,
+    Float64Serde,
+    Int16Serde,
+    Int32Serde,
+    Int64Serde,
+    UuidSerde,
+)
+
+_INT = struct.Struct(">i")
+_CONSTANT_SIZE, _VARIABLE_SIZE = 0, 1
+_NULL = -1
+# Those of ListSerializer.FIXED_LENGTH_SERIALIZERS; a Boolean is not among them.
+_SIZES: dict[type, int] = {
+    Int16Serde: 2,
+    Int32Serde: 4,
+    Int64Serde: 8,
+    Float32Serde: 4,
+    Float64Serde: 8,
+    UuidSerde: 36,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ListSerde:
+    """A ``list`` of values of one serde; entries may be None.
+
+    Attributes:
+        inner: serde of the entries.
+    """
+
+    inner: Serde
+
+    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+        """The list's bytes. Raises ``SerdeError`` for anything but a list or a tuple of what ``inner`` takes."""
+        if value is None:
+            return None
+        if not isinstance(value, list | tuple):
+            raise cannot_serialize(self, topic, value)
+        entries = [self.inner.serialize(topic, entry, headers) for entry in value]
+        if type(self.inner) in _SIZES:
+            nulls = [at for at, entry in enumerate(entries) if entry is None]
+            head = [bytes((_CONSTANT_SIZE,)), _INT.pack(len(nulls)), *map(_INT.pack, nulls)]
+            return b"".join([*head, _INT.pack(len(entries)), *(entry for entry in entries if entry is not None)])
+        out = [bytes((_VARIABLE_SIZE,)), _INT.pack(len(entries))]
+        for entry in entries:
+            out += [_INT.pack(_NULL)] if entry is None else [_INT.pack(len(entry)), entry]
+        return b"".join(out)
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> list[Any] | None:
+        """The list. Raises ``SerdeError`` if the bytes are none."""
+        if data is None:
+            return None
+        constant = type(self.inner) in _SIZES
+        if not data or data[0] != (_CONSTANT_SIZE if constant else _VARIABLE_SIZE):
+            raise cannot_deserialize(self, topic, data, "another form than that of its entries' serde")
+        try:
+            entries = list(self._constant(data) if constant else self._variable(data))
+        except (struct.error, ValueError) as error:
+            raise cannot_deserialize(self, topic, data, error) from error
+        return [self.inner.deserialize(topic, entry, headers) for entry in entries]
+
+    def _constant(self, data: bytes) -> Iterator[bytes | None]:
+        count, at = _INT.unpack_from(data, 1)[0], 1 + _INT.size
+        nulls = set(struct.unpack_from(f">{max(count, 0)}i", data, at))
+        at += count * _INT.size
+        (length,) = _INT.unpack_from(data, at)
+        at += _INT.size
+        size = _SIZES[type(self.inner)]
+        if len(data) != at + size * (length - len(nulls)):
+            raise ValueError("its length does not fit the number of entries")
+        for entry in range(length):
+            if entry in nulls:
+                yield None
+            else:
+                yield data[at : at + size]
+                at += size
+
+    def _variable(self, data: bytes) -> Iterator[bytes | None]:
+        (length,), at = _INT.unpack_from(data, 1), 1 + _INT.size
+        for _ in range(length):
+            (size,) = _INT.unpack_from(data, at)
+            at += _INT.size
+            if size == _NULL:
+                yield None
+                continue
+            if size < 0 or len(data) < at + size:
+                raise ValueError("cut off")
+            yield data[at : at + size]
+            at += size
+        if at != len(data):
+            raise ValueError("more bytes than entries")

@@ -1,0 +1,196 @@
+"""What the serdes of a schema registry share: the connection, the names of subjects, and whose fault a failure is.
+
+Confluent's own client does the work (the extra ``registry``): a value is the byte 0, the 4 bytes of its schema's id, and the data.
+The client talks to the registry once per schema and keeps the answer, so a record costs no request.
+
+Invariants: a connection is made in the process that uses it and is never pickled; nothing that may change while the format
+stays (address, schema, strategy) is part of a serde's identity; an address is shown without its password. A registry that
+does not answer, or refuses to register, is no record's fault: that is a ``RegistryError``, to which no skip policy applies.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from streams.errors import ConfigError, RegistryError, StreamsError
+from streams.serdes.base import Headers, cannot_deserialize, cannot_serialize
+
+Subject: TypeAlias = Literal["topic", "record", "topic-record"] | Callable[[str, bool, str | None], str]
+"""How a schema's subject is named; a function gets the topic, whether it is for keys, and the record's name."""
+
+_STRATEGIES = {
+    "topic": "topic_subject_name_strategy",
+    "record": "record_subject_name_strategy",
+    "topic-record": "topic_record_subject_name_strategy",
+}
+_CLIENT = "confluent_kafka.schema_registry"
+_NOT_FOUND = 404
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SchemaRegistry:
+    """Where schemas are kept.
+
+    Example::
+
+        registry = SchemaRegistry("https://registry:8081", {"basic.auth.user.info": os.environ["REGISTRY_LOGIN"]})
+
+    Attributes:
+        url: its address, or several, separated by commas.
+        config: further properties of Confluent's client (``basic.auth.user.info``, ``ssl.ca.location``, ``timeout`` in s, ...).
+    """
+
+    url: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash(self.url)
+
+    def __repr__(self) -> str:
+        addresses = (urlsplit(one) for one in self.url.split(","))
+        shown = ",".join(f"{one.scheme}://{one.netloc.rpartition('@')[2]}" for one in addresses)
+        return f"SchemaRegistry({shown!r})"
+
+
+@dataclass(frozen=True)
+class RegistrySerde(ABC):
+    """A serde whose schemas lie in a registry: the part that is the same for all formats.
+
+    Attributes:
+        registry: where.
+        is_key: whether it is for keys; their subjects end in ``-key`` instead of ``-value``.
+        subject: ``"topic"``: ``<topic>-value``; ``"record"``: the schema's own name; ``"topic-record"``: both; or a function
+            ``fn(topic, is_key, record_name)``. Stores are topics too: their values' subject is ``<changelog>-value``.
+        auto_register: register a schema that the subject does not have; else it must be there.
+    """
+
+    registry: SchemaRegistry
+    is_key: bool = field(default=False, kw_only=True)
+    subject: Subject = field(default="topic", kw_only=True)
+    auto_register: bool = field(default=True, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.subject, str) and self.subject not in _STRATEGIES:
+            raise ConfigError(
+                f"subject={self.subject!r}: take one of {', '.join(map(repr, _STRATEGIES))}, or a function."
+            )
+        self._client_module()  # the topology fails where it is built, not a worker later
+
+    @abstractmethod
+    def _client_module(self) -> Any:
+        """The client's module for this format. Raises ``ConfigError`` if it is not installed."""
+
+    @abstractmethod
+    def _make_writer(self) -> Callable[[Any, Any], bytes | None]:
+        """The client's serialiser."""
+
+    @abstractmethod
+    def _make_reader(self) -> Callable[[bytes, Any], Any]:
+        """The client's deserialiser."""
+
+    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+        """The value behind its schema's id.
+
+        Raises:
+            SerdeError: the value does not fit the schema.
+            RegistryError: the registry does not answer, or does not take the schema.
+        """
+        if value is None:
+            return None
+        try:
+            return _writer(self)(value, self._context(topic, headers))
+        except StreamsError:
+            raise
+        except Exception as error:
+            if is_registrys_fault(error):
+                raise self._registry_error("writing to", topic, error) from error
+            raise cannot_serialize(self, topic, value, error) from error
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Any:
+        """The value.
+
+        Raises:
+            SerdeError: the bytes are not of a registry's form, their schema is unknown, or they do not fit it.
+            RegistryError: the registry does not answer.
+        """
+        if data is None:
+            return None
+        try:
+            return _reader(self)(data, self._context(topic, headers))
+        except StreamsError:
+            raise
+        except Exception as error:
+            # An id that the registry does not know is the record's fault.
+            if is_registrys_fault(error) and getattr(error, "http_status_code", None) != _NOT_FOUND:
+                raise self._registry_error("reading from", topic, error) from error
+            raise cannot_deserialize(self, topic, data, error) from error
+
+    def identity(self) -> str:
+        """Format and use; schemas evolve within them."""
+        return f"{type(self).__qualname__}(is_key={self.is_key})"
+
+    def _settings(self, **more: Any) -> dict[str, Any]:
+        """The client's settings for subjects. It would ask the registry for a strategy if none was named."""
+        subject = self.subject
+        if isinstance(subject, str):
+            return {"subject.name.strategy": getattr(load(_CLIENT), _STRATEGIES[subject]), **more}
+        is_key = self.is_key
+
+        def named(context: Any, record_name: str | None) -> str:
+            return subject(context.topic, is_key, record_name)
+
+        return {"subject.name.strategy": named, **more}
+
+    def _context(self, topic: str, headers: Headers) -> Any:
+        serialization = load("confluent_kafka.serialization")
+        part = serialization.MessageField.KEY if self.is_key else serialization.MessageField.VALUE
+        return serialization.SerializationContext(topic, part, list(headers or ()))
+
+    def _registry_error(self, doing: str, topic: str, error: Exception) -> RegistryError:
+        return RegistryError(
+            f"{self.registry!r} failed while {doing} topic '{topic}': {type(error).__name__}: {error}. No record was "
+            f"skipped: check its address and login, and the subject's compatibility, then start again."
+        )
+
+
+@cache
+def client_of(registry: SchemaRegistry) -> Any:
+    """The process' one ``SchemaRegistryClient`` for a registry."""
+    return load(_CLIENT).SchemaRegistryClient({"url": registry.url, **registry.config})
+
+
+@cache
+def load(module: str) -> Any:
+    """A module of the client. Raises ``ConfigError`` if it, or what it needs, is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"Serdes with a schema registry need the extra 'registry': pip install 'streams-on-spark[registry]' ({error})."
+        ) from error
+
+
+def is_registrys_fault(error: Exception) -> bool:
+    """Whether a failure came from the registry, or from the way to it, and not from the value."""
+    errors = load(f"{_CLIENT}.error")
+    # By name: which of httpx and its successor the client uses is its own affair.
+    network = any(
+        base.__name__ == "TransportError" and base.__module__.startswith("httpx") for base in type(error).__mro__
+    )
+    return network or isinstance(error, errors.SchemaRegistryError | errors.OAuthTokenError)
+
+
+@cache
+def _writer(serde: RegistrySerde) -> Callable[[Any, Any], bytes | None]:
+    return serde._make_writer()
+
+
+@cache
+def _reader(serde: RegistrySerde) -> Callable[[bytes, Any], Any]:
+    return serde._make_reader()

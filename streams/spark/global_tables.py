@@ -1,0 +1,145 @@
+"""The global tables of a worker process: read from Kafka, up to the offsets that were logged with the micro-batch.
+
+Each process has a copy of its own, on disk, in a numbered slot below the sub-topology's state: RocksDB's lock says which
+slots are free, so a new process takes over what a dead one has read and reads on from there. Invariant: a task sees exactly
+the records below the logged ends. A copy that has read further, as after a checkpoint was rolled back, is read anew.
+(A compacted topic may by then have lost the older value of a key that was written again: such a key is missing until the
+next batch. Kafka Streams gives no order between global tables and streams at all.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from state.errors import StateCorruptedError, StateLockedError
+from state.kafka.reader import shared_reader
+from state.stores.memory import MemoryTable
+from state.stores.rocks_options import RocksSettings
+from state.stores.task_store import TaskStore, open_task_store
+from streams.runtime.global_tables import GlobalTables, global_store_specs
+from streams.source.offsets import TopicOffsets
+from streams.spark.job import QueryJob
+
+BeginOffset = Callable[[tuple[str, int]], int]
+
+MAX_OPEN = 8
+"""Copies that a process keeps open: it may run several applications one after the other."""
+
+_SETTINGS = RocksSettings(block_cache_bytes=64 * 1024 * 1024, write_buffer_bytes=32 * 1024 * 1024, lock_timeout_s=0)
+
+_open: OrderedDict[tuple[int, Path], _Copy] = OrderedDict()
+"""By process, because a fork copies it."""
+
+
+def global_stores(
+    job: QueryJob, ends: Mapping[str, TopicOffsets], begin_offset: BeginOffset, now_ms: int
+) -> Mapping[str, Any]:
+    """The typed stores of the global tables that a sub-topology reads, as they were when the micro-batch was planned.
+
+    Args:
+        job: the query.
+        ends: where each topic is to be read to, as logged with the micro-batch.
+        begin_offset: first offset that a partition still has.
+        now_ms: the step's wall clock, for timestamp extractors.
+
+    Raises:
+        RecordFailedError: a record cannot be read and the policy is `fail`.
+    """
+    if not job.sub.global_tables:
+        return {}
+    copy = _copy_of(job, _folder(job, ends))
+    copy.bring_to(ends, begin_offset, now_ms)
+    return copy.tables.stores
+
+
+class _Copy:
+    """The tables of one process.
+
+    Args:
+        job: the query.
+        store: where they are.
+        directory: the slot on disk; None = memory.
+    """
+
+    def __init__(self, job: QueryJob, store: TaskStore, directory: Path | None) -> None:
+        self._job = job
+        self._store = store
+        self._directory = directory
+        self.tables = GlobalTables(list(job.sub.global_tables.values()), store, job.settings)
+
+    @property
+    def gone(self) -> bool:
+        """Whether somebody has deleted the folder."""
+        return self._directory is not None and not (self._directory / "db" / "CURRENT").exists()
+
+    def bring_to(self, ends: Mapping[str, TopicOffsets], begin_offset: BeginOffset, now_ms: int) -> None:
+        """Reads what is missing, no further than the ends."""
+        places = {(topic, p): end for topic, of in ends.items() for p, end in enumerate(of.offsets)}
+        if any(self.tables.position(*place) > end for place, end in places.items()):
+            self.tables.reset()
+        behind = {place: end for place, end in places.items() if self.tables.position(*place) < end}
+        begins = {place: begin_offset(place) for place in behind}
+        if any(0 < self.tables.position(*place) < begin for place, begin in begins.items()):
+            # Records that it has not seen were deleted, and with them perhaps the end of what it has.
+            self.tables.reset()
+            behind = places
+            begins = {place: begin_offset(place) for place in places}
+        for (topic, partition), end in behind.items():
+            start = max(self.tables.position(topic, partition), begins[topic, partition])
+            if start < end:
+                reader = shared_reader(self._job.client, topic, partition, start, bulk=self._job.bulk_io)
+                for columns in reader.read(end):
+                    self.tables.update(columns, now_ms)
+            self.tables.reached(topic, partition, end)
+
+    def close(self) -> None:
+        """Lets the slot go; what was read stays."""
+        self._store.close()
+
+
+def _folder(job: QueryJob, ends: Mapping[str, TopicOffsets]) -> Path:
+    """Where the copies lie. Another topic under the same name is another table, so the topics' ids are part of it."""
+    ids = [f"{topic} {of.topic_id}" for topic, of in sorted(ends.items())]
+    digest = hashlib.blake2b("\n".join([*sorted(job.sub.global_tables), *ids]).encode(), digest_size=6).hexdigest()
+    return job.state_dir / job.settings.application_id / job.sub.name / "global" / digest
+
+
+def _copy_of(job: QueryJob, folder: Path) -> _Copy:
+    key = (os.getpid(), folder)
+    found = _open.pop(key, None)
+    if found is not None and found.gone:
+        found.close()
+        found = None
+    if found is None:
+        mine = [one for one in _open if one[0] == os.getpid()]
+        for one in mine[: len(mine) - MAX_OPEN + 1]:
+            _open.pop(one).close()
+        found = _opened(job, folder)
+    _open[key] = found
+    return found
+
+
+def _opened(job: QueryJob, folder: Path) -> _Copy:
+    specs = global_store_specs(list(job.sub.global_tables.values()))
+    if not all(spec.persistent for spec in specs):
+        # All of them then, because rows and positions must be kept and lost together.
+        return _Copy(job, TaskStore(MemoryTable(), specs, MemoryTable()), None)
+    if folder.parent.exists():
+        for other in folder.parent.iterdir():
+            if other != folder:
+                shutil.rmtree(other, ignore_errors=True)
+    slot = 0
+    while True:
+        directory = folder / str(slot)
+        try:
+            return _Copy(job, open_task_store(directory, specs, job.spill_bytes, _SETTINGS), directory)
+        except StateLockedError:
+            slot += 1
+        except StateCorruptedError:
+            shutil.rmtree(directory)

@@ -1,0 +1,71 @@
+"""Runs cases on real Spark and Kafka: one session and one broker for all, topics and an application id for each."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import shutil
+import tempfile
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from streams.broker import EmbeddedBroker, fetch_jars
+from streams.operators.processor import Mode
+from streams.spark.session import start_session
+from tests.conformance.build import build
+from tests.conformance.case import Case, CaseError
+from tests.conformance.driver_engine import Outcome
+from tests.conformance.shift import away_from_zero, moved_back
+from tests.conformance.spark_case import Cluster, SparkCase
+
+_numbers = itertools.count(1)
+
+
+def run_on_spark(case: Case, mode: Mode) -> Outcome:
+    """See `tests.conformance.runner.Engine`. The first case starts Kafka and Spark; they end with the process."""
+    return run_on(_cluster(), case, mode)
+
+
+def run_on(cluster: Cluster, case: Case, mode: Mode) -> Outcome:
+    """Runs a case on a cluster that is there."""
+    prefix = f"case{next(_numbers)}"
+    moved, by = away_from_zero(case)
+    named = replace(moved, topology=_prefixed(case.topology, prefix), records=_prefixed(moved.records, prefix))
+    try:
+        topology = build(named.topology, case.config.get("optimize", False))
+    except CaseError:
+        raise
+    except Exception as error:
+        return Outcome([], error, -1, 0)
+    try:
+        outcome = SparkCase(cluster, prefix, named, mode, topology).outcome()
+        return outcome._replace(rows=[moved_back(row, by) for row in outcome.rows])
+    finally:
+        shutil.rmtree(cluster.folder / prefix, ignore_errors=True)
+
+
+def _prefixed(parts: Any, prefix: str) -> list[dict[str, Any]]:
+    """Nodes or records with topics of this case's own; their order by name stays as it is."""
+    return [{**part, "topic": f"{prefix}.{part['topic']}"} if "topic" in part else part for part in parts]
+
+
+@lru_cache(maxsize=1)
+def _cluster() -> Cluster:
+    folder = Path(tempfile.mkdtemp(prefix="conformance-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    fetch_jars()
+    broker = EmbeddedBroker(folder / "kafka", die_with_parent=True)
+    atexit.register(broker.stop, delete=True)
+    broker.start()
+    settings = {
+        "spark.master": "local[2,4]",
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+        "spark.driver.memory": "1g",
+    }
+    session = start_session("conformance", settings, str(folder))
+    atexit.register(session.stop)
+    return Cluster(broker.bootstrap_servers, session, folder)

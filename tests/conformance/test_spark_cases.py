@@ -1,0 +1,133 @@
+"""Some cases on real Spark and Kafka. The command runs the whole lists:
+
+python -m tests.conformance --engine spark tests/conformance/spark_cases.txt
+python -m tests.conformance --engine spark --mode strict tests/conformance/spark_strict_cases.txt
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from streams.operators.processor import Mode
+from streams.topology.plan import build_plan
+from tests.conformance.build import build
+from tests.conformance.case import Case, CaseError, parse, read_cases
+from tests.conformance.compare import Row
+from tests.conformance.runner import judge
+from tests.conformance.shift import away_from_zero, moved_back
+from tests.conformance.spark_case import Cluster
+from tests.conformance.spark_engine import run_on
+from tests.conformance.stretches import cut
+
+FOLDER = Path(__file__).parent
+LISTS: Mapping[Mode, Path] = {
+    "compat": FOLDER / "spark_cases.txt",
+    "strict": FOLDER / "spark_strict_cases.txt",
+}
+CHOSEN: Mapping[Mode, list[str]] = {
+    "compat": [
+        "cogroup/two_shared_keys",
+        "foreign_key_join/inner_null_foreign_key",
+        "generated/mixed/7",
+        "generated/stream_outer_join/141",
+        "processor/punctuate_stream_time",
+        "session_windows/count_on_update",
+        "stateless/word_count",
+        "stream_global_table_join/left_regardless_of_match",
+        "stream_table_join/grace_late",
+        "suppress/before_join_left",
+        "table_aggregate/subtract_then_add",
+    ],
+    "strict": [],
+}
+
+
+def listed(mode: Mode) -> dict[str, Case]:
+    return {case.name: case for case in read_cases([LISTS[mode]])}
+
+
+@pytest.fixture(scope="module")
+def cluster(broker, spark, tmp_path_factory) -> Cluster:
+    return Cluster(broker.bootstrap_servers, spark, tmp_path_factory.mktemp("cases"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "name"), [(mode, name) for mode, names in CHOSEN.items() for name in names])
+def test_passes_on_spark(cluster: Cluster, mode: Mode, name: str) -> None:
+    case = listed(mode)[name]
+    problem = judge(case, run_on(cluster, case, mode), by_key=True)
+    assert not problem, problem
+
+
+def test_the_list_spans_all_families() -> None:
+    names = listed("compat")
+    assert len(names) >= 100
+    files = (FOLDER / "cases").glob("*.jsonl")
+    families = {case.name.rpartition("/")[0] for file in files if file.stem != "strict" for case in read_cases([file])}
+    assert families == {name.rpartition("/")[0] for name in names}
+
+
+@pytest.fixture
+def case() -> Case:
+    def record(topic: str, timestamp: int) -> dict[str, object]:
+        return {"topic": topic, "key": "k", "value": 1, "timestamp": timestamp}
+
+    return parse(
+        {
+            "name": "joined",
+            "topology": [
+                {"id": "l", "op": "stream", "topic": "left"},
+                {"id": "r", "op": "stream", "topic": "right"},
+                {
+                    "id": "j",
+                    "op": "join",
+                    "left": "l",
+                    "right": "r",
+                    "before_ms": 10,
+                    "after_ms": 10,
+                    "grace_ms": 5,
+                },
+                {"id": "o", "op": "to", "in": "j", "topic": "out"},
+            ],
+            "records": [
+                record("left", 1),
+                record("right", 2),
+                record("left", 2),
+                record("right", 1),
+                record("left", 9),
+            ],
+        }
+    )
+
+
+def stretches(case: Case, mode: Mode = "compat") -> list[list[list[int]]]:
+    return cut(case, build_plan(build(case.topology), "app"), mode)
+
+
+def test_a_stretch_ends_where_the_merge_would_give_another_order(case: Case) -> None:
+    # At time 2 the left comes first; the right at 1 lies behind the right at 2 in its partition.
+    assert stretches(case) == [[[0, 1], [2], [3, 4]]]
+
+
+def test_marks_cut_too(case: Case) -> None:
+    step, restart = {"step": True}, {"restart": True}
+    marked = replace(case, records=[*case.records[:1], step, *case.records[1:2], restart, *case.records[3:]])
+    assert stretches(marked) == [[[0], [2]], [[4, 5]]]
+    assert stretches(replace(marked, batch=True)) == [[[0], [2]], [[4, 5]]]
+    clock = replace(case, records=[{"advance_wall_clock_ms": 5}])
+    with pytest.raises(CaseError, match="wall clock"):
+        stretches(clock)
+
+
+def test_the_timestamp_zero_is_moved_away(case: Case) -> None:
+    assert away_from_zero(case) == (case, 0)
+    zero = replace(case, records=[{**case.records[0], "timestamp": 0}])
+    moved, by = away_from_zero(zero)
+    assert [record["timestamp"] for record in moved.records] == [by] == [1000]
+    row = Row("out", '"k"', '{"end":1010,"start":1000}', "1", 1003)
+    assert moved_back(row, by) == Row("out", '"k"', '{"end":10,"start":0}', "1", 3)
+    hopping = [*case.topology, {"op": "windowed_by", "windows": {"type": "hopping"}}]
+    with pytest.raises(CaseError, match="timestamp 0"):
+        away_from_zero(replace(zero, topology=hopping))

@@ -1,0 +1,175 @@
+"""A changed topology is safe, needs migration, or loses state; the engine's own hash agrees."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from streams import (
+    Consumed,
+    Grouped,
+    Int64Serde,
+    JsonSerde,
+    Materialized,
+    Repartitioned,
+    StreamsBuilder,
+    TimeWindows,
+    TopologyError,
+    VersionedSerde,
+    agg,
+)
+from streams.topology.description import description, description_json
+from streams.topology.diff import Severity, compare, same_structure, worst
+
+SAFE, MIGRATION, LOSS = Severity
+
+
+def build(program):
+    builder = StreamsBuilder()
+    program(builder)
+    return builder.build()
+
+
+def counts(stream, name="counts", size=10, more=lambda s: s, **how):
+    windows = TimeWindows.of_size_with_no_grace(size)
+    grouped = stream.group_by_key().windowed_by(windows)
+    more(grouped.count(materialized=Materialized(name=name, **how)).to_stream()).to("out")
+
+
+def base(builder):
+    counts(builder.stream("in"))
+
+
+def totals(builder, **how):
+    builder.stream("in").group_by_key().aggregate(dict, lambda k, v, t: v, materialized=Materialized(name="t", **how))
+
+
+def through_topic(builder, name, partitions=None):
+    builder.stream("in").repartition(Repartitioned(name=name, partitions=partitions)).to("out")
+
+
+def two(builder):
+    base(builder)
+    builder.stream("other").to_table(Materialized(name="others"))
+
+
+CHANGES = {
+    "nothing": (base, base, SAFE, ""),
+    "a stateless operator": (base, lambda b: counts(b.stream("in").filter(lambda v: v)), SAFE, "is new"),
+    "one less": (lambda b: counts(b.stream("in").peek(print)), base, SAFE, "is gone"),
+    "behind the state": (base, lambda b: counts(b.stream("in"), more=lambda s: s.map_values(str)), SAFE, "is new"),
+    "another sink": (base, lambda b: (base(b), b.stream("in").to("copy")), SAFE, "sink 'KSTREAM-SINK-copy' is new"),
+    "a new sub-topology": (base, two, SAFE, "other: the sub-topology is new"),
+    "a stateless sub-topology gone": (
+        lambda b: (base(b), b.stream("x").to("y")),
+        base,
+        SAFE,
+        "the sub-topology is gone",
+    ),
+    "longer retention": (
+        base,
+        lambda b: counts(b.stream("in"), retention=99),
+        SAFE,
+        "keeps rows for 99 ms instead of 10",
+    ),
+    "shorter retention": (lambda b: counts(b.stream("in"), retention=99), base, LOSS, "older ones are dropped"),
+    "in memory": (base, lambda b: counts(b.stream("in"), persistent=False), SAFE, "into memory, from its changelog"),
+    "no changelog": (base, lambda b: counts(b.stream("in"), logging=False), LOSS, "cannot be restored"),
+    "a changelog": (lambda b: counts(b.stream("in"), logging=False), base, MIGRATION, "a restore would lack them"),
+    "changelog settings": (
+        base,
+        lambda b: counts(b.stream("in"), changelog_config={"segment.ms": "5"}),
+        SAFE,
+        "segment.ms None -> 5",
+    ),
+    "another window": (base, lambda b: counts(b.stream("in"), size=20), MIGRATION, "size_ms 10 -> 20"),
+    "a renamed store": (
+        base,
+        lambda b: counts(b.stream("in"), "new"),
+        LOSS,
+        "now called 'new'.*Materialized\\(name='counts'\\)",
+    ),
+    "a removed operator": (two, base, LOSS, "store 'others' is gone"),
+    "an added operator": (
+        base,
+        lambda b: (base(b), totals(b)),
+        MIGRATION,
+        "would begin empty in the midst of its input",
+    ),
+    "another aggregate": (
+        lambda b: b.stream("in").group_by_key().aggregate(n=agg.count(), materialized=Materialized(name="t")),
+        lambda b: b.stream("in").group_by_key().aggregate(n=agg.sum("x"), materialized=Materialized(name="t")),
+        MIGRATION,
+        "works otherwise",
+    ),
+    "another serde": (totals, lambda b: totals(b, value_serde=Int64Serde()), MIGRATION, "VersionedSerde"),
+    "a new version of values": (
+        totals,
+        lambda b: totals(b, value_serde=VersionedSerde(JsonSerde(), 1, {1: dict})),
+        SAFE,
+        "",
+    ),
+    "another source": (base, lambda b: counts(b.stream(["in", "more"], Consumed(name="s"))), MIGRATION, "source"),
+    "another first topic": (
+        base,
+        lambda b: counts(b.stream("renamed")),
+        MIGRATION,
+        "belongs to the sub-topology 'renamed' now",
+    ),
+    "another repartition topic": (
+        lambda b: through_topic(b, "a"),
+        lambda b: through_topic(b, "b"),
+        MIGRATION,
+        "what was not read from it yet is lost",
+    ),
+    "its partitions": (
+        lambda b: through_topic(b, "a", 2),
+        lambda b: through_topic(b, "a", 3),
+        MIGRATION,
+        "asks for 3 partitions instead of 2",
+    ),
+    "a global table": (base, lambda b: (base(b), b.global_table("g")), SAFE, "is new.*it is read from its topic"),
+    "other inputs of an operator": (
+        lambda b: b.stream("in").group_by_key(Grouped(name="g")).count(named="c"),
+        lambda b: b.stream("in").process_values(object, named="p").group_by_key(Grouped(name="g")).count(named="c"),
+        MIGRATION,
+        "has other reads",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_changes(what):
+    before, after, severity, said = CHANGES[what]
+    old, new = build(before), build(after)
+    # Through JSON, as from a file.
+    changes = compare(json.loads(description_json(old)), new)
+    assert worst(changes) is severity, changes
+    assert changes or not said
+    if said:
+        import re
+
+        assert any(re.search(said, str(change)) for change in changes if change.severity is severity), changes
+    if not same_structure(description(old), description(new)):
+        assert worst(changes) is not SAFE, "the engine would refuse it"
+
+
+def test_the_worst_comes_first():
+    def after(builder):
+        counts(builder.stream("in").filter(lambda v: v), "new")
+
+    found = [change.severity for change in compare(description(build(base)), build(after))]
+    assert found == sorted(found, key=list(Severity).index, reverse=True)
+    assert set(found) == {SAFE, MIGRATION, LOSS}
+
+
+def test_descriptions_know_no_application_and_are_stable():
+    assert description_json(build(two)) == description_json(build(two))
+    assert compare(description(build(two)), build(two)) == []
+
+
+@pytest.mark.parametrize("old", [{}, {"format": 99, "sub_topologies": {}}, {"format": 1}])
+def test_what_is_no_description_is_refused(old):
+    with pytest.raises(TopologyError, match="streams describe --format json"):
+        compare(old, build(base))

@@ -1,0 +1,59 @@
+"""What is told of a failed query: one sentence out of Spark's pages."""
+
+import pytest
+
+from streams.spark.failure import did_not_start, readable
+
+SPARK = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Lost task 0.3:
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "task_function.py", line 3, in _run
+ValueError: 10 // 0
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "nodes.py", line 3, in receive
+{error}
+
+	at org.apache.spark.api.python.BasePythonRunner.handlePythonException(PythonRunner.scala:9)
+java.lang.RuntimeException: something of Java's
+=== Streaming Query ===
+Identifier: app/source [id = 1]"""
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            "streams.runtime.handlers.RecordFailedError: record at in-0 offset 1",
+            "RecordFailedError: record at in-0 offset 1",
+        ),
+        ("ZeroDivisionError: division by zero", "ZeroDivisionError: division by zero"),
+        ("pyspark.errors.PySparkRuntimeError: [X] y", "ValueError: 10 // 0"),
+    ],
+)
+def test_the_innermost_error_of_python_is_told(line: str, told: str) -> None:
+    assert str(readable(Exception(SPARK.format(error=line)))) == told
+
+
+def test_sparks_own_words_without_the_plan() -> None:
+    text = "No space left on device\n=== Streaming Query ===\nIdentifier: app/source"
+    assert str(readable(Exception(text))) == "No space left on device"
+    text = "Job aborted\n\tat a.b.C\nCaused by: java.io.IOException: No space left on device\n\tat a.b.C"
+    assert str(readable(Exception(text))) == "IOException: No space left on device"
+
+
+def test_a_worker_that_died() -> None:
+    text = (
+        "SparkException: x\nCaused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed): "
+    )
+    told = str(readable(Exception(text + "Fatal Python error: Segmentation fault\n\tat a.b.C")))
+    assert "Fatal Python error: Segmentation fault" in told
+    assert "\n" not in told
+
+
+def test_a_process_that_did_not_start() -> None:
+    failure = Exception("Python worker failed to connect back.\n=== Streaming Query ===")
+    assert did_not_start(failure)
+    assert not did_not_start(None)
+    assert "start again" in str(readable(failure))
