@@ -82,14 +82,26 @@ class Aggregating(ABC):
         """Adds store and operator."""
 
     def count(self, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
-        """Number of records of each key, as a 64-bit integer."""
+        """Number of records of each key, as a 64-bit integer.
+
+        ``KTable[K, int]``; null keys are dropped, null values too without windows and in sliding ones. Time: the largest of
+        the records'. Source: Kafka Streams' ``KStreamAggregate``.
+        """
         what = Aggregation("KSTREAM-AGGREGATE", built_in=(agg.count(),), bare=True, value_serde=Int64Serde())
         return self._build(what, named, materialized)
 
     def reduce(
         self, reducer: functions.Function, named: NameLike = None, materialized: Materialized | None = None
     ) -> KTable:
-        """Combines the values of each key with ``reducer(aggregate, value)``; the first value is taken as it is."""
+        """Combines the values of each key with ``reducer(aggregate, value)``; the first value is taken as it is.
+
+        ``KTable[K, V]``; null and time rules as for ``count``. A None that it gives deletes.
+
+        Raises:
+            TopologyError: the function takes another number of arguments.
+
+        Source: Kafka Streams' ``KStreamReduce``.
+        """
         add = functions.reducer(reducer)
         what = Aggregation("KSTREAM-REDUCE", None, add, merger=functions.merger(reducer), keeps_type=True)
         return self._build(what, named, materialized)

@@ -45,15 +45,29 @@ class BranchedKStream:
         graph.open_splits.add(self._name)
 
     def branch(self, predicate: Function, branched: Branched | None = None) -> BranchedKStream:
-        """Adds a branch for the records for which the predicate holds, and that no earlier branch took."""
+        """Adds a branch for the records for which the predicate holds, and that no earlier branch took.
+
+        Raises:
+            TopologyError: the split has ended, or has a branch of that name.
+
+        Source: Kafka Streams' ``BranchedKStream`` (KIP-418).
+        """
         return self._add(key_value(predicate, "predicate"), branched, str(len(self._branches) + 1))
 
     def default_branch(self, branched: Branched | None = None) -> dict[str, KStream]:
-        """Ends the split; records that no branch took go to one more branch."""
+        """Ends the split; records that no branch took go to one more branch.
+
+        Raises:
+            TopologyError: the split has ended already.
+        """
         return self._add(None, branched, "0")._end()
 
     def no_default_branch(self) -> dict[str, KStream]:
-        """Ends the split; records that no branch took are left out."""
+        """Ends the split; records that no branch took are left out.
+
+        Raises:
+            TopologyError: the split has ended already, or has no branch.
+        """
         return self._end()
 
     def _add(

@@ -65,7 +65,13 @@ class StreamsBuilder:
     def table(self, topic: str, consumed: Consumed | None = None, materialized: Materialized | None = None) -> KTable:
         """Reads a topic as a table: the last value of each key, by offset.
 
-        A null value deletes, a record with a null key is dropped.
+        A null value deletes, a record with a null key is dropped. An update that is older than the row still wins, unless the
+        table is versioned (``Materialized(history_retention=...)``).
+
+        Raises:
+            TopologyError: an impossible name, a topic that is read already in another way, or settings that do not fit.
+
+        Source: Kafka Streams' ``KTableSource``.
         """
         consumed, how, graph = consumed or Consumed(), materialized or Materialized(), self._graph
         # As in Kafka Streams, the given name is the table's; the source has it with an ending.

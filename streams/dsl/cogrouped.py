@@ -43,7 +43,11 @@ class CogroupedKStream:
         self._parts = parts
 
     def cogroup(self, grouped: KGroupedStream, aggregator: functions.Function) -> CogroupedKStream:
-        """Adds a stream; ``aggregator(value, aggregate)`` or ``aggregator(key, value, aggregate)`` adds its records."""
+        """Adds a stream; ``aggregator(value, aggregate)`` or ``aggregator(key, value, aggregate)`` adds its records.
+
+        Raises:
+            TopologyError: no grouped stream of this builder, or the function takes another number of arguments.
+        """
         if not isinstance(grouped, KGroupedStream) or grouped._group.graph is not self._parts[0][0].graph:
             raise TopologyError("cogroup takes grouped streams of one StreamsBuilder.")
         return CogroupedKStream((*self._parts, (grouped._group, functions.aggregator(aggregator))))
@@ -51,7 +55,13 @@ class CogroupedKStream:
     def aggregate(
         self, initializer: Callable[[], Any], named: NameLike = None, materialized: Materialized | None = None
     ) -> KTable:
-        """The table; ``initializer`` gives the aggregate before the first record of any stream."""
+        """The table; ``initializer`` gives the aggregate before the first record of any stream.
+
+        ``KTable[K, V2]``. Time: the largest of the records'.
+
+        Raises:
+            TopologyError: the streams are keyed by different serdes.
+        """
         return _table(self._parts, Windowing(), initializer, None, named, materialized)
 
     @overload
@@ -61,7 +71,11 @@ class CogroupedKStream:
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedCogroupedKStream: ...
 
     def windowed_by(self, windows: AnyWindows) -> TimeWindowedCogroupedKStream | SessionWindowedCogroupedKStream:
-        """Divides the groups into windows, all streams alike."""
+        """Divides the groups into windows, all streams alike.
+
+        Raises:
+            TopologyError: these are no windows.
+        """
         windowing = windowing_of(windows)
         if isinstance(windows, SessionWindows):
             return SessionWindowedCogroupedKStream(self._parts, windowing)

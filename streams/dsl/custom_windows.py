@@ -51,6 +51,8 @@ class Windows(ABC):
 class CalendarWindows(Windows):
     """Days, weeks (from Monday), months or years of a time zone, summer time included: a day has 23 to 25 hours.
 
+    Half open; closed when stream time reaches the end plus grace. An unknown unit or zone is a ``TopologyError``.
+
     Example::
 
         CalendarWindows.of("day", "Europe/Berlin", grace=timedelta(minutes=10))

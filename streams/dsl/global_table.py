@@ -11,7 +11,8 @@ class GlobalKTable:
     """A topic read as a table by every process. Made by ``StreamsBuilder.global_table``.
 
     It has no updates to process: streams join with it (``stream.join(table, joiner, key_selector=...)``). It is not
-    synchronised with streams by time: a record sees what the topic held when the record's step began.
+    synchronised with streams by time: a record sees what the topic held when the record's step began. Source: Kafka
+    Streams' ``GlobalKTable`` (KIP-99).
     """
 
     def __init__(self, graph: GraphBuilder, table: GlobalTable) -> None:

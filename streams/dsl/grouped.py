@@ -87,14 +87,25 @@ class KGroupedStream(AggregatingByRecord):
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream: ...
 
     def windowed_by(self, windows: AnyWindows) -> TimeWindowedKStream | SessionWindowedKStream:
-        """Divides each group into windows: tumbling, hopping, sliding, sessions, by the calendar, or of your own."""
+        """Divides each group into windows: tumbling, hopping, sliding, sessions, by the calendar, or of your own.
+
+        ``KGroupedStream[K, V]`` to aggregations that give ``KTable[Windowed[K], V2]``.
+
+        Raises:
+            TopologyError: these are no windows.
+
+        Source: Kafka Streams' ``windowedBy``.
+        """
         windowing = windowing_of(windows)
         if isinstance(windows, SessionWindows):
             return SessionWindowedKStream(self._group, windowing)
         return TimeWindowedKStream(self._group, windowing)
 
     def cogroup(self, aggregator: functions.Function) -> CogroupedKStream:
-        """Begins an aggregation of several grouped streams into one table; see ``CogroupedKStream``."""
+        """Begins an aggregation of several grouped streams into one table; see ``CogroupedKStream``.
+
+        ``aggregator(value, aggregate)`` or ``aggregator(key, value, aggregate)``. Source: Kafka Streams' ``cogroup`` (KIP-150).
+        """
         from streams.dsl.cogrouped import CogroupedKStream
 
         return CogroupedKStream(((self._group, functions.aggregator(aggregator)),))
@@ -115,7 +126,15 @@ class TimeWindowedKStream(AggregatingByRecord):
         self._windowing = windowing
 
     def emit_strategy(self, strategy: EmitStrategy) -> TimeWindowedKStream:
-        """Emits each window's result with every update (the default), or once, when it is closed."""
+        """Emits each window's result with every update (the default), or once, when it is closed.
+
+        A window is closed when stream time reaches its end plus grace, a sliding one when it has passed that.
+
+        Raises:
+            TopologyError: on close, of windows that never do.
+
+        Source: Kafka Streams' ``EmitStrategy`` (KIP-825).
+        """
         return TimeWindowedKStream(self._group, replace(self._windowing, emit=strategy))
 
     def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable:
@@ -133,7 +152,11 @@ class SessionWindowedKStream(Aggregating):
         self._windowing = windowing
 
     def emit_strategy(self, strategy: EmitStrategy) -> SessionWindowedKStream:
-        """Emits each session's result with every update (the default), or once, when it is closed."""
+        """Emits each session's result with every update (the default), or once, when it is closed.
+
+        A session is closed when stream time has passed its end by more than gap plus grace. Source: Kafka Streams'
+        ``EmitStrategy`` (KIP-825).
+        """
         return SessionWindowedKStream(self._group, replace(self._windowing, emit=strategy))
 
     def aggregate(

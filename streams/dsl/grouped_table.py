@@ -38,7 +38,10 @@ class KGroupedTable:
         self._placed: Port | None = None
 
     def count(self, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
-        """Number of rows of each group, as a 64-bit integer; a group that loses its last row stays, with 0."""
+        """Number of rows of each group, as a 64-bit integer; a group that loses its last row stays, with 0.
+
+        ``KTable[K2, int]``. Time: the largest that took part. Source: Kafka Streams' ``KTableAggregate``.
+        """
         return self._table("KTABLE-AGGREGATE", _zero, _plus_one, _minus_one, Int64Serde(), named, materialized)
 
     def reduce(
@@ -50,7 +53,12 @@ class KGroupedTable:
     ) -> KTable:
         """Combines the values of each group: ``adder(aggregate, value)`` and its inverse ``subtractor``.
 
-        The first value of a group is taken as it is.
+        The first value of a group is taken as it is. ``KTable[K2, V]``; time: the largest that took part.
+
+        Raises:
+            TopologyError: a function takes another number of arguments.
+
+        Source: Kafka Streams' ``KTableReduce``.
         """
         add, subtract = functions.reducer(adder), functions.reducer(subtractor)
         return self._table("KTABLE-REDUCE", None, add, subtract, self._value_serde, named, materialized)

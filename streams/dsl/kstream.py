@@ -1,7 +1,8 @@
 """``KStream``: an unbounded run of records; every record stands for itself.
 
 Each method adds operators to the topology and gives the stream behind them; nothing runs. Functions of values may also
-take the key first: ``map_values(lambda value: ...)`` or ``map_values(lambda key, value: ...)``.
+take the key first: ``map_values(lambda value: ...)`` or ``map_values(lambda key, value: ...)``. A function of another
+shape is a ``TopologyError``, and so is a name that is taken. "Source" is where a rule comes from; `docs/semantics.md` says more.
 """
 
 from __future__ import annotations
@@ -58,11 +59,19 @@ class KStream(JoiningStream):
     # Records one by one -----------------------------------------------------------------------------------------------
 
     def filter(self, predicate: functions.Function, named: NameLike = None) -> KStream:
-        """Keeps the records for which the predicate holds."""
+        """Keeps the records for which the predicate holds.
+
+        ``KStream[K, V]`` to ``KStream[K, V]``; nulls go to the predicate, time and headers stay.
+        Source: Kafka Streams' ``KStreamFilter``.
+        """
         return self._filter(predicate, named, negate=False)
 
     def filter_not(self, predicate: functions.Function, named: NameLike = None) -> KStream:
-        """Leaves out the records for which the predicate holds."""
+        """Leaves out the records for which the predicate holds.
+
+        ``KStream[K, V]`` to ``KStream[K, V]``; nulls go to the predicate, time and headers stay.
+        Source: Kafka Streams' ``KStreamFilter``.
+        """
         return self._filter(predicate, named, negate=True)
 
     def _filter(self, predicate: functions.Function, named: NameLike, *, negate: bool) -> KStream:
@@ -70,36 +79,59 @@ class KStream(JoiningStream):
         return self._then("KSTREAM-FILTER", partial(Filter, fn, negate), named)
 
     def map(self, mapper: functions.Function, named: NameLike = None) -> KStream:
-        """Makes a new key and value: ``mapper(key, value)`` gives a pair. Prefer ``map_values`` where the key stays."""
+        """Makes a new key and value: ``mapper(key, value)`` gives a pair. Prefer ``map_values`` where the key stays.
+
+        ``KStream[K, V]`` to ``KStream[K2, V2]``; nulls go to the mapper, time and headers stay.
+        Source: Kafka Streams' ``KStreamMap``.
+        """
         fn = functions.key_value(mapper, "mapper")
         return self._then("KSTREAM-MAP", partial(Map, fn), named, new_key=True, new_value=True)
 
     def map_values(self, mapper: functions.Function, named: NameLike = None) -> KStream:
-        """Makes a new value; the key stays, and with it the task."""
+        """Makes a new value; the key stays, and with it the task.
+
+        ``KStream[K, V]`` to ``KStream[K, V2]``; nulls go to the mapper, time and headers stay.
+        Source: Kafka Streams' ``KStreamMapValues``.
+        """
         fn = functions.key_value(mapper, "value mapper")
         return self._then("KSTREAM-MAPVALUES", partial(MapValues, fn), named, new_value=True)
 
     def flat_map(self, mapper: functions.Function, named: NameLike = None) -> KStream:
-        """Makes any number of records of one: ``mapper(key, value)`` gives pairs of key and value."""
+        """Makes any number of records of one: ``mapper(key, value)`` gives pairs of key and value.
+
+        ``KStream[K, V]`` to ``KStream[K2, V2]``; all have the record's time and headers.
+        Source: Kafka Streams' ``KStreamFlatMap``.
+        """
         fn = functions.key_value(mapper, "mapper")
         return self._then("KSTREAM-FLATMAP", partial(FlatMap, fn), named, new_key=True, new_value=True)
 
     def flat_map_values(self, mapper: functions.Function, named: NameLike = None) -> KStream:
-        """Makes any number of values of one; the key stays."""
+        """Makes any number of values of one; the key stays.
+
+        ``KStream[K, V]`` to ``KStream[K, V2]``; all have the record's time and headers.
+        Source: Kafka Streams' ``KStreamFlatMapValues``.
+        """
         fn = functions.key_value(mapper, "value mapper")
         return self._then("KSTREAM-FLATMAPVALUES", partial(FlatMapValues, fn), named, new_value=True)
 
     def select_key(self, selector: functions.Function, named: NameLike = None) -> KStream:
-        """Makes a new key; the value stays."""
+        """Makes a new key; the value stays.
+
+        ``KStream[K, V]`` to ``KStream[K2, V]``; a null key is allowed until something groups or joins by it. Time and headers stay.
+        Source: Kafka Streams' ``KStreamImpl.selectKey``.
+        """
         fn = functions.key_value(selector, "key selector")
         return self._then("KSTREAM-KEY-SELECT", partial(SelectKey, fn), named, new_key=True)
 
     def peek(self, action: functions.Function, named: NameLike = None) -> KStream:
-        """Shows each record to a function, at least once each, and passes it on unchanged."""
+        """Shows each record to a function, at least once each, and passes it on unchanged.
+
+        ``KStream[K, V]`` to the same. Source: Kafka Streams' ``KStreamPeek``.
+        """
         return self._then("KSTREAM-PEEK", partial(Peek, functions.key_value(action, "action")), named)
 
     def foreach(self, action: functions.Function, named: NameLike = None) -> None:
-        """Shows each record to a function, at least once each; the stream ends here."""
+        """Shows each record to a function, at least once each; the stream ends here. Source: Kafka Streams' ``foreach``."""
         self._then("KSTREAM-FOREACH", partial(Peek, functions.key_value(action, "action")), named)
 
     def print(self, label: str | None = None, named: NameLike = None) -> None:
@@ -108,13 +140,24 @@ class KStream(JoiningStream):
         self._then("KSTREAM-PRINTER", partial(Peek, action), named)
 
     def merge(self, other: KStream, named: NameLike = None) -> KStream:
-        """The records of both streams, in no particular order between them."""
+        """The records of both streams, in the order in which a task takes them: the oldest that waits first.
+
+        ``KStream[K, V]`` of two; nulls, time and headers stay.
+
+        Raises:
+            TopologyError: the other is of another builder, or no stream.
+
+        Source: Kafka Streams' ``KStreamImpl.merge``.
+        """
         self._check_same_builder(other)
         port = self._graph.stateless("KSTREAM-MERGE", self._port, PassThrough, plain_name(named), others=(other._port,))
         return KStream(self._graph, port)
 
     def split(self, named: NameLike = None) -> BranchedKStream:
-        """Sends each record to the first of several branches whose predicate holds; see ``BranchedKStream``."""
+        """Sends each record to the first of several branches whose predicate holds; see ``BranchedKStream``.
+
+        Source: Kafka Streams' ``split`` (KIP-418).
+        """
         return BranchedKStream(self._graph, self._port, plain_name(named), partial(KStream, self._graph))
 
     def dropped(self, named: NameLike = None) -> KStream:
@@ -162,14 +205,31 @@ class KStream(JoiningStream):
     def process_values(
         self, supplier: Callable[[], Processor], stores: Sequence[str] = (), named: NameLike = None
     ) -> KStream:
-        """The same for a processor that leaves the key as it is: nothing behind it needs a repartition topic."""
+        """The same for a processor that leaves the key as it is: nothing behind it needs a repartition topic.
+
+        Processing fails where it forwards another key than that of the record in process.
+
+        Raises:
+            TopologyError: ``supplier`` makes no processors, or a store is unknown.
+
+        Source: Kafka Streams' ``processValues`` (KIP-820).
+        """
         port = add_process_values(self._graph, self._port, supplier, stores, plain_name(named))
         return KStream(self._graph, port)
 
     # To topics --------------------------------------------------------------------------------------------------------
 
     def to(self, topic: str | functions.Function, produced: Produced | None = None) -> None:
-        """Writes the stream to a topic, or each record to the one that ``topic(key, value, record_context)`` names."""
+        """Writes the stream to a topic, or each record to the one that ``topic(key, value, record_context)`` names.
+
+        Nulls are written, with the record's time and headers. The partition is Kafka's own, by the key's murmur2, unless
+        ``Produced`` says otherwise; windowed keys go by the key within.
+
+        Raises:
+            TopologyError: an impossible topic name, or a function with another number of arguments.
+
+        Source: Kafka Streams' ``SinkNode``, ``TopicNameExtractor``.
+        """
         produced = produced or Produced()
         extractor = None if isinstance(topic, str) else functions.topic_extractor(topic)
         fixed = check_topic(topic) if isinstance(topic, str) else None
@@ -187,7 +247,11 @@ class KStream(JoiningStream):
         )
 
     def repartition(self, repartitioned: Repartitioned | None = None) -> KStream:
-        """Sends the stream through a topic of its own, ``<application>-<name>-repartition``, and on from there."""
+        """Sends the stream through a topic of its own, ``<application>-<name>-repartition``, and on from there.
+
+        ``KStream[K, V]`` to the same; nulls, time and headers stay, the order between records of different tasks does not.
+        Source: Kafka Streams' ``repartition`` (KIP-221).
+        """
         how = repartitioned or Repartitioned()
         name = how.name or stateful_name("KSTREAM-REPARTITION", self._port.lineage, (("partitions", how.partitions),))
         key_serde = self._graph.key_serde(how.key_serde, self._port.key_serde)
@@ -200,18 +264,28 @@ class KStream(JoiningStream):
     # Grouping, tables -------------------------------------------------------------------------------------------------
 
     def group_by_key(self, grouped: Grouped | None = None) -> KGroupedStream:
-        """Groups by the key that is there."""
+        """Groups by the key that is there; aggregations drop null keys.
+
+        ``KStream[K, V]`` to ``KGroupedStream[K, V]``. Source: Kafka Streams' ``groupByKey``.
+        """
         return KGroupedStream(self._graph, self._port, grouped or Grouped(), "key")
 
     def group_by(
         self, selector: functions.Function, grouped: Grouped | None = None, named: NameLike = None
     ) -> KGroupedStream:
-        """Groups by a new key."""
+        """Groups by a new key, ``selector(value)`` or ``selector(key, value)``; aggregations drop those that are None.
+
+        ``KStream[K, V]`` to ``KGroupedStream[K2, V]``. Source: Kafka Streams' ``groupBy``.
+        """
         rekeyed = self.select_key(selector, named)
         return KGroupedStream(self._graph, rekeyed._port, grouped or Grouped(), "by")
 
     def to_table(self, materialized: Materialized | None = None, named: NameLike = None) -> KTable:
-        """Reads the stream as updates of a table: the last value of each key, a null value deletes."""
+        """Reads the stream as updates of a table: the last value of each key, a null value deletes, a null key is dropped.
+
+        ``KStream[K, V]`` to ``KTable[K, V]``. The last one to come wins, whatever its time, unless the table is versioned.
+        Source: Kafka Streams' ``KStreamToTable`` (KIP-523).
+        """
         from streams.dsl.ktable import KTable
 
         how = materialized or Materialized()

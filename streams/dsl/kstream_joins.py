@@ -37,7 +37,9 @@ class JoiningStream:
     ) -> KStream:
         """Joins with a stream, within ``windows``, or with a table as it is when the record comes.
 
-        A versioned table is seen as it was at the record's time.
+        A versioned table is seen as it was at the record's time. Null values are dropped, and null keys (of a global table:
+        keys to look up). The result's time is the larger one of two stream records', with a table the stream record's.
+        Source: Kafka Streams' ``KStreamKStreamJoin``, ``KStreamKTableJoin``, ``KStreamGlobalKTableJoin``.
 
         Args:
             other: the stream (then ``windows`` is needed) or the table (then there are no windows).
@@ -63,7 +65,8 @@ class JoiningStream:
     ) -> KStream:
         """As ``join``, but every record of this stream gives a result; the joiner gets None where nothing was found.
 
-        With another stream, the result without a partner comes when the record's window and grace have passed.
+        With another stream, the result without a partner comes when the record's window and grace have passed, with its own
+        time. A null key gives its result at once (KIP-962); a null value is dropped.
         """
         return self._join("left", other, joiner, windows, joined, key_selector)
 
@@ -74,7 +77,13 @@ class JoiningStream:
         windows: JoinWindows | None = None,
         joined: StreamJoined | None = None,
     ) -> KStream:
-        """As ``left_join`` of two streams, for the records of both."""
+        """As ``left_join`` of two streams, for the records of both.
+
+        Raises:
+            TopologyError: the other is a table, or there are no windows.
+
+        Source: Kafka Streams' ``KStreamKStreamJoin`` with outer sides (KIP-633).
+        """
         return self._join("outer", other, joiner, windows, joined, None)
 
     def _join(

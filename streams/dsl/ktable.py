@@ -63,13 +63,24 @@ class KTable:
     def filter(
         self, predicate: functions.Function, named: NameLike = None, materialized: Materialized | None = None
     ) -> KTable:
-        """Keeps the rows for which the predicate holds; a row that ceases to match is deleted downstream."""
+        """Keeps the rows for which the predicate holds; a row that ceases to match is deleted downstream.
+
+        ``KTable[K, V]`` to ``KTable[K, V]``; deletions are not shown to the predicate. Time and headers: the update's.
+
+        Raises:
+            TopologyError: the function takes another number of arguments, or the name is taken.
+
+        Source: Kafka Streams' ``KTableFilter``.
+        """
         return self._filter(predicate, named, materialized, negate=False)
 
     def filter_not(
         self, predicate: functions.Function, named: NameLike = None, materialized: Materialized | None = None
     ) -> KTable:
-        """Leaves out the rows for which the predicate holds."""
+        """Leaves out the rows for which the predicate holds; otherwise as ``filter``.
+
+        Source: Kafka Streams' ``KTableFilter``.
+        """
         return self._filter(predicate, named, materialized, negate=True)
 
     def _filter(
@@ -82,13 +93,24 @@ class KTable:
     def map_values(
         self, mapper: functions.Function, named: NameLike = None, materialized: Materialized | None = None
     ) -> KTable:
-        """Makes a new value of each row's; not called for deletions. A None that it gives deletes the row."""
+        """Makes a new value of each row's; not called for deletions. A None that it gives deletes the row.
+
+        ``KTable[K, V]`` to ``KTable[K, V2]``. Time and headers: the update's.
+
+        Raises:
+            TopologyError: the function takes another number of arguments, or the name is taken.
+
+        Source: Kafka Streams' ``KTableMapValues``.
+        """
         fn = functions.key_value(mapper, "value mapper")
         port, node = add_map_values(self._port, self._node, fn, plain_name(named), materialized or Materialized())
         return KTable(self._graph, port, node=node)
 
     def to_stream(self, named: NameLike = None) -> KStream:
-        """The table's updates as a stream; a deleted key gives a null value."""
+        """The table's updates as a stream; a deleted key gives a null value.
+
+        ``KTable[K, V]`` to ``KStream[K, V]``. Source: Kafka Streams' ``KTableImpl.toStream``.
+        """
         port = self._graph.stateless("KTABLE-TOSTREAM", self._port, TableToStream, plain_name(named))
         return KStream(self._graph, port)
 
@@ -135,6 +157,10 @@ class KTable:
     ) -> KTable:
         """Joins with another table, by key or by a foreign key; a row exists while both sides have one.
 
+        ``KTable[K, V]`` and ``KTable[K, V2]`` (by a foreign key: ``KTable[K2, V2]``) to ``KTable[K, V3]``. Time: the larger
+        of both sides'; by a foreign key, if the right side changed, its own. Source: Kafka Streams' ``KTableKTableInnerJoin``,
+        KIP-213.
+
         Args:
             other: the other table.
             joiner: ``joiner(left, right)`` or ``joiner(key, left, right)``.
@@ -156,7 +182,11 @@ class KTable:
         named: NameLike = None,
         materialized: Materialized | None = None,
     ) -> KTable:
-        """As ``join``, but every row of this table has one; the joiner gets None where the other has nothing."""
+        """As ``join``, but every row of this table has one; the joiner gets None where the other has nothing.
+
+        With a foreign key, a row whose foreign key is None is joined with None (KIP-962). Source: Kafka Streams'
+        ``KTableKTableLeftJoin``, KIP-213.
+        """
         return self._join(other, joiner, "left", foreign_key, named, materialized)
 
     def outer_join(
@@ -166,7 +196,10 @@ class KTable:
         named: NameLike = None,
         materialized: Materialized | None = None,
     ) -> KTable:
-        """As ``join`` by key, but a row exists while either side has one; the joiner gets None for the other."""
+        """As ``join`` by key, but a row exists while either side has one; the joiner gets None for the other.
+
+        Source: Kafka Streams' ``KTableKTableOuterJoin``.
+        """
         return self._join(other, joiner, "outer", None, named, materialized)
 
     def _join(

@@ -54,7 +54,7 @@ class BufferConfig:
 
 @dataclass(frozen=True)
 class Suppressed:
-    """What ``KTable.suppress`` waits for. Made by its class methods.
+    """What ``KTable.suppress`` waits for, in stream time of the updates. Made by its class methods (KIP-328).
 
     Example::
 
@@ -71,7 +71,13 @@ class Suppressed:
 
     @classmethod
     def until_window_closes(cls, buffer: BufferConfig | None = None) -> Suppressed:
-        """One result for each window, when it is closed; the buffer must not emit early."""
+        """One result for each window, when it is closed; the buffer must not emit early.
+
+        Raises:
+            TopologyError: it would.
+
+        Source: Kafka Streams' ``Suppressed.untilWindowCloses``.
+        """
         buffer = buffer or BufferConfig.unbounded()
         if buffer.emit_early:
             raise TopologyError(
@@ -82,7 +88,17 @@ class Suppressed:
 
     @classmethod
     def until_time_limit(cls, limit: Duration, buffer: BufferConfig | None = None) -> Suppressed:
-        """At most one update of a key per ``limit`` of stream time; when full, the oldest is emitted early."""
+        """At most one update of a key per ``limit`` of stream time; when full, the oldest is emitted early.
+
+        Args:
+            limit: a ``timedelta`` or ms, since the first update of the key that is held back.
+            buffer: bounds; none by default.
+
+        Raises:
+            TopologyError: the limit is negative.
+
+        Source: Kafka Streams' ``Suppressed.untilTimeLimit``.
+        """
         limit_ms = to_ms(limit, "suppress' time limit")
         if limit_ms < 0:
             raise TopologyError(f"suppress' time limit must not be negative, but is {limit_ms} ms.")

@@ -32,7 +32,8 @@ class TimeWindows:
         TimeWindows.of_size_with_no_grace(timedelta(minutes=5))
         TimeWindows.of_size_and_grace(timedelta(hours=1), timedelta(minutes=2)).advance_by(timedelta(minutes=5))
 
-    A window takes records until stream time reaches its end plus grace.
+    A window takes records until stream time reaches its end plus grace. Durations are a ``timedelta`` or ms (int); an
+    impossible one is a ``TopologyError``. Source: Kafka Streams' ``TimeWindows``.
     """
 
     size_ms: int
@@ -86,7 +87,7 @@ class SlidingWindows:
 
         SlidingWindows.of_time_difference_and_grace(timedelta(minutes=5), timedelta(seconds=30))
 
-    A window takes records until stream time has passed its end plus grace.
+    A window takes records until stream time has passed its end plus grace. A negative duration is a ``TopologyError``.
     """
 
     difference_ms: int
@@ -123,6 +124,8 @@ class SessionWindows:
     Example::
 
         SessionWindows.of_inactivity_gap_and_grace(timedelta(minutes=30), timedelta(minutes=1))
+
+    A negative duration is a ``TopologyError``. Source: Kafka Streams' ``SessionWindows`` (KIP-94).
     """
 
     gap_ms: int
@@ -171,7 +174,8 @@ class JoinWindows:
         JoinWindows.of_time_difference_with_no_grace(timedelta(minutes=10))
         JoinWindows.of_time_difference_and_grace(timedelta(hours=1), timedelta(minutes=5)).before(0)
 
-    Either bound may be negative, as long as the interval is not.
+    Either bound may be negative, as long as the interval is not (else a ``TopologyError``). What is late, and when a record
+    without a partner is given up: `docs/semantics.md`. Source: Kafka Streams' ``JoinWindows``.
     """
 
     before_ms: int

@@ -27,7 +27,7 @@ from streams.testing import TopologyTestDriver
 PAGE = Path(__file__).parents[2] / "docs" / "semantics.md"
 _EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n\n(?P<table>(?:\|[^\n]*\n)+)", re.DOTALL)
 _MODES: tuple[Mode, ...] = ("strict", "compat")
-NOTHING = "–"
+NOTHING = "\u2013"
 
 
 @dataclass

@@ -40,7 +40,7 @@ def built(left, caching):
     return builder.build()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(changes, st.booleans(), st.booleans(), st.integers(1, 3))
 def test_last_result(rows, left, caching, tasks):
     topology = built(left, caching)

@@ -80,7 +80,7 @@ def run(topology, rows, one_topic=False):
     return sorted(((str(r.key), *r.value, r.timestamp) for r in out), key=repr), late
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(rows_of, st.sampled_from(SHAPES), st.sampled_from(["left_join", "outer_join"]))
 def test_one_by_one(rows, shape, method):
     builder = StreamsBuilder()
@@ -91,7 +91,7 @@ def test_one_by_one(rows, shape, method):
     assert found == expected([row[:4] for row in rows], shape, True, method == "outer_join")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(rows_of, st.sampled_from([(10, 10), (5, 20), (-5, 10), (0, 0)]), st.randoms(use_true_random=False))
 def test_within_grace_the_order_of_arrival_does_not_matter(rows, bounds, random):
     shape = (*bounds, 60)
@@ -104,7 +104,7 @@ def test_within_grace_the_order_of_arrival_does_not_matter(rows, bounds, random)
     assert run(topology, rows) == run(topology, shuffled)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(rows_of, st.sampled_from(SHAPES), st.sampled_from(["join", "left_join", "outer_join"]))
 def test_a_self_join_over_one_store_gives_what_one_over_two_gives(rows, shape, method):
     results = []

@@ -27,7 +27,7 @@ def piped(topology, rows, end=None):
         return [(r.key, r.value, r.timestamp) for r in found], dropped
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.just("in"), keys, st.integers(0, 3), st.integers(0, 40), marks), max_size=30),
     st.integers(0, 50),
@@ -49,7 +49,7 @@ def test_deduplicate(rows, grace, by_value):
     assert piped(builder.build(), rows) == (passed, {"late": late, "duplicate": duplicates})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -84,7 +84,7 @@ def test_as_of_join(rows, grace, left_join):
     assert (sorted(found, key=repr), dropped["late"]) == (sorted(expected, key=repr), late)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(
         st.tuples(st.just("in"), keys, st.one_of(st.none(), st.integers(0, 9)), st.integers(0, 80), marks), max_size=30

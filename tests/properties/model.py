@@ -65,6 +65,15 @@ def built_in(values: list[Any]) -> Any:
     }
 
 
+def grouped(log: list[Entry]) -> dict[Any, Any]:
+    """Without windows: {key: (values, time of the result)}."""
+    kept = [entry for entry in log if entry.key is not None and entry.value is not None]
+    return {
+        key: ([one.value for one in kept if one.key == key], max(one.time for one in kept if one.key == key))
+        for key in {entry.key for entry in kept}
+    }
+
+
 # Windows: {(key, start, end): (values, time of the result)} -----------------------------------------------------------
 
 

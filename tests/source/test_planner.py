@@ -169,3 +169,35 @@ def test_offsets_as_spark_logs_them(admin: FakeAdmin) -> None:
     assert SourceOffsets.from_json(at.to_json()) == at
     end = planner(admin).latest(at)
     assert batch_digest(at, end) == batch_digest(SourceOffsets.from_json(at.to_json()), end) != batch_digest(end, end)
+
+
+def test_global_tables_are_read_to_where_they_end_when_a_batch_is_planned(admin: FakeAdmin) -> None:
+    admin.topics["g"] = Info("id-g", 2)
+    admin.end |= {("g", 0): 7, ("g", 1): 3}
+    plan = planner(admin, starting={"a": "earliest", "b": "earliest"}, global_topics=("g",))
+    start = plan.initial()
+    assert start.to_json().keys() == {"format", "topics"}
+    first = plan.latest(start)
+    assert first.global_topics["g"].offsets == (7, 3)
+    assert SourceOffsets.from_json(first.to_json()) == first
+    admin.end["g", 0] = 9
+    assert plan.latest(first) == first
+    admin.end["b", 0] = 11
+    second = plan.latest(first)
+    assert second.global_topics["g"].offsets == (9, 3)
+    other = SourceOffsets(second.topics, first.global_topics)
+    assert plan.ranges(first, second) == plan.ranges(first, other)
+    assert batch_digest(first, second) != batch_digest(first, other)
+    admin.topics["g"] = Info("another", 2)
+    with pytest.raises(TopicRecreatedError, match="'g'"):
+        plan.ranges(first, other)
+    del admin.topics["g"]
+    admin.end["b", 0] = 12
+    with pytest.raises(TopicNotFoundError, match="g"):
+        plan.latest(second)
+
+
+def test_a_run_over_what_is_there_ends_where_it_is_told(admin: FakeAdmin) -> None:
+    plan = planner(admin, until={("a", 0): 60, ("a", 1): 500})
+    plan.freeze()
+    assert plan.latest(plan.initial()).topics["a"].offsets == (60, 50)

@@ -83,6 +83,20 @@ def held_back(stream: str, table: str, target: str) -> Topology:
     return builder.build()
 
 
+def foreign_key(stream: str, table: str, target: str) -> Topology:
+    """Two sub-topologies that write for each other, and so run over what is there again and again until nothing is left."""
+    builder = StreamsBuilder()
+    left = builder.table(stream, materialized=Materialized(name="left"))
+    right = builder.table(table, materialized=Materialized(name="right"))
+
+    def other(key: str, value: int) -> str:
+        return f"key-{value % len(KEYS)}"
+
+    joined = left.left_join(right, lambda one, two: [one, two], foreign_key=other, named="by-value")
+    joined.to_stream().to(target)
+    return builder.build()
+
+
 def records(seed: int, start_ms: int, nulls: bool = False) -> list[tuple[bytes, bytes | None, int]]:
     rng = random.Random(seed)
     times = (start_ms + 15 * i - rng.choice((0, 0, 0, 90, 250)) for i in range(60))
@@ -114,13 +128,15 @@ def by_driver(topology: Topology, harness: Harness, target: str, parts: Parts) -
         return by_key(driver.create_output_topic(target, BytesSerde(), BytesSerde()).read_records_to_list())
 
 
-@pytest.mark.parametrize("build", [in_memory, versioned, sessions, suppressed, held_back], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "build", [in_memory, versioned, sessions, suppressed, held_back, foreign_key], ids=lambda one: one.__name__
+)
 def test_state_survives_the_loss_of_all_that_is_local(harness: Harness, build: Build) -> None:
     stream, table, target = (harness.topic(word, PARTITIONS) for word in ("stream", "table", "out"))
     topology = build(stream, table, target)
     parts: Parts = [
         {
-            table: records(10 + n, 1000 + 900 * n, build is in_memory or build is versioned),
+            table: records(10 + n, 1000 + 900 * n, build in (in_memory, versioned, foreign_key)),
             stream: records(n, 1000 + 900 * n),
         }
         for n in range(3)
