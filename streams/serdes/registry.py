@@ -68,12 +68,15 @@ class RegistrySerde(ABC):
         subject: ``"topic"``: ``<topic>-value``; ``"record"``: the schema's own name; ``"topic-record"``: both; or a function
             ``fn(topic, is_key, record_name)``. Stores are topics too: their values' subject is ``<changelog>-value``.
         auto_register: register a schema that the subject does not have; else it must be there.
+        ids_in_headers: also look for the schema's id in the record's headers, where newer producers can put it. For sources
+            only: whatever this serde writes has its id in front, and a header that was kept would then lie.
     """
 
     registry: SchemaRegistry
     is_key: bool = field(default=False, kw_only=True)
     subject: Subject = field(default="topic", kw_only=True)
     auto_register: bool = field(default=True, kw_only=True)
+    ids_in_headers: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if isinstance(self.subject, str) and self.subject not in _STRATEGIES:
@@ -104,7 +107,7 @@ class RegistrySerde(ABC):
         if value is None:
             return None
         try:
-            return _writer(self)(value, self._context(topic, headers))
+            return _writer(self)(value, self._context(topic, None))
         except StreamsError:
             raise
         except Exception as error:
@@ -122,7 +125,7 @@ class RegistrySerde(ABC):
         if data is None:
             return None
         try:
-            return _reader(self)(data, self._context(topic, headers))
+            return _reader(self)(data, self._context(topic, headers if self.ids_in_headers else None))
         except StreamsError:
             raise
         except Exception as error:

@@ -10,23 +10,16 @@ from __future__ import annotations
 
 import io
 import shutil
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from rich.console import Console
 
 from state.errors import TopicNotFoundError
-from state.kafka.admin import KafkaAdmin
 from streams.config import Mode as ConfiguredMode
 from streams.config import StreamsConfig
 from streams.operators.processor import Mode
@@ -41,41 +34,10 @@ from tests.conformance.compare import Row
 from tests.conformance.driver_engine import Outcome, row_of
 from tests.conformance.json_values import CompactJsonSerde
 from tests.conformance.scripted_source import first_beyond, scripted
+from tests.conformance.spark_cluster import Cluster, running
 from tests.conformance.stretches import Stretch, cut
 
 _TIMEOUT_S = 60.0
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """What all cases share.
-
-    Attributes:
-        servers: of the broker.
-        session: Spark, with the engine's settings.
-        folder: for checkpoints and state.
-    """
-
-    servers: str
-    session: SparkSession
-    folder: Path
-
-    @cached_property
-    def admin(self) -> KafkaAdmin:
-        """Asks the broker."""
-        return KafkaAdmin({"bootstrap.servers": self.servers})
-
-    @cached_property
-    def producer(self) -> Producer:
-        """Writes the records of the cases."""
-        return Producer({"bootstrap.servers": self.servers, "linger.ms": 1})
-
-    def create_topics(self, names: list[str]) -> None:
-        """Topics with one partition whose records never expire."""
-        admin = AdminClient({"bootstrap.servers": self.servers})
-        made = admin.create_topics([NewTopic(name, 1, 1, config={"retention.ms": "-1"}) for name in names])
-        for name in names:
-            made[name].result(30)
 
 
 class _Application(StreamsApplication):
@@ -241,7 +203,7 @@ class SparkCase:
         for run in self.runs:
             shutil.rmtree(self.config.state_dir, ignore_errors=True)
             application = StreamsApplication(self.topology, self.config, self.progress)
-            with _running(application, self.cluster.session) as check:
+            with running(application, self.cluster.session) as check:
                 for stretch in run:
                     self._send(stretch)
                     self.cluster.producer.flush()
@@ -277,54 +239,8 @@ class SparkCase:
                 raise CaseError(f"a record has unknown fields {sorted(record)}")
 
     def _rows(self) -> Iterator[Row]:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.cluster.servers,
-                "group.id": "conformance",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-            }
-        )
-        sinks = self.sinks
-        waiting = set(sinks)
-        consumer.assign([TopicPartition(topic, 0, 0) for topic in sorted(sinks)])
-        try:
-            while waiting:
-                message = consumer.poll(20)
-                if message is None:
-                    raise CaseError(f"nothing came from {sorted(waiting)} within 20 s")
-                if message.error():
-                    waiting.discard(message.topic())
-                    continue
-                sink = sinks[message.topic()]
-                key = sink.key_serde.deserialize(message.topic(), message.key())
-                value = sink.value_serde.deserialize(message.topic(), message.value())
-                topic = message.topic().removeprefix(f"{self.prefix}.")
-                yield row_of(topic, key, value, message.timestamp()[1])
-        finally:
-            consumer.close()
-
-
-@contextmanager
-def _running(application: StreamsApplication, session: SparkSession) -> Iterator[Callable[[], None]]:
-    """Runs an application until the end of the block; what it gives raises the error by which it ended."""
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            application.run(session)
-        except BaseException as error:
-            failures.append(error)
-
-    def check() -> None:
-        if failures:
-            raise failures[0]
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield check
-    finally:
-        application.stop()
-        thread.join(_TIMEOUT_S)
-    check()
+        for topic, sink in self.sinks.items():
+            for message in self.cluster.read(topic):
+                key = sink.key_serde.deserialize(topic, message.key())
+                value = sink.value_serde.deserialize(topic, message.value())
+                yield row_of(topic.removeprefix(f"{self.prefix}."), key, value, message.timestamp()[1])

@@ -18,7 +18,8 @@ from tests.conformance.build import build
 from tests.conformance.case import Case, CaseError
 from tests.conformance.driver_engine import Outcome
 from tests.conformance.shift import away_from_zero, moved_back
-from tests.conformance.spark_case import Cluster, SparkCase
+from tests.conformance.spark_case import SparkCase
+from tests.conformance.spark_cluster import Cluster
 
 _numbers = itertools.count(1)
 

@@ -17,7 +17,7 @@ from tests.conformance.case import Case, CaseError, parse, read_cases
 from tests.conformance.compare import Row
 from tests.conformance.runner import judge
 from tests.conformance.shift import away_from_zero, moved_back
-from tests.conformance.spark_case import Cluster
+from tests.conformance.spark_cluster import Cluster
 from tests.conformance.spark_engine import run_on
 from tests.conformance.stretches import cut
 

@@ -52,9 +52,9 @@ class Example:
     def run(self, mode: Mode) -> list[str]:
         """What the engine gives, row by row; an error ends it and stands in its row."""
         public: dict[str, Any] = {name: getattr(streams, name) for name in streams.__all__}
-        builder = StreamsBuilder()
-        exec(compile(self.code, str(PAGE), "exec"), public | {"builder": builder, "timedelta": timedelta})
-        topology = builder.build()
+        space = public | {"builder": StreamsBuilder(), "timedelta": timedelta}
+        exec(compile(self.code, str(PAGE), "exec"), space)
+        topology = space["builder"].build()
         found = [""] * len(self.rows)
         with TopologyTestDriver(topology, mode=mode) as driver:
             names = sorted({sink.topic for sink in topology.sinks() if isinstance(sink.topic, str)})

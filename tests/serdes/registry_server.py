@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,7 +19,7 @@ Answer = tuple[int, Any]
 
 
 class FakeRegistry:
-    """Schemas by id, subjects as lists of ids.
+    """Schemas by id (as a GUID: the id as its number), subjects as lists of ids.
 
     Attributes:
         url: where it listens.
@@ -51,6 +52,9 @@ class FakeRegistry:
                     return self._look_up(subject, body or {})
                 case ["GET", "schemas", "ids", number]:
                     found = self.schemas.get(int(number))
+                    return (200, found) if found else (404, {"error_code": 40403, "message": "Schema not found"})
+                case ["GET", "schemas", "guids", guid]:
+                    found = self.schemas.get(uuid.UUID(guid).int)
                     return (200, found) if found else (404, {"error_code": 40403, "message": "Schema not found"})
                 case ["GET", "subjects", subject, "versions", version]:
                     return self._version(subject, version)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import pickle
 import sys
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -160,6 +161,15 @@ def test_old_protobuf_records_are_read_as_the_new_class(fake, registry):
     assert (found.name, found.colour) == ("cup", "")
     ProtobufSerde(registry, new).serialize("items", new(name="cup", colour="red"))
     assert fake.subjects == {"items-value": [1, 2]}
+
+
+def test_ids_in_headers_are_read_where_that_is_asked_for(registry):
+    data = AvroSerde(registry, ORDER).serialize("orders", {"id": 1, "item": "green tea"})
+    headers = (("__value_schema_id", b"\x01" + uuid.UUID(int=1).bytes),)
+    assert AvroSerde(registry, ids_in_headers=True).deserialize("orders", data[5:], headers)["item"] == "green tea"
+    assert AvroSerde(registry, ids_in_headers=True).deserialize("orders", data)["item"] == "green tea"
+    # A kept header of the source record says nothing about what was written since, into a store for instance.
+    assert AvroSerde(registry, ORDER).deserialize("store", data, headers)["item"] == "green tea"
 
 
 def test_without_a_schema_the_newest_one_is_written(fake, registry):
