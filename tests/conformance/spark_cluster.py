@@ -40,8 +40,8 @@ class Cluster:
 
     @cached_property
     def producer(self) -> Producer:
-        """Writes the records of the cases."""
-        return Producer({"bootstrap.servers": self.servers, "linger.ms": 1})
+        """Writes the records of the cases; idempotent, for else a retry would change their order."""
+        return Producer({"bootstrap.servers": self.servers, "linger.ms": 1, "enable.idempotence": True})
 
     def create_topics(self, names: list[str]) -> None:
         """Topics with one partition whose records never expire."""

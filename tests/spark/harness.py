@@ -65,7 +65,9 @@ class Harness:
 
     def send(self, topic: str, records: Iterable[Sent]) -> None:
         """Produces records and waits for all of them."""
-        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 5, "partitioner": "murmur2_random"})
+        # Idempotent: a retry on a topic that is new must not change the order of the records.
+        client = {"bootstrap.servers": self.servers, "linger.ms": 5, "enable.idempotence": True}
+        producer = Producer({**client, "partitioner": "murmur2_random"})
         failures: list[Any] = []
         for one in records:
             producer.produce(

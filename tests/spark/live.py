@@ -90,10 +90,11 @@ def transaction(harness: Harness, topic: str, records: Iterable[Sent], *, commit
             producer.send(topic, one.partition, one.key, one.value, one.timestamp, one.headers)
         if commit:
             producer.commit()
-            return
-        producer.flush()
-        with TransactionalProducer(client, transactional_id) as successor:
-            successor.init_transactions()
+        else:
+            producer.flush()
+    # Aborts what is open; and a commit returns before its control records are written, this waits for them.
+    with TransactionalProducer(client, transactional_id) as successor:
+        successor.init_transactions()
 
 
 @contextmanager
