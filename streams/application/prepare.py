@@ -39,16 +39,16 @@ class Application:
     config: StreamsConfig
     subs: tuple[PreparedSub, ...]
 
-    @property
-    def circular(self) -> bool:
-        """Whether a sub-topology reads what a later one writes, as in joins by foreign key."""
-        written = {str(sink.topic): at for at, prepared in enumerate(self.subs) for sink in prepared.sub.sinks}
-        internal = written.keys() & self.plan.repartition_topics.keys()
-        return any(
-            topic in internal and written[topic] >= at
-            for at, prepared in enumerate(self.subs)
-            for topic in prepared.sub.topics
-        )
+    def unfinished(self, admin: KafkaAdmin) -> tuple[PreparedSub, ...]:
+        """The sub-topologies that have not read all that others have written for them."""
+        app, internal = self.config.application_id, self.plan.repartition_topics
+        found = admin.describe_topics(sorted(internal))
+        places = [(name, p) for name, info in found.items() for p in range(info.partitions)]
+        # Of transactions that are not quite decided too: what they hold is not lost, but to come.
+        ends = admin.end_offsets(places, committed=False)
+        read = admin.group_offsets(app, places) if places else {}
+        behind = {place[0] for place in places if read.get(place, 0) < ends[place]}
+        return tuple(prepared for prepared in self.subs if behind & set(prepared.sub.topics))
 
     def ends(self, admin: KafkaAdmin) -> dict[tuple[str, int], int]:
         """Where the topics end that come from outside, by topic and partition."""

@@ -98,16 +98,19 @@ class StreamsApplication:
     def _run_once(self, spark: SparkSession, application: Application, counts: dict[str, int]) -> None:
         """Runs over what is there: a later sub-topology reads what an earlier one writes, so it starts when that one ends.
 
-        Where they write for each other they run again until nothing is left; input that comes meanwhile is for another run.
+        Where they write for each other (joins by foreign key) they run again until nothing is left; input that comes
+        meanwhile is for another run.
         """
-        while True:
+        waiting = application.subs
+        while waiting:
             before = self._steps
-            for prepared in application.subs:
+            for prepared in waiting:
                 self._await([partial(self._start, spark, application, prepared, counts)])
-            if not application.circular or self._steps == before or self._stop.is_set():
+            if self._stop.is_set() or self._steps == before:
                 return
-            if not self._until:
-                with KafkaAdmin(self.config.client) as admin:
+            with KafkaAdmin(self.config.client) as admin:
+                waiting = application.unfinished(admin)
+                if waiting and not self._until:
                     self._until = application.ends(admin)
 
     def _start(

@@ -128,6 +128,7 @@ def by_driver(topology: Topology, harness: Harness, target: str, parts: Parts) -
         return by_key(driver.create_output_topic(target, BytesSerde(), BytesSerde()).read_records_to_list())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "build", [in_memory, versioned, sessions, suppressed, held_back, foreign_key], ids=lambda one: one.__name__
 )
