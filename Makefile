@@ -5,9 +5,12 @@ SHELL := /bin/sh
 
 PYTHON ?= python3
 UV_VERSION := 0.13.9
+UPGRADE ?= --upgrade
 
 VENV := .venv
 BIN := $(VENV)/bin
+# Spark and Kafka mostly wait in the tests: two processes, each with a broker and a Spark of its own, take half the time.
+TEST_PROCESSES ?= 2
 STAMP := $(VENV)/.installed
 LOCK_VENV := build/lock-venv
 
@@ -46,7 +49,7 @@ lint: venv ## Check style, formatting and types
 
 .PHONY: test
 test: jars lint ## Check style and types, then run all tests on a real Kafka broker
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
 .PHONY: demo
 demo: jars ## Show the engine at work: a broker, a topology, a crash and its recovery
@@ -57,10 +60,10 @@ bench: jars ## Run the benchmark of 1000 devices and print its figures
 	$(BIN)/python -m benchmarks.devices
 
 .PHONY: lock
-lock: ## Resolve the dependencies anew into requirements.lock (all platforms, Python >= 3.10)
+lock: ## Resolve the dependencies anew into requirements.lock; UPGRADE= keeps the versions that are there
 	@python=$$(scripts/check-prerequisites.sh "$(PYTHON)") && "$$python" -m venv $(LOCK_VENV)
 	@$(LOCK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	$(LOCK_VENV)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.10 --no-python-downloads \
+	$(LOCK_VENV)/bin/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.10 --no-python-downloads \
 		--generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-package streams-on-spark \
 		--custom-compile-command "make lock" --output-file requirements.lock requirements.in
 

@@ -34,11 +34,8 @@ def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: 
         ConfigError: a setting that cannot work, or a session that was started without the engine's daemon.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        # Under spark-submit Java runs already and holds the settings given there, the master among them; without this
-        # they would not be seen. Elsewhere it must not be started yet: its memory is one of the settings.
-        SparkContext._ensure_initialized()
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        # Under spark-submit its --master and --conf are known to the JVM only; without this they would be overridden.
+        # Under spark-submit Java runs already and alone knows its --master and --conf: without this they would be
+        # overridden. Elsewhere it must not be started yet: its memory is one of the settings.
         SparkContext._ensure_initialized()
     submitted = dict(SparkConf().getAll())
     settings = spark_settings({**submitted, **user}, checkpoint_dir)

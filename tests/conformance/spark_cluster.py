@@ -58,6 +58,7 @@ class Cluster:
                 "group.id": "conformance",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 20,
             }
         )
         consumer.assign([TopicPartition(topic, 0, 0)])

@@ -110,6 +110,8 @@ def read_committed(servers: str, topic: str) -> list[Read]:
             "enable.partition.eof": True,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
+            # The end of a partition is told with the next answer, for which the broker else waits half a second.
+            "fetch.wait.max.ms": 20,
         }
     )
     partitions = sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions)

@@ -113,6 +113,10 @@ def by_key(found: Iterable[Any]) -> Outputs:
     return dict(outputs)
 
 
+def last(outputs: Outputs) -> Outputs:
+    return {key: rows[-1:] for key, rows in outputs.items()}
+
+
 Parts = list[Mapping[str, list[tuple[bytes, bytes | None, int]]]]
 
 
@@ -154,4 +158,8 @@ def test_state_survives_the_loss_of_all_that_is_local(harness: Harness, build: B
             shutil.copytree(state, moved)
         shutil.rmtree(state)
         state = moved
-    assert by_key(harness.read(target)) == by_driver(topology, harness, target, parts)
+    found, wanted = by_key(harness.read(target)), by_driver(topology, harness, target, parts)
+    if build is foreign_key:
+        # Its two halves write for each other, so what is in between depends on when a micro-batch of each begins.
+        found, wanted = last(found), last(wanted)
+    assert found == wanted
