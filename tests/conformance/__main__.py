@@ -7,6 +7,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from rich.console import Console
+from rich.progress import track
+
 from tests.conformance.case import read_cases
 from tests.conformance.runner import ENGINES, problem_of
 
@@ -23,9 +26,8 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     passed: Counter[str] = Counter()
     failed: Counter[str] = Counter()
-    for case in read_cases(given.paths):
-        if given.only not in case.name:
-            continue
+    cases = [case for case in read_cases(given.paths) if given.only in case.name]
+    for case in track(cases, "cases", console=Console(stderr=True)):
         family = case.name.rpartition("/")[0]
         problem = problem_of(case, given.engine, given.mode)
         (failed if problem else passed)[family] += 1
