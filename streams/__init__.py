@@ -32,10 +32,12 @@ from streams.dsl.options import (
 )
 from streams.dsl.stores import Stores
 from streams.dsl.suppressed import BufferConfig, Suppressed
+from streams.dsl.topology_builder import TopologyBuilder
 from streams.dsl.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows
 from streams.errors import (
     ApplicationFailedError,
     ConfigError,
+    EnrichError,
     RecordError,
     RegistryError,
     SerdeError,
@@ -45,6 +47,8 @@ from streams.errors import (
 )
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Record, RecordContext, ValueAndTimestamp, Window, Windowed
+from streams.operators.table_transform_values import ValueTransformer
+from streams.operators.wrapped import WrappedProcessor
 from streams.serdes import (
     AvroSerde,
     BooleanSerde,
@@ -95,6 +99,7 @@ __all__ = [
     "Consumed",
     "ConsumedRecord",
     "EmitStrategy",
+    "EnrichError",
     "FailOnInvalidTimestamp",
     "Float32Serde",
     "Float64Serde",
@@ -145,17 +150,20 @@ __all__ = [
     "TimestampError",
     "TimestampExtractor",
     "Topology",
+    "TopologyBuilder",
     "TopologyError",
     "UnlimitedWindows",
     "UsePartitionTimeOnInvalidTimestamp",
     "UuidSerde",
     "ValueAndTimestamp",
+    "ValueTransformer",
     "VersionedSerde",
     "VoidSerde",
     "WallclockTimestampExtractor",
     "Window",
     "Windowed",
     "Windows",
+    "WrappedProcessor",
     "agg",
     "timestamp_field",
 ]

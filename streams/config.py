@@ -52,14 +52,23 @@ class StreamsConfig(BaseSettings):
         tasks: tasks of each sub-topology; default: the largest partition count among its sources. Frozen at the first start.
         mode: strict or compat.
         ensure_explicit_naming: refuse to start if a store or a repartition topic has a generated name.
-        starting_offsets: earliest, latest, or `timestamp:<ms>`, where a source has no own reset policy.
+        starting_offsets: earliest, latest, `timestamp:<ms>`, or `duration:<ms>` before the first start, where a source has no
+            own reset policy.
         on_lost_offsets: fail (default), earliest or latest, when offsets were lost to retention.
         max_records_per_trigger: admission limit of a micro-batch, over all partitions.
         max_bytes_per_trigger: the same in bytes of keys and values (estimated from a sample).
         trigger_interval_ms: pause between micro-batches; 0 = as soon as the last is done.
         available_now: process what is there, then stop.
         wall_clock_interval_ms: a task that has had no records for so long gets a step without any, so that wall-clock
-            punctuators run and idle windows close; None = only steps with records. Not with `available_now`.
+            punctuators run and idle windows close; None = only steps with records. Not with `available_now`. Micro-batches
+            are at least so far apart, and each such step is a commit.
+        idle_timeout_ms: once a task has had no records for so long, its event time goes on with the wall clock, so that
+            windows close, rows expire and unmatched rows come without further records; records that come later, and are
+            older than that, are late. None (default) = only records move event time, and results do not depend on when
+            they come. Needs `wall_clock_interval_ms`; not with `available_now`, nor behind a repartition topic.
+        emit_interval_ms: in compat mode, how much of the wall clock lies at least between two looks for windows to emit on
+            close, and for unmatched rows of stream joins (Kafka Streams' `__emit.interval.ms.kstreams.windowed.aggregation__`
+            and `__emit.interval.ms.kstreams.outer.join.spurious.results.fix__`, 1000 there); 0 (default) = after each record.
         deserialization: policy for records that a serde cannot read, or without a valid timestamp.
         processing: policy for exceptions of user functions.
         production: policy for results that cannot be serialised or are too large.
@@ -86,13 +95,15 @@ class StreamsConfig(BaseSettings):
     tasks: int | None = Field(default=None, ge=1, le=10_000)
     mode: Mode = Mode.STRICT
     ensure_explicit_naming: bool = False
-    starting_offsets: str = Field(default="earliest", pattern=r"^(earliest|latest|timestamp:\d+)$")
+    starting_offsets: str = Field(default="earliest", pattern=r"^(earliest|latest|(timestamp|duration):\d+)$")
     on_lost_offsets: str = Field(default="fail", pattern="^(fail|earliest|latest)$")
     max_records_per_trigger: int = Field(default=1_000_000, ge=1)
     max_bytes_per_trigger: int = Field(default=512 * 1024 * 1024, ge=1)
     trigger_interval_ms: int = Field(default=0, ge=0)
     available_now: bool = False
     wall_clock_interval_ms: int | None = Field(default=None, ge=100)
+    idle_timeout_ms: int | None = Field(default=None, ge=1)
+    emit_interval_ms: int = Field(default=0, ge=0)
     deserialization: ErrorPolicy = ErrorPolicy.FAIL
     processing: ErrorPolicy = ErrorPolicy.FAIL
     production: ErrorPolicy = ErrorPolicy.FAIL
@@ -123,6 +134,15 @@ class StreamsConfig(BaseSettings):
         policies = (self.deserialization, self.processing, self.production)
         if ErrorPolicy.DEAD_LETTER in policies and not self.dead_letter_topic:
             raise ValueError("an error policy is 'dlq', but dead_letter_topic is not set")
+        if self.idle_timeout_ms is not None and self.wall_clock_interval_ms is None:
+            raise ValueError(
+                "idle_timeout_ms is set, but wall_clock_interval_ms is not: an idle task moves its time on in steps without "
+                "records, so say how often it is to have one (1000, for instance)"
+            )
+        if self.emit_interval_ms and self.mode is Mode.STRICT:
+            raise ValueError(
+                "emit_interval_ms is set, but the mode is strict, which emits what is closed at once: set mode to compat"
+            )
         return self
 
     @property

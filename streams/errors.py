@@ -5,6 +5,7 @@
     StreamsError                     (state.errors: the one base of everything the project raises)
     ├── TopologyError                the topology is wrong: change the program
     ├── ConfigError                  a setting is wrong: change the configuration
+    ├── EnrichError                  a function of enrich() cannot be used as it is: no record's fault, no policy applies
     ├── RegistryError                the schema registry does not answer, or refuses: no record's fault, no policy applies
     ├── ApplicationFailedError       a streaming query ended with an error: its cause in one sentence
     └── RecordError                  one record is wrong: goes to the error policy (fail | skip | dlq)
@@ -21,6 +22,7 @@ from state.errors import StreamsError
 __all__ = [
     "ApplicationFailedError",
     "ConfigError",
+    "EnrichError",
     "RecordError",
     "RegistryError",
     "SerdeError",
@@ -40,6 +42,10 @@ class ConfigError(StreamsError):
 
 class ApplicationFailedError(StreamsError):
     """A streaming query ended with an error; nothing half-done is visible, and a restart goes on where it stopped."""
+
+
+class EnrichError(StreamsError):
+    """The function of an ``enrich`` cannot be made, or gives something else than one result for each value."""
 
 
 class RegistryError(StreamsError):

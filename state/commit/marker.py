@@ -40,7 +40,8 @@ class CommitMarker:
             `WALL_CLOCK` for a step without input.
         ranges: the ranges that fed this task.
         topic_ids: Kafka's topic ids of the sources, to recognise a recreated topic.
-        stream_time: largest timestamp that the task has seen, ms since the epoch; -1 before the first record.
+        stream_time: largest timestamp that the task has seen, or what idle time has made of it, ms since the epoch; -1 before
+            the first record.
         operator_state: what operators remember beside their stores (their own stream times and the like).
         changelog_ends: store -> offset after its last changelog record of this step.
         expired_before: windowed store -> rows with times below it never matter again, ms: a restore leaves them out.

@@ -45,7 +45,8 @@ class StoreSpec:
         retention_ms: how long rows of a windowed, session or versioned store matter, ms of stream time.
         segment_ms: width of a segment, ms; default as in Kafka Streams: half the retention, at least a minute.
         retain_duplicates: a window store that keeps every row of a (key, start), as joins need.
-        persistent: RocksDB; False = memory, restored from the changelog whenever the process starts.
+        persistent: RocksDB; False = memory, restored from the changelog whenever the process starts. None = not decided yet; it
+            is by the time that anything is stored.
         logged: whether it has a changelog; without one it cannot be restored.
         changelog_config: topic settings that win over the engine's own.
     """
@@ -55,7 +56,7 @@ class StoreSpec:
     retention_ms: int | None = None
     segment_ms: int | None = None
     retain_duplicates: bool = False
-    persistent: bool = True
+    persistent: bool | None = True
     logged: bool = True
     changelog_config: Mapping[str, str] = field(default_factory=dict)
 

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from state.changelog.topics import commits_topic, ensure_changelogs, ensure_commits, ensure_repartition
 from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
+from streams.application.reset import internal_topics
 from streams.config import StreamsConfig
 from streams.runtime.settings import TaskSettings
 from streams.source.partition_times import asks_for_partition_time
 from streams.source.planner import SourceSpec
 from streams.topology.check import check_explicit_names
 from streams.topology.graph import Topology
+from streams.topology.patterns import has_patterns, with_matching_topics
 from streams.topology.plan import Plan, SubTopology, build_plan
 
 
@@ -71,6 +73,8 @@ class Application:
             max_record_bytes=config.max_record_bytes,
             max_future_ms=config.max_future_ms,
             partition_counts=dict(partition_counts),
+            emit_interval_ms=config.emit_interval_ms,
+            idle_timeout_ms=None if config.available_now else config.idle_timeout_ms,
         )
 
     def source_spec(self, sub: SubTopology) -> SourceSpec:
@@ -100,8 +104,11 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
 
     Raises:
         TopicNotFoundError: a source topic is missing.
-        TopologyError: the topology cannot be run.
+        TopologyError: the topology cannot be run, or no topic matches a pattern.
     """
+    if has_patterns(topology):
+        own = set(internal_topics(config.application_id, admin))
+        topology = with_matching_topics(topology, (name for name in admin.topic_names() if name not in own))
     plan = build_plan(topology, config.application_id)
     if config.ensure_explicit_naming:
         check_explicit_names(topology)

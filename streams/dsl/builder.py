@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
+from streams.dsl.finish import finished
 from streams.dsl.functions import timestamp_function
-from streams.dsl.global_table import GlobalKTable
+from streams.dsl.global_table import GlobalKTable, add_global_store
 from streams.dsl.graph_builder import GraphBuilder, Port
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable import KTable
 from streams.dsl.materialize import key_value_store
-from streams.dsl.options import Consumed, Materialized
+from streams.dsl.options import Consumed, Materialized, NameLike, plain_name
 from streams.dsl.table_source import add_table
 from streams.errors import TopologyError
+from streams.operators.processor import Processor
+from streams.operators.wrapped import ProcessorWrapper
 from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
 from streams.topology.check import check_explicit_names, check_sources
 from streams.topology.graph import GlobalTable, SourceNode, StoreNode, Topology
 from streams.topology.naming import check_topic, numbered
+from streams.topology.pattern_name import pattern_name
 from streams.topology.timestamps import ConsumedRecord, CustomTimestampExtractor, TimestampExtractor
 
 
@@ -39,6 +44,10 @@ class StreamsBuilder:
         optimize: keep the records of a stream that is joined with itself in one store instead of two (Kafka Streams'
             ``topology.optimization=all``).
         ensure_explicit_naming: refuse to build while a store or a repartition topic has a generated name (KIP-1111).
+        persistent: where stores lie unless ``Materialized`` or ``StreamJoined`` says: True: in RocksDB; False: in memory
+            (Kafka Streams' ``dsl.store.suppliers.class``).
+        processor_wrapper: ``wrapper(name of the node, processor)`` gives what runs in the place of each processor, such as a
+            subclass of ``WrappedProcessor`` (KIP-1112). Built-in aggregates are then computed record by record.
     """
 
     def __init__(
@@ -48,17 +57,25 @@ class StreamsBuilder:
         default_value_serde: Serde | None = None,
         optimize: bool = False,
         ensure_explicit_naming: bool = False,
+        persistent: bool = True,
+        processor_wrapper: ProcessorWrapper | None = None,
     ) -> None:
+        self._persistent, self._wrapper = persistent, processor_wrapper
         self._explicit_names = ensure_explicit_naming
         topology = Topology(default_key_serde or StringSerde(), default_value_serde or JsonSerde())
         self._graph = GraphBuilder(topology, optimize)
 
-    def stream(self, topics: str | Sequence[str], consumed: Consumed | None = None) -> KStream:
+    def stream(self, topics: str | Sequence[str] | re.Pattern[str], consumed: Consumed | None = None) -> KStream:
         """Reads one topic or several as a stream. Reading the same topics again in the same way gives the same source.
+
+        With a pattern, ``re.compile("orders-.*")``, it reads all topics whose whole names match. Which ones these are is looked
+        up at each start; a topic that is created later is read from the next start on, from where ``offset_reset`` says.
 
         Raises:
             TopologyError: no topic, an impossible name, or a topic that is read already in another way.
         """
+        if isinstance(topics, re.Pattern):
+            return KStream(self._graph, self._pattern_source(topics, consumed or Consumed()))
         names = (topics,) if isinstance(topics, str) else tuple(topics)
         return KStream(self._graph, self._source(names, consumed or Consumed()))
 
@@ -96,7 +113,7 @@ class StreamsBuilder:
             TopologyError: the topic is read already, or history_retention is asked for.
         """
         consumed, how, graph = consumed or Consumed(), materialized or Materialized(), self._graph
-        source = self._source_node((check_topic(topic),), replace(consumed, name=f"{consumed.name or topic}-source"))
+        source = self._global_source(topic, consumed)
         # Its topic is its changelog.
         spec = key_value_store(how.name or f"{topic}-STATE-STORE", replace(how, logging=False, changelog_config={}))
         store = StoreNode(spec, how.key_serde or source.key_serde, how.value_serde or source.value_serde)
@@ -124,6 +141,35 @@ class StreamsBuilder:
         self.table(topic, consumed, Materialized(name=name, caching=False))
         return self
 
+    def add_global_store(
+        self,
+        store: StoreNode,
+        topic: str,
+        supplier: Callable[[], Processor],
+        consumed: Consumed | None = None,
+        named: NameLike = None,
+    ) -> StreamsBuilder:
+        """Adds a store that a processor of yours keeps from a topic, and that every task has as a whole.
+
+        The processor gets each record of the topic, also those with a null key, and writes to this store; it forwards nothing
+        and schedules nothing, and runs once for each copy of the store. ``process(..., stores=[name])`` connects the store to
+        a processor that reads it. A changed processor does not change what is there: give the store a new name then.
+
+        Args:
+            store: a key-value store of ``Stores``, with timestamps or without.
+            topic: what to read; it is the store's changelog.
+            supplier: makes a new processor on each call.
+            consumed: how the topic is read.
+            named: name of the node.
+
+        Raises:
+            TopologyError: another kind of store, a name that is taken, or a topic that is read already.
+
+        Source: Kafka Streams' ``StreamsBuilder.addGlobalStore``.
+        """
+        add_global_store(self._graph, store, self._global_source(topic, consumed), supplier, plain_name(named))
+        return self
+
     def build(self) -> Topology:
         """The topology as built so far; later calls do not change it.
 
@@ -139,13 +185,11 @@ class StreamsBuilder:
         check_sources(built)
         if self._explicit_names:
             check_explicit_names(built)
-        return Topology(
-            built.default_key_serde,
-            built.default_value_serde,
-            dict(built.nodes),
-            dict(built.stores),
-            dict(built.global_tables),
-        )
+        return finished(built, self._wrapper, self._persistent)
+
+    def _global_source(self, topic: str, consumed: Consumed | None) -> SourceNode:
+        given = consumed or Consumed()
+        return self._source_node((check_topic(topic),), replace(given, name=f"{given.name or topic}-source"))
 
     def _source(self, topics: tuple[str, ...], consumed: Consumed) -> Port:
         if not topics or len(set(topics)) < len(topics):
@@ -153,6 +197,13 @@ class StreamsBuilder:
         names = "-".join(sorted(check_topic(topic) for topic in topics))
         name = consumed.name or numbered(f"KSTREAM-SOURCE-{names}", self._graph.topology.nodes)
         return self._graph.source(self._source_node(topics, replace(consumed, name=name)))
+
+    def _pattern_source(self, pattern: re.Pattern[str], consumed: Consumed) -> Port:
+        if not isinstance(pattern.pattern, str) or not pattern.pattern:
+            raise TopologyError(f"A pattern of topics must be of text, not {pattern!r}.")
+        name = consumed.name or numbered(f"KSTREAM-SOURCE-{pattern_name(pattern)}", self._graph.topology.nodes)
+        node = self._source_node((), replace(consumed, name=name))
+        return self._graph.source(replace(node, pattern=pattern))
 
     def _source_node(self, topics: tuple[str, ...], consumed: Consumed) -> SourceNode:
         assert consumed.name is not None, "the caller names it"
@@ -162,7 +213,7 @@ class StreamsBuilder:
             key_serde=self._graph.key_serde(consumed.key_serde),
             value_serde=self._graph.value_serde(consumed.value_serde),
             timestamp_extractor=_extractor(consumed.timestamp_extractor),
-            offset_reset=consumed.offset_reset,
+            offset_reset=consumed.reset_policy,
         )
 
 

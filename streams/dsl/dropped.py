@@ -24,7 +24,7 @@ def add_dropped(graph: GraphBuilder, port: Port, name: str | None) -> Port:
     for node in nodes:
         # Whole columns have no records that could be handed on.
         graph.topology.nodes[node.name] = replace(node, projection=None)
-    key_serde = next((node.input_key_serde for node in nodes), None)
+    key_serde = nodes[0].key_serde if nodes[0].input_key_serde is None else nodes[0].input_key_serde
     name = name or stateless_name("KSTREAM-DROPPED", port.lineage, graph.topology.nodes)
     graph.topology.add(
         ProcessorNode(
@@ -37,7 +37,10 @@ def add_dropped(graph: GraphBuilder, port: Port, name: str | None) -> Port:
             takes_dropped=True,
         )
     )
-    return Port(name, key_serde, value_serde, port.lineage, in_head=False)
+    # A stateless operator drops where it runs, in the reader, and what it drops may be other records in another attempt.
+    in_head = port.in_head and all(node.stateless for node in nodes)
+    repeatable = all(node.repeatable for node in nodes)
+    return Port(name, key_serde, value_serde, port.lineage, in_head, repeatable=repeatable)
 
 
 def _dropping(graph: GraphBuilder, port: Port) -> list[ProcessorNode]:
@@ -45,10 +48,11 @@ def _dropping(graph: GraphBuilder, port: Port) -> list[ProcessorNode]:
     made = graph.topology.nodes[port.node]
     names = made.parents if isinstance(made, ProcessorNode) and made.kind in _MERGES else (port.node,)
     found = [graph.topology.nodes[name] for name in names]
-    nodes = [node for node in found if isinstance(node, ProcessorNode) and not node.stateless]
+    nodes = [node for node in found if isinstance(node, ProcessorNode) and (node.drops or not node.stateless)]
     if not nodes:
         raise TopologyError(
-            f"'{port.node}' drops nothing: ask what a join, an aggregation, a table or deduplicate() gave, right behind it."
+            f"'{port.node}' drops nothing: ask what a join, an aggregation, a table, deduplicate() or enrich(on_error='drop') "
+            f"gave, right behind it."
         )
     return nodes
 

@@ -36,6 +36,24 @@ def joiner(fn: Function) -> Callable[[Any, Any, Any], Any]:
     return lambda key, left, right: fn(left, right)
 
 
+def joiner_of_all(fn: Function) -> Callable[[Any, dict[str, Any]], Any]:
+    """Makes ``fn(key, values)`` of ``fn(values)`` or ``fn(key, values)``; the values of several streams, by name."""
+    if _arity(fn, {1: "(values)", 2: "(key, values)"}, "joiner") == 2:
+        return fn
+    return lambda key, values: fn(values)
+
+
+def global_joiner(fn: Function) -> Callable[[Any, Any, Any, Any], Any]:
+    """Makes ``fn(key, looked_up, left, right)`` of the same with fewer arguments (KIP-1340)."""
+    shapes = {2: "(left, right)", 3: "(key, left, right)", 4: "(key, looked_up, left, right)"}
+    arity = _arity(fn, shapes, "joiner")
+    if arity == 4:
+        return fn
+    if arity == 3:
+        return lambda key, looked_up, left, right: fn(key, left, right)
+    return lambda key, looked_up, left, right: fn(left, right)
+
+
 def aggregator(fn: Function) -> Callable[[Any, Any, Any], Any]:
     """Makes ``fn(key, value, aggregate)`` of ``fn(value, aggregate)`` or ``fn(key, value, aggregate)``."""
     if _arity(fn, {2: "(value, aggregate)", 3: "(key, value, aggregate)"}, "aggregator") == 3:
@@ -54,6 +72,19 @@ def merger(fn: Function) -> Callable[[Any, Any, Any], Any]:
     if _arity(fn, {2: "(aggregate, other)", 3: "(key, aggregate, other)"}, "merger") == 3:
         return fn
     return lambda key, aggregate, other: fn(aggregate, other)
+
+
+def takes_key(fn: Function, many: bool) -> bool:
+    """Whether a function of values also takes the key first; of ``many`` values in one list, the list of keys."""
+    shapes = {1: "(values)", 2: "(keys, values)"} if many else {1: "(value)", 2: "(key, value)"}
+    return _arity(fn, shapes, "function of enrich()") == 2
+
+
+def on_error(fn: Function) -> Callable[[Any, Any, Exception], Any]:
+    """Makes ``fn(key, value, error)`` of ``fn(value, error)`` or ``fn(key, value, error)``."""
+    if _arity(fn, {2: "(value, error)", 3: "(key, value, error)"}, "on_error function") == 3:
+        return fn
+    return lambda key, value, error: fn(value, error)
 
 
 def initializer(fn: Function) -> Callable[[], Any]:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
+from state.stores.spec import StoreKind
 from streams.dsl.graph_builder import GraphBuilder
+from streams.dsl.process import checked_supplier
+from streams.errors import TopologyError
+from streams.operators.processor import Processor
 from streams.operators.views import StoreView, View
-from streams.topology.graph import GlobalTable
+from streams.topology.graph import GlobalTable, SourceNode, StoreNode
 
 
 class GlobalKTable:
@@ -27,3 +34,17 @@ class GlobalKTable:
     @property
     def _view(self) -> View:
         return StoreView(self.store_name)
+
+
+def add_global_store(
+    graph: GraphBuilder, store: StoreNode, source: SourceNode, supplier: Callable[[], Processor], name: str | None
+) -> None:
+    """A global store that a processor of the user's keeps. Raises ``TopologyError`` if the store has windows or versions."""
+    if store.spec.kind not in (StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE):
+        raise TopologyError(
+            f"The global store '{store.name}' must be a key-value store, not one of kind '{store.spec.kind.value}': nothing would "
+            f"ever leave it, because global stores have no stream time."
+        )
+    kept = replace(store, spec=replace(store.spec, logged=False, changelog_config={}))
+    name = name or f"GLOBAL-STORE-{source.topics[0]}"
+    graph.topology.add_global(GlobalTable(name, source, kept, checked_supplier(supplier)))

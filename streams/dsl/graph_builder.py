@@ -38,7 +38,8 @@ class Port:
         key_serde, value_serde: None where an operator made something new of unknown type.
         lineage: for names.
         in_head: all nodes above are stateless.
-        misplaced: the key was changed behind a stateful operator.
+        misplaced: the key was changed behind a stateful operator, or behind one that is not repeatable.
+        repeatable: all nodes above, since the last topic, are (`ProcessorNode.repeatable`).
     """
 
     node: str
@@ -47,6 +48,7 @@ class Port:
     lineage: Lineage
     in_head: bool = True
     misplaced: bool = False
+    repeatable: bool = True
 
 
 @dataclass
@@ -79,7 +81,7 @@ class GraphBuilder:
             TopologyError: some of the topics are read already, but together with others or in another way.
         """
         for other in self.topology.sources():
-            shared = set(map(str, source.topics)) & set(map(str, other.topics))
+            shared = set(source.subscription) & set(other.subscription)
             if shared and replace(other, name=source.name) != source:
                 raise TopologyError(
                     f"The topic '{min(shared)}' is read twice in different ways, by '{other.name}' and "
@@ -92,7 +94,7 @@ class GraphBuilder:
         return self._source_port(source)
 
     def _source_port(self, source: SourceNode) -> Port:
-        lineage = Lineage(tuple(sorted(map(str, source.topics))))
+        lineage = Lineage(tuple(sorted(source.lasting_topics)))
         return Port(source.name, source.key_serde, source.value_serde, lineage)
 
     def stateless(
@@ -105,6 +107,8 @@ class GraphBuilder:
         others: tuple[Port, ...] = (),
         new_key: bool = False,
         new_value: bool = False,
+        repeatable: bool = True,
+        drops: bool = False,
     ) -> Port:
         """Adds a stateless operator behind one port or several; serdes of what it makes new are unknown."""
         ports = (port, *others)
@@ -123,11 +127,14 @@ class GraphBuilder:
                 key_changing=new_key,
                 key_serde=key_serde,
                 value_serde=value_serde,
+                drops=drops,
+                repeatable=repeatable,
             )
         )
-        in_head = all(parent.in_head for parent in ports)
+        repeatable_input = all(parent.repeatable for parent in ports)
+        in_head = all(parent.in_head for parent in ports) and (repeatable_input or not new_key)
         misplaced = any(parent.misplaced for parent in ports) or (new_key and not in_head)
-        return Port(name, key_serde, value_serde, lineage, in_head, misplaced)
+        return Port(name, key_serde, value_serde, lineage, in_head, misplaced, repeatable and repeatable_input)
 
     def stateful(
         self,
@@ -179,7 +186,7 @@ class GraphBuilder:
         table = self.topology.nodes[node]
         assert isinstance(table, ProcessorNode), "only tables are materialised"
         supplier = partial(cast("Callable[..., Processor]", table.supplier), store=spec.name)
-        self.topology.nodes[node] = replace(table, stores=(spec.name,), supplier=supplier)
+        self.topology.nodes[node] = replace(table, stores=(*table.stores, spec.name), supplier=supplier)
         return spec.name
 
     def colocated(self, port: Port, name: str | None, key_serde: Serde, value_serde: Serde) -> Port:
@@ -187,8 +194,13 @@ class GraphBuilder:
 
         Asked again without a name for the same port, it gives the topic that is there already.
         """
-        if not port.misplaced:
-            return port
+        return self._behind_topic(port, name, key_serde, value_serde) if port.misplaced else port
+
+    def in_a_head(self, port: Port, name: str | None, key_serde: Serde, value_serde: Serde) -> Port:
+        """The port, behind a repartition topic if what is added to it would not run in a reader."""
+        return port if port.in_head else self._behind_topic(port, name, key_serde, value_serde)
+
+    def _behind_topic(self, port: Port, name: str | None, key_serde: Serde, value_serde: Serde) -> Port:
         if name is not None:
             return self.repartition(port, name, key_serde, value_serde)
         asked = (port, key_serde, value_serde)
@@ -215,7 +227,7 @@ class GraphBuilder:
         if sink in self.topology.nodes:
             raise TopologyError(
                 f"Two repartition topics are called '{topic}': give one of them a name of its own with "
-                f"Repartitioned(name=...), Grouped(name=...), Joined(name=...) or StreamJoined(name=...)."
+                f"Repartitioned(name=...), Grouped(name=...), Joined(name=...), StreamJoined(name=...) or enrich(named=...)."
             )
         self.topology.add(SinkNode(sink, (port.node,), topic, None, key_serde, value_serde, partitioner))
         self.topology.add(SourceNode(source, (topic,), key_serde, value_serde))

@@ -15,7 +15,7 @@ from streams.dsl.stream_join import common_key_serde, join_streams
 from streams.dsl.table_node import TableNode
 from streams.dsl.windows import JoinWindows, to_ms
 from streams.errors import TopologyError
-from streams.operators.stream_table_join import GraceTableJoin, StreamTableJoin
+from streams.operators.stream_table_join import GraceTableJoin, StreamGlobalJoin, StreamTableJoin
 from streams.operators.views import JoinKind, View
 from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
 from streams.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
@@ -120,7 +120,7 @@ def _join_global(
     return graph.stateful(
         what,
         stream,
-        partial(StreamTableJoin, view, functions.joiner(joiner), kind == "left", selector),
+        partial(StreamGlobalJoin, view, functions.global_joiner(joiner), kind == "left", selector),
         how.name or stateful_name(what, stream.lineage, (("global", store),)),
         stores=(),
         global_stores=(store,),

@@ -16,6 +16,7 @@ from streams.dsl.branched import BranchedKStream
 from streams.dsl.dropped import add_dropped
 from streams.dsl.graph_builder import GraphBuilder, Port
 from streams.dsl.grouped import KGroupedStream
+from streams.dsl.kstream_calls import CallingStream
 from streams.dsl.kstream_joins import JoiningStream
 from streams.dsl.materialize import table_names
 from streams.dsl.options import (
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from streams.dsl.ktable import KTable
 
 
-class KStream(JoiningStream):
+class KStream(JoiningStream, CallingStream):
     """A stream of records. Made by ``StreamsBuilder.stream`` and by the methods of streams and tables.
 
     Example::
@@ -164,7 +165,7 @@ class KStream(JoiningStream):
         """What the operator that made this stream dropped: late records, null keys, duplicates, ...
 
         Records are as they came, with the headers ``__streams.dropped.reason`` and ``__streams.dropped.node``. Call it on what
-        a join, an aggregation or ``deduplicate`` gave::
+        a join, an aggregation, ``deduplicate`` or ``enrich(on_error="drop")`` gave::
 
             joined = clicks.left_join(views, joiner, windows)
             joined.dropped().to("late-clicks-and-views")

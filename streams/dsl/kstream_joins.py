@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from streams.dsl import functions
 from streams.dsl.graph_builder import GraphBuilder, Port
 from streams.dsl.join import join_any
+from streams.dsl.join_all import check_names, join_all_streams, port_of
 from streams.dsl.options import Joined, NameLike, StreamJoined, plain_name
 from streams.dsl.stream_extras import add_deduplicate, join_as_of
 from streams.dsl.windows import Duration, JoinWindows
@@ -98,6 +100,49 @@ class JoiningStream:
         self._check_same_builder(other)
         port = join_any(self._graph, kind, self._port, other, joiner, windows, joined, key_selector)
         return self._stream(port)
+
+    def join_all(
+        self,
+        others: Mapping[str, KStream],
+        joiner: functions.Function,
+        windows: JoinWindows,
+        joined: StreamJoined | None = None,
+        *,
+        this: str = "this",
+        value_serdes: Mapping[str, Serde] | None = None,
+    ) -> KStream:
+        """Joins several streams: one result for each choice of one record per stream that lie within one window.
+
+        ``orders.join_all({"payment": payments, "shipment": shipments}, joiner, windows, this="order")``. All records of a
+        result have one key, and the oldest and the newest of them are at most the windows' time difference apart. The result
+        comes once, when the last of them comes, with the time of the newest and the headers of the last to come. Null keys
+        and values and late records are dropped, by the rules of ``join``. Of several results of one record the first stream's
+        oldest record comes first, next the second's; this stream is the first, then ``others`` in their order.
+
+        What it costs: a record gives as many results as there are choices. With m records of a key in a window, of each of n
+        streams, that is about ``m ** (n - 1)`` per record: fine for keys that occur once or twice, such as an order's
+        number, and beyond any machine for busy ones (four streams, 100 records each: a million results per record). Aggregate
+        such streams first, or use a shorter window. A record is cheap while any other stream has nothing for its key.
+
+        Args:
+            others: two to eight other streams by name; the same stream may be given again, then its records meet themselves.
+            joiner: ``joiner(values)`` or ``joiner(key, values)``; ``values`` is a new dict of name -> value of all streams.
+                The values in it take part in several results: make a new one rather than change one.
+            windows: how far apart records may be, and the grace; both bounds must be equal.
+            joined: names, the key serde and settings of the stores.
+            this: this stream's name among ``values``. Names are part of the names of stores, so they should last.
+            value_serdes: serdes of values in the stores, by name, for streams whose values an operator has made anew.
+
+        Raises:
+            TopologyError: asymmetric windows, too few or too many streams, a name twice, a table, or streams that are keyed by
+                different serdes.
+        """
+        check_names(this, others)
+        for other in others.values():
+            self._check_same_builder(other)
+        ports = {this: self._port, **{name: port_of(name, other) for name, other in others.items()}}
+        how = joined if joined is not None else StreamJoined()
+        return self._stream(join_all_streams(self._graph, ports, joiner, windows, how, value_serdes or {}))
 
     def as_of_join(
         self,

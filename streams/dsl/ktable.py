@@ -6,7 +6,7 @@ does not keep: it is computed from the tables above when somebody looks it up.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,10 +21,11 @@ from streams.dsl.suppress import add_suppress
 from streams.dsl.suppressed import Suppressed
 from streams.dsl.table_join import join_tables
 from streams.dsl.table_node import TableNode
-from streams.dsl.table_steps import add_filter, add_map_values
+from streams.dsl.table_steps import add_filter, add_map_values, add_transform_values
 from streams.errors import TopologyError
 from streams.operators.table_group_by import TableGroupBy
 from streams.operators.table_to_stream import TableToStream
+from streams.operators.table_transform_values import ValueTransformer
 from streams.operators.views import JoinKind
 from streams.serdes.base import Serde
 
@@ -104,6 +105,33 @@ class KTable:
         """
         fn = functions.key_value(mapper, "value mapper")
         port, node = add_map_values(self._port, self._node, fn, plain_name(named), materialized or Materialized())
+        return KTable(self._graph, port, node=node)
+
+    def transform_values(
+        self,
+        supplier: Callable[[], ValueTransformer],
+        stores: Sequence[str] = (),
+        named: NameLike = None,
+        materialized: Materialized | None = None,
+    ) -> KTable:
+        """Makes a new value of each row's with a ``ValueTransformer`` of yours, which may keep state.
+
+        ``KTable[K, V]`` to ``KTable[K, V2]``. It is called once for each update, also for deletions. Time and headers: the
+        update's.
+
+        Args:
+            supplier: makes a new transformer on each call; a subclass of ``ValueTransformer`` will do.
+            stores: names of stores added with ``StreamsBuilder.add_state_store``.
+            named: name of the node; needed where two transformers have the same input.
+            materialized: name and settings of the result's store.
+
+        Raises:
+            TopologyError: ``supplier`` makes no transformers, or a store is unknown.
+
+        Source: Kafka Streams' ``KTableTransformValues``.
+        """
+        how = materialized or Materialized()
+        port, node = add_transform_values(self._port, self._node, supplier, stores, plain_name(named), how)
         return KTable(self._graph, port, node=node)
 
     def to_stream(self, named: NameLike = None) -> KStream:

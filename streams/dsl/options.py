@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from streams.dsl.windows import Duration
+from streams.dsl.windows import Duration, to_ms
 from streams.errors import TopologyError
 from streams.serdes.base import Serde
 from streams.topology.naming import check_name
@@ -52,21 +52,33 @@ class Consumed(_Checked):
     Attributes:
         key_serde, value_serde: how its records were written.
         timestamp_extractor: where event time comes from; also a function ``fn(record, partition_time) -> epoch ms``.
-        offset_reset: where to begin without a committed position: ``"earliest"``, ``"latest"``, ``"none"``; None: the
-            application's setting.
+        offset_reset: where to begin without a committed position: ``"earliest"``, ``"latest"``, ``"none"``, or a duration: with
+            the records that are no older than that at the first start (KIP-1106); None: the application's setting.
         name: of the source node.
     """
 
     key_serde: Serde | None = None
     value_serde: Serde | None = None
     timestamp_extractor: TimestampExtractor | Callable[[ConsumedRecord, int], int] = FAIL_ON_INVALID_TIMESTAMP
-    offset_reset: Literal["earliest", "latest", "none"] | None = None
+    offset_reset: Literal["earliest", "latest", "none"] | Duration | None = None
     name: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.offset_reset not in (None, "earliest", "latest", "none"):
-            raise TopologyError(f"offset_reset must be earliest, latest or none, not {self.offset_reset!r}.")
+        if isinstance(self.offset_reset, str):
+            if self.offset_reset not in ("earliest", "latest", "none"):
+                raise TopologyError(
+                    f"offset_reset must be earliest, latest, none or a duration, not {self.offset_reset!r}."
+                )
+        elif self.offset_reset is not None and to_ms(self.offset_reset, "offset_reset") < 0:
+            raise TopologyError(f"offset_reset must not be negative, but is {self.offset_reset}.")
+
+    @property
+    def reset_policy(self) -> str | None:
+        """The same as ``SourceNode.offset_reset`` has it: a duration is ``duration:<ms>``."""
+        if self.offset_reset is None or isinstance(self.offset_reset, str):
+            return self.offset_reset
+        return f"duration:{to_ms(self.offset_reset, 'offset_reset')}"
 
 
 @dataclass(frozen=True)
@@ -123,7 +135,7 @@ class Materialized(_Checked):
         caching: True: the last value of a key per step goes downstream; False: every update does.
         logging: whether there is a changelog. Without one, state cannot be restored.
         changelog_config: topic settings of the changelog that win over the engine's.
-        persistent: True: RocksDB; False: in memory.
+        persistent: True: RocksDB; False: in memory; None: as the ``StreamsBuilder`` says.
         history_retention: keeps a table in a versioned store that can tell how it was up to this long ago (KIP-889), so
             that joins see it as of a record's time; such a table has no cache.
         ttl: deletes a row, downstream too, when stream time is this far past its last update; for tables that are read or
@@ -137,7 +149,7 @@ class Materialized(_Checked):
     caching: bool = True
     logging: bool = True
     changelog_config: Mapping[str, str] = field(default_factory=dict)
-    persistent: bool = True
+    persistent: bool | None = None
     history_retention: Duration | None = None
     ttl: Duration | None = None
 
@@ -177,7 +189,7 @@ class StreamJoined(_Checked):
     store_name: str | None = None
     logging: bool = True
     changelog_config: Mapping[str, str] = field(default_factory=dict)
-    persistent: bool = True
+    persistent: bool | None = None
 
 
 @dataclass(frozen=True)

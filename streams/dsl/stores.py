@@ -34,6 +34,14 @@ class Stores:
         return StoreNode(StoreSpec(check_name(name), StoreKind.TIMESTAMPED_KEY_VALUE), key_serde, value_serde)
 
     @staticmethod
+    def versioned_key_value_store(
+        name: str, key_serde: Serde, value_serde: Serde, history_retention: Duration
+    ) -> StoreNode:
+        """Key and time to the value that held then, as far back as ``history_retention`` (``VersionedKeyValueStore``)."""
+        spec = StoreSpec(check_name(name), StoreKind.VERSIONED, to_ms(history_retention, "history_retention"))
+        return StoreNode(spec, key_serde, value_serde)
+
+    @staticmethod
     def window_store(
         name: str, key_serde: Serde, value_serde: Serde, retention: Duration, retain_duplicates: bool = False
     ) -> StoreNode:

@@ -39,7 +39,7 @@ def add_deduplicate(
     placed = graph.colocated(port, name, key_serde, graph.value_serde(port.value_serde))
     parameters: Parameters = (("within_ms", within_ms), ("grace_ms", grace_ms), ("by", by is not None))
     node = name or stateful_name("KSTREAM-DEDUPLICATE", placed.lineage, parameters)
-    spec = StoreSpec(f"{node}-store", StoreKind.WINDOW, retention_ms=within_ms + grace_ms)
+    spec = StoreSpec(f"{node}-store", StoreKind.WINDOW, retention_ms=within_ms + grace_ms, persistent=None)
     store_key: Serde = key_serde if by is None else CombinedKeySerde(key_serde, JsonSerde())
     store = graph.store(spec, store_key, JsonSerde())
     made = graph.stateful(

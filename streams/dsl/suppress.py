@@ -34,8 +34,12 @@ def add_suppress(port: Port, above: TableNode, how: Suppressed, name: str | None
     parameters: Parameters = (("until", "window_closes" if rules.by_window else "time_limit"), ("ms", rules.wait_ms))
     name = name or stateful_name("KTABLE-SUPPRESS", port.lineage, parameters)
     data = BytesSerde()
-    buffer = graph.store(StoreSpec(f"{name}-store", StoreKind.KEY_VALUE), data, data)
-    places = None if rules.by_window else graph.store(StoreSpec(f"{name}-places", StoreKind.KEY_VALUE), data, data)
+    buffer = graph.store(StoreSpec(f"{name}-store", StoreKind.KEY_VALUE, persistent=None), data, data)
+    places = (
+        None
+        if rules.by_window
+        else graph.store(StoreSpec(f"{name}-places", StoreKind.KEY_VALUE, persistent=None), data, data)
+    )
     key_serde, value_serde = graph.key_serde(port.key_serde), graph.value_serde(port.value_serde)
     made = graph.stateful(
         "KTABLE-SUPPRESS",

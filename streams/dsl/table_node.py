@@ -27,7 +27,7 @@ class TableNode:
         nodes: the operators that can fill ``Change.old``, by name.
         store: its store; None while it has none.
         materialize: makes one; None where it cannot be had later.
-        parents: the tables that it is made of, where it can do without a store.
+        parents: the tables that it is made of.
         computed: how it is looked up without a store.
         from_stored: makes the table's values of those in its store, where they differ.
         history_ms: how far back its own versioned store remembers; None: it is not kept in one.
@@ -57,7 +57,7 @@ class TableNode:
         """How far back it can be looked up, ms; None: only as it is now."""
         if self.store is not None:
             return self.history_ms
-        return self.parents[0].history if len(self.parents) == 1 else None
+        return self.parents[0].history if len(self.parents) == 1 and self.computed is not None else None
 
     def enable_old(self, force: bool) -> bool:
         """Makes its updates hold the old value.
@@ -80,7 +80,7 @@ class TableNode:
             return all(enabled)
         if self.store is not None:
             return True
-        if self.parents:
+        if self.computed is not None:
             enabled = [parent.enable_old(force) for parent in self.parents]
             return all(enabled)
         if force:

@@ -1,18 +1,21 @@
-"""``filter`` and ``map_values`` of tables: a node that keeps nothing, or one with a store."""
+"""``filter``, ``map_values`` and ``transform_values`` of tables: a node that keeps nothing, or one with a store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from streams.dsl.graph_builder import GraphBuilder, Port
-from streams.dsl.materialize import history_ms, is_kept, table_names, table_store
+from streams.dsl.materialize import history_ms, is_kept, lazy_store, table_names, table_store
 from streams.dsl.options import Materialized
+from streams.dsl.process import split_stores
 from streams.dsl.table_node import TableNode
+from streams.errors import TopologyError
 from streams.operators.processor import Processor
 from streams.operators.table_filter import TableFilter
 from streams.operators.table_map_values import TableMapValues
+from streams.operators.table_transform_values import TableTransformValues, ValueTransformer
 from streams.operators.views import FilterView, MapView, View
 from streams.serdes.base import Serde
 from streams.topology.graph import Parameters
@@ -46,6 +49,40 @@ def add_map_values(
         return MapView(above.view(), fn)
 
     return _add("KTABLE-MAPVALUES", port, above, partial(TableMapValues, fn), name, how, how.value_serde, computed)
+
+
+def add_transform_values(
+    port: Port,
+    above: TableNode,
+    supplier: Callable[[], ValueTransformer],
+    stores: Sequence[str],
+    name: str | None,
+    how: Materialized,
+) -> tuple[Port, TableNode]:
+    """A table whose values a transformer makes. It is kept if it has a name, is looked up, or must tell old values."""
+    if isinstance(supplier, ValueTransformer) or not callable(supplier):
+        raise TopologyError(
+            f"transform_values takes something that makes value transformers, such as the class or a lambda, not "
+            f"{supplier!r}: every task needs one of its own."
+        )
+    graph, kind = above.graph, "KTABLE-TRANSFORMVALUES"
+    names, global_names = split_stores(graph, stores)
+    parameters: Parameters = tuple((f"store:{used}", True) for used in (*names, *global_names))
+    name, store = table_names(kind, port.lineage, name, how, parameters)
+    key_serde, value_serde = graph.key_serde(port.key_serde), graph.value_serde(how.value_serde)
+    made = graph.stateful(
+        kind,
+        port,
+        partial(TableTransformValues, supplier, caching=how.caching),
+        name,
+        stores=names,
+        global_stores=global_names,
+        input_key_serde=key_serde,
+        key_serde=key_serde,
+        value_serde=how.value_serde,
+    )
+    kept, make = lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde)
+    return made, TableNode(graph, (name,), kept, make, parents=(above,), history_ms=history_ms(how))
 
 
 def _add(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from streams.operators.idle_time import advanced, least_limit
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Record
 from streams.operators.stores import TimestampedWindowStore
@@ -69,8 +70,7 @@ class AsOfJoin(Processor):
     def process(self, record: Record) -> None:
         """Let go of left records whose time has come; then keep this one."""
         time = self._state[STREAM_TIME] = max(self._state.get(STREAM_TIME, -1), record.timestamp)
-        for due in self._waiting.take(time):
-            self._join(Record(due.key, due.value, due.place.time - self.grace_ms, due.headers))
+        self._join_due(time)
         if record.value is None:
             self.ctx.drop(record, "null_value")
         elif record.key is None:
@@ -83,9 +83,22 @@ class AsOfJoin(Processor):
         else:
             self._store.put(record.key, record.timestamp, record.value, record.timestamp)
 
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """The stream time of both sides moves on: join what has waited long enough by that."""
+        least = least_limit(self._state, 2, limit)
+        if least is None or STREAM_TIME not in self._state:
+            return limit
+        time = self._state[STREAM_TIME] = advanced(self._state[STREAM_TIME], elapsed_ms, least)
+        self._join_due(time)
+        return min(least, self._waiting.first_time - self.grace_ms)
+
     def flush(self) -> None:
         """Right records that no left one can meet any more may go."""
         self.ctx.expire(self.store_name, self._state.get(STREAM_TIME, -1))
+
+    def _join_due(self, time: int) -> None:
+        for due in self._waiting.take(time):
+            self._join(Record(due.key, due.value, due.place.time - self.grace_ms, due.headers))
 
     def _join(self, record: Record) -> None:
         earliest = max(0, record.timestamp - self.within_ms)

@@ -16,6 +16,7 @@ from streams.operators.accumulate import accumulate, cell
 from streams.operators.column_rows import ColumnRows
 from streams.operators.fields import pick, results
 from streams.operators.group_rows import Groups, group
+from streams.operators.idle_time import advanced
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Headers, Record, Window, Windowed
 from streams.operators.stores import Entry, TimestampedKeyValueStore, TimestampedWindowStore
@@ -97,6 +98,11 @@ class ColumnAggregate(Processor):
         at = at[pairs.rows]
         groups = group(rows.key_codes[at], pairs.starts)
         self._fold(rows, at, groups)
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Stream time moves on, which closes windows."""
+        self._stream_time = advanced(self._stream_time, elapsed_ms, limit)
+        return limit
 
     def flush(self) -> None:
         """Emit each group's last value, in order of their first update."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.operators.foreign_key import CombinedKey
+from streams.operators.idle_time import advanced
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Record
 from streams.operators.stores import WindowStore
@@ -59,6 +60,11 @@ class Deduplicate(Processor):
             return
         self._store.put(place, record.timestamp, True)
         self.ctx.forward(record)
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Stream time moves on."""
+        self.ctx.state[STREAM_TIME] = advanced(self.ctx.state.get(STREAM_TIME, -1), elapsed_ms, limit)
+        return limit
 
     def flush(self) -> None:
         """What no record can repeat any more may go."""

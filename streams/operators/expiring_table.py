@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streams.operators.idle_time import advanced
 from streams.operators.kept_table import KeptTable
 from streams.operators.processor import ProcessorContext
 from streams.operators.record import Record
@@ -63,6 +64,12 @@ class ExpiringTable(TableSource):
             if record.value is not None and self._rows.get(record.key) is None:
                 self._deadlines.add(record.timestamp + self.ttl_ms, RIGHT, record.key, b"", ())
             self._table.update(record, record.value)
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Stream time moves on: delete what expires by that. What expires later has a later time."""
+        time = self.ctx.state[STREAM_TIME] = advanced(self.ctx.state.get(STREAM_TIME, -1), elapsed_ms, limit)
+        self._expire(time)
+        return limit
 
     def _expire(self, time: int) -> None:
         expired = []

@@ -37,6 +37,10 @@ class FixedKeyProcessor(Processor):
         finally:
             self._watched.record = None
 
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Stream time moves on."""
+        return self.inner.advance(elapsed_ms, limit)
+
     def flush(self) -> None:
         """End of the step."""
         self.inner.flush()

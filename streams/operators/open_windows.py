@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator
 
 from streams.operators.due_rows import DueRows
+from streams.operators.idle_time import NO_LIMIT
 from streams.operators.processor import ProcessorContext
 
 _BOUNDS = struct.Struct(">qq")
@@ -36,6 +37,12 @@ class OpenWindows:
         """The smallest end of all open windows, or a smaller one; None if there are none."""
         row = self._rows.first
         return None if row is None else int(_BOUNDS.unpack_from(row)[0])
+
+    @property
+    def first_start(self) -> int:
+        """The start of the window that closes first, ms: results to come are not older; `NO_LIMIT` if none is open."""
+        row = self._rows.first
+        return NO_LIMIT if row is None else int(_BOUNDS.unpack_from(row)[1])
 
     def add(self, key: bytes, start: int, end: int, timestamp: int) -> None:
         """A window was opened.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
 from streams.operators.record import Record, RecordMetadata
@@ -48,7 +49,7 @@ class ProcessorContext(Protocol):
 
     @property
     def stream_time(self) -> int:
-        """Largest timestamp that the task has read, this record included; -1 before the first."""
+        """Largest timestamp that the task has read, this record included, plus idle time; -1 before the first."""
 
     @property
     def now_ms(self) -> int:
@@ -81,6 +82,15 @@ class ProcessorContext(Protocol):
     def drop_many(self, count: int, reason: str) -> None:
         """`drop` for a number of records that were handled as columns."""
 
+    def count(self, what: str, number: int) -> None:
+        """Add to the counter `<what>:<node>` of the step."""
+
+    def hold(self, record: Record) -> Any:
+        """Keep the place of the record in process, whose results `forward` shall give later: what `resume` takes."""
+
+    def resume(self, held: Any) -> AbstractContextManager[None]:
+        """Within it, the record that was held back is in process again: its metadata, its errors, its place in the order."""
+
     def attempt(self, action: Callable[[], None]) -> None:
         """Run one piece of `flush` under the processing policy, so that a failure of one key spares the others."""
 
@@ -106,6 +116,21 @@ class Processor(ABC):
     @abstractmethod
     def process(self, record: Record) -> None:
         """Handle one record; results go to `ctx.forward`."""
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """The task is idle (`idle_timeout_ms`): stream time moves on, as if a record of the later time had come.
+
+        Called just before `flush`, so all that comes from above has come. An operator that keeps no stream time and holds
+        nothing back need not do anything; one that holds records back by time should override it.
+
+        Args:
+            elapsed_ms: How much of the wall clock has passed, milliseconds.
+            limit: Where stream time must stop, ms: what operators above hold back may still come with that time.
+
+        Returns:
+            The limit for the operators below: at most `limit`, and no later than anything that is still held back here.
+        """
+        return limit
 
     def flush(self) -> None:  # noqa: B027 - most operators hold nothing back
         """End of the step, called in topological order: emit what was held back."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from streams.operators.aggregate import Aggregator, Initializer
+from streams.operators.idle_time import NO_LIMIT, advanced
 from streams.operators.open_windows import OpenWindows
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Headers, Record, Window, Windowed
@@ -104,7 +105,16 @@ class SessionAggregate(Processor):
             is_known = self.caching or self.ctx.mode == "strict"
             self._put(record.key, merged, added, before if is_known else None)
         if self._open is not None:
-            self._emit_closed(self._open, close_time, record)
+            self._emit_closed(self._open, close_time, at, record.headers)
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Stream time moves on: emit what that closes. A session's result has the time of its end."""
+        time = self._stream_time = advanced(self._stream_time, elapsed_ms, limit)
+        if self._open is None:
+            return limit
+        self._emit_closed(self._open, time - self.windows.grace_ms - self.windows.gap_ms, time, ())
+        first_end = self._open.first_end
+        return min(limit, NO_LIMIT if first_end is None else first_end)
 
     def flush(self) -> None:
         """Emit each session's last value, in order of their first update; tell the store what can never be read again."""
@@ -152,9 +162,9 @@ class SessionAggregate(Processor):
     def _viewed(self, stored: Any) -> Any:
         return stored if self.view is None or stored is None else self.view(stored)
 
-    def _emit_closed(self, open_sessions: OpenWindows, close_time: int, record: Record) -> None:
-        for key_bytes, start, end in open_sessions.close(close_time - 1, record.timestamp):
+    def _emit_closed(self, open_sessions: OpenWindows, close_time: int, timestamp: int, headers: Headers) -> None:
+        for key_bytes, start, end in open_sessions.close(close_time - 1, timestamp):
             key = self.store.codec.read_key(key_bytes)
             value = self.store.fetch(key, start, end)
             if value is not None:
-                self._forward(Windowed(key, Window(start, end)), value, None, record.headers)
+                self._forward(Windowed(key, Window(start, end)), value, None, headers)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from streams.operators.aggregate import Aggregator, Initializer
+from streams.operators.idle_time import advanced
 from streams.operators.open_windows import OpenWindows
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Headers, Record, ValueAndTimestamp, Window, Windowed
@@ -89,7 +90,15 @@ class SlidingAggregate(Processor):
         else:
             self._process(record, close_time)
         if self._open is not None:
-            self._emit_closed(self._open, close_time, record)
+            self._emit_closed(self._open, close_time, record.timestamp, record.headers)
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Stream time moves on: emit what that closes."""
+        time = self._stream_time = advanced(self._stream_time, elapsed_ms, limit)
+        if self._open is None:
+            return limit
+        self._emit_closed(self._open, time - self.windows.grace_ms, time, ())
+        return min(limit, self._open.first_start)
 
     def flush(self) -> None:
         """Emit each window's last value, in order of their first update; tell the store what can never be read again."""
@@ -231,9 +240,9 @@ class SlidingAggregate(Processor):
     def _viewed(self, stored: Any) -> Any:
         return stored if self.view is None or stored is None else self.view(stored)
 
-    def _emit_closed(self, windows: OpenWindows, close_time: int, record: Record) -> None:
-        for key_bytes, start, end in windows.close(close_time - 1, record.timestamp):
+    def _emit_closed(self, windows: OpenWindows, close_time: int, timestamp: int, headers: Headers) -> None:
+        for key_bytes, start, end in windows.close(close_time - 1, timestamp):
             key = self.store.codec.read_key(key_bytes)
             held = self.store.fetch(key, start)
             if held is not None:
-                self._forward(Windowed(key, Window(start, end)), held, None, record.headers)
+                self._forward(Windowed(key, Window(start, end)), held, None, headers)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from streams.operators.idle_time import advanced
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Headers, Record
 from streams.operators.stores import WindowStore
@@ -75,6 +76,15 @@ class StreamSelfJoin(Processor):
         else:
             time = state[STREAM_TIME] = max(state.get(STREAM_TIME, -1), record.timestamp)
             self._process_compat(record, time)
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Stream time moves on: emit the rows of records that wait no longer."""
+        state = self.ctx.state
+        time = state[STREAM_TIME] = advanced(state.get(STREAM_TIME, -1), elapsed_ms, limit)
+        if self._unjoined is None:
+            return limit
+        self._unjoined.expire(time, LEFT, Record(None, None, time))
+        return min(limit, self._unjoined.oldest)
 
     def flush(self) -> None:
         """Rows that no record can meet any more may go."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from streams.operators.idle_time import advanced, least_limit
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Headers, Record
 from streams.operators.stores import WindowStore
@@ -111,6 +112,18 @@ class StreamStreamJoin(Processor):
         if not found and self.outer and self._unjoined is not None:
             self._unjoined.add(time, self.side, record)
         self._keep(record)
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """The stream time of both sides moves on: emit the rows of records that wait no longer."""
+        least = least_limit(self._time, 2, limit)
+        if least is None or STREAM_TIME not in self._time:
+            return limit
+        time = self._time[STREAM_TIME] = advanced(self._time[STREAM_TIME], elapsed_ms, least)
+        if self._unjoined is None:
+            return least
+        for side in (LEFT, RIGHT):
+            self._unjoined.expire(time, side, Record(None, None, time))
+        return min(least, self._unjoined.oldest)
 
     def flush(self) -> None:
         """Rows that no record can meet any more may go."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.errors import RecordError
+from streams.operators.idle_time import advanced
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Record
 from streams.operators.views import View
@@ -26,20 +27,12 @@ class StreamTableJoin(Processor):
         table: How to look the table up.
         joiner: `(key, stream value, table value) -> value`.
         left: Left join: a missing table value is None; otherwise the record is dropped.
-        selector: `(key, value) -> table key`, for a global table; None: the record's own key.
     """
 
-    def __init__(
-        self,
-        table: View,
-        joiner: Callable[[Any, Any, Any], Any],
-        left: bool,
-        selector: Callable[[Any, Any], Any] | None = None,
-    ) -> None:
+    def __init__(self, table: View, joiner: Callable[..., Any], left: bool) -> None:
         self.table = table
         self.joiner = joiner
         self.left = left
-        self.selector = selector
 
     def init(self, ctx: ProcessorContext) -> None:
         """Open the table."""
@@ -48,9 +41,8 @@ class StreamTableJoin(Processor):
 
     def process(self, record: Record) -> None:
         """Look up and join."""
-        key = record.key if self.selector is None else self.selector(record.key, record.value)
-        if not self._dropped(record, key):
-            self._join(record, key)
+        if not self._dropped(record, record.key):
+            self._join(record, record.key)
 
     def _dropped(self, record: Record, key: Any) -> bool:
         """Whether the record takes no part; then it is counted."""
@@ -64,7 +56,36 @@ class StreamTableJoin(Processor):
         if found is None and not self.left:
             return
         value = found.value if found is not None else None
-        self.ctx.forward(record.with_value(self.joiner(record.key, record.value, value)))
+        self.ctx.forward(record.with_value(self._joined(record, key, value)))
+
+    def _joined(self, record: Record, key: Any, value: Any) -> Any:
+        return self.joiner(record.key, record.value, value)
+
+
+class StreamGlobalJoin(StreamTableJoin):
+    """The same with a global table, in which a key of the record's choice is looked up (`KStreamGlobalKTableJoin`).
+
+    Args:
+        table: How to look the table up.
+        joiner: `(key, table key, stream value, table value) -> value`.
+        left: Left join.
+        selector: `(key, value) -> table key`.
+    """
+
+    def __init__(
+        self, table: View, joiner: Callable[..., Any], left: bool, selector: Callable[[Any, Any], Any]
+    ) -> None:
+        super().__init__(table, joiner, left)
+        self.selector = selector
+
+    def process(self, record: Record) -> None:
+        """Choose the key, look up and join."""
+        key = self.selector(record.key, record.value)
+        if not self._dropped(record, key):
+            self._join(record, key)
+
+    def _joined(self, record: Record, key: Any, value: Any) -> Any:
+        return self.joiner(record.key, key, record.value, value)
 
 
 class GraceTableJoin(StreamTableJoin):
@@ -116,5 +137,14 @@ class GraceTableJoin(StreamTableJoin):
             self._join(record, record.key)
         else:
             self._rows.add(record.timestamp, LEFT, record.key, record.value, record.headers)
+        self._join_due(time)
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Stream time moves on: join what has waited long enough by that."""
+        time = self.ctx.state[STREAM_TIME] = advanced(self.ctx.state.get(STREAM_TIME, -1), elapsed_ms, limit)
+        self._join_due(time)
+        return min(limit, self._rows.first_time)
+
+    def _join_due(self, time: int) -> None:
         for due in self._rows.take(time - self.grace_ms + 1):
             self._join(Record(due.key, due.value, due.place.time, due.headers), due.key)

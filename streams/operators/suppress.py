@@ -13,6 +13,7 @@ from typing import Any
 from state.kafka.headers import decode_headers, encode_headers
 from streams.errors import StreamsError
 from streams.operators.due_rows import DueRows
+from streams.operators.idle_time import NO_LIMIT, advanced
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Headers, Record, ValueAndTimestamp, Windowed
 from streams.operators.stores import Codec, KeyValueStore
@@ -109,6 +110,12 @@ class Suppress(Processor):
         if not self.ctx.flushing:
             self._emit_due()
 
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Stream time moves on: let go what that makes due."""
+        self._stream_time = advanced(self._stream_time, elapsed_ms, limit)
+        self._emit_due()
+        return min(limit, self._oldest_held())
+
     def flush(self) -> None:
         """Let go what is due by the end of the step."""
         self._emit_due()
@@ -143,6 +150,16 @@ class Suppress(Processor):
             self._count(1, _size(row, held))
         else:
             self._count(0, len(held) - len(before))
+
+    def _oldest_held(self) -> int:
+        """No update that is held is older, ms: they lie by their windows' ends, or by their own times."""
+        row = self._buffer.first
+        if row is None:
+            return NO_LIMIT
+        if self.rules.by_window:
+            windowed: Windowed = self.codec.read_key(row[_TIME.size :])
+            return windowed.window.start
+        return int(_TIME.unpack_from(row)[0])
 
     def _place(self, record: Record, key: bytes) -> int:
         place = _known_place(self._places, record.key, key)

@@ -36,6 +36,11 @@ class Unjoined(ABC):
     def expire(self, stream_time: int, side: int, record: Record) -> None:
         """A record of `side` came: emit the rows of those that wait no longer, before anything else comes of it."""
 
+    @property
+    @abstractmethod
+    def oldest(self) -> int:
+        """No record that waits is older than this, ms."""
+
     @abstractmethod
     def add(self, stream_time: int, side: int, record: Record) -> None:
         """The record found nobody."""
@@ -53,6 +58,11 @@ class StrictUnjoined(Unjoined):
         for due in self._rows.take(stream_time):
             place = due.place
             self._emit(place.side, due.key, due.value, place.time - self._waits[place.side], due.headers)
+
+    @property
+    def oldest(self) -> int:
+        """See `Unjoined`."""
+        return self._rows.first_time - max(self._waits)
 
     def add(self, stream_time: int, side: int, record: Record) -> None:
         """See `Unjoined`. The record is open, or it would have been dropped as late."""
@@ -119,6 +129,11 @@ class CompatUnjoined(Unjoined):
         for one in due:
             self._rows.remove(one.place)
             self._emit(one.place.side, one.key, one.value, one.place.time, headers)
+
+    @property
+    def oldest(self) -> int:
+        """See `Unjoined`."""
+        return self._rows.first_time
 
     def add(self, stream_time: int, side: int, record: Record) -> None:
         """See `Unjoined`. A record whose window has passed gives its row at once, grace or not."""

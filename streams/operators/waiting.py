@@ -75,6 +75,12 @@ class WaitingRows:
         found: int = self._state.get(_EARLIEST, NEVER)
         return found
 
+    @property
+    def first_time(self) -> int:
+        """The time of the first row, read from the store; `NEVER` if there are none."""
+        first = next(self._store.all(), None)
+        return NEVER if first is None else int(first[0].time)
+
     def add(self, time: int, side: int, key: Any, value: Any, headers: Headers) -> None:
         """Put a record in."""
         number = self._state[_NUMBER] = self._state.get(_NUMBER, -1) + 1

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from streams.operators.aggregate import Aggregator, Initializer, updated
+from streams.operators.idle_time import advanced
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Headers, Record, Window, Windowed
 from streams.operators.stores import Entry, TimestampedWindowStore
@@ -79,6 +80,11 @@ class WindowAggregate(Processor):
                 self._pending[(key, start)] = (record.key, record.headers, entry)
             else:
                 self._emit(record.key, record.headers, entry)
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Stream time moves on, which closes windows."""
+        self._stream_time = advanced(self._stream_time, elapsed_ms, limit)
+        return limit
 
     def flush(self) -> None:
         """Emit each window's last value; tell the store what can never be read again."""

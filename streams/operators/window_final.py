@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from streams.operators.aggregate import Aggregator, Initializer, updated
+from streams.operators.idle_time import advanced
 from streams.operators.open_windows import OpenWindows
 from streams.operators.processor import Processor, ProcessorContext
-from streams.operators.record import Change, Record, Window, Windowed
+from streams.operators.record import Change, Headers, Record, Window, Windowed
 from streams.operators.stores import Entry, TimestampedWindowStore
 from streams.operators.window_aggregate import STREAM_TIME
 
@@ -79,7 +80,13 @@ class WindowFinal(Processor):
                 self.ctx.drop(record, "late")
             else:
                 self._add(key, start, end, record)
-        self._emit(close_time, record)
+        self._emit(close_time, record.timestamp, record.headers)
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Stream time moves on: emit what that closes."""
+        time = self._stream_time = advanced(self._stream_time, elapsed_ms, limit)
+        self._emit(time - self.windows.grace_ms, time, ())
+        return min(limit, self._open.first_start)
 
     def flush(self) -> None:
         """Write what is held back; tell the store what can never be read again."""
@@ -107,10 +114,10 @@ class WindowFinal(Processor):
         else:
             self.store.write(entry)
 
-    def _emit(self, close_time: int, record: Record) -> None:
-        for key, start, end in self._open.close(close_time, record.timestamp):
+    def _emit(self, close_time: int, timestamp: int, headers: Headers) -> None:
+        for key, start, end in self._open.close(close_time, timestamp):
             entry = self.store.entry(key, start)
             if entry.value is not None:
                 windowed = Windowed(self.store.codec.read_key(key), Window(start, end))
                 value = entry.value if self.view is None else self.view(entry.value)
-                self.ctx.forward(Record(windowed, Change(value, None), entry.timestamp, record.headers))
+                self.ctx.forward(Record(windowed, Change(value, None), entry.timestamp, headers))

@@ -1,6 +1,7 @@
 """Counters of one step: flat names, so that they can be added up over tasks and printed.
 
-Names: `in:<node>`, `out:<node>`, `dropped:<node>:<reason>`, `skipped:<stage>`, `dead_letters:<stage>`.
+Names: `in:<node>`, `out:<node>`, `dropped:<node>:<reason>`, `skipped:<stage>`, `dead_letters:<stage>`; of `enrich`:
+`calls:<node>`, `retries:<node>` (calls made again), `failures:<node>` (calls that failed), `call_ms:<node>` (their sum).
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,25 +19,49 @@ from streams.topology.plan import Entry
 BRANCH_BITS = 20
 """`seq` = branch of the source's child, then this many bits of a running number: depth-first order."""
 
+Place: TypeAlias = "int | tuple[int, ...]"
+"""A row's `seq`; of what came of a record that was held back (`streams.runtime.head_run`), the numbers on the way down to it."""
+
 
 @dataclass(slots=True)
 class Sequence:
-    """Numbers the rows that come from one source record."""
+    """Numbers the rows that come from one source record.
+
+    Attributes:
+        next: the next number.
+        end: the first that is no longer the branch's own.
+        above: place of the record that was held back, and whose way is being gone on; empty: none was.
+    """
 
     next: int = 0
     end: int = 0
+    above: tuple[int, ...] = ()
 
     def start(self, branch: int) -> None:
         """Begin with a record's way through the source's n-th child."""
         self.next = branch << BRANCH_BITS
         self.end = self.next + (1 << BRANCH_BITS)
 
-    def take(self) -> int:
+    def go_on(self, place: tuple[int, ...]) -> None:
+        """Begin with the way on of a record that was held back."""
+        self.next, self.end, self.above = 0, 1 << BRANCH_BITS, place
+
+    def take(self) -> Place:
         """The next number."""
         if self.next == self.end:
-            raise RecordError(f"one record became more than {1 << BRANCH_BITS} records; flat_map less at a time")
+            raise too_many()
         self.next += 1
-        return self.next - 1
+        return (*self.above, self.next - 1) if self.above else self.next - 1
+
+    @property
+    def here(self) -> tuple[int, ...]:
+        """Where what comes next would stand; nothing is numbered."""
+        return (*self.above, self.next)
+
+
+def too_many() -> RecordError:
+    """The error of a record that became more rows than can be numbered."""
+    return RecordError(f"one record became more than {1 << BRANCH_BITS} records; flat_map less at a time")
 
 
 @dataclass(slots=True)
@@ -44,7 +69,7 @@ class Rows:
     """Rows being gathered, column by column (`streams.runtime.rows`)."""
 
     offsets: list[int] = field(default_factory=list)
-    seqs: list[int] = field(default_factory=list)
+    seqs: list[Place] = field(default_factory=list)
     timestamps: list[int] = field(default_factory=list)
     keys: list[bytes | None] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
@@ -52,10 +77,10 @@ class Rows:
     source_keys: list[bytes | None] = field(default_factory=list)
     source_values: list[bytes | None] = field(default_factory=list)
 
-    def add_dead_letter(self, letter: DeadLetter, origin: Origin) -> None:
+    def add_dead_letter(self, letter: DeadLetter, origin: Origin, place: Place) -> None:
         """Append a dead letter as it is."""
         self.offsets.append(origin.offset)
-        self.seqs.append(len(self.seqs))
+        self.seqs.append(place)
         self.timestamps.append(letter.timestamp)
         self.keys.append(letter.key)
         self.values.append(letter.value)
@@ -112,6 +137,13 @@ class EntryRunner:
         if self._keep_source:
             rows.source_keys.append(source.keys[row])
             rows.source_values.append(source.values[row])
+
+    def key_of(self, record: Record, topic: str) -> bytes | None:
+        """The key by which the record would be routed here; None where it cannot be written, which `receive` then handles."""
+        try:
+            return self._serde.serialize(topic, record.key, record.headers)
+        except Exception:
+            return None
 
     def take(self) -> Rows:
         """The rows so far; starts anew."""

@@ -8,7 +8,7 @@ to Kafka. Invariant: rows and positions are applied together, so a reader that s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,7 +17,11 @@ from state.kafka.headers import decode_headers
 from state.stores.position import StorePosition
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import TaskStore
+from streams.errors import RecordError, StreamsError
+from streams.operators.processor import Processor
+from streams.operators.record import Record, RecordMetadata
 from streams.runtime.counters import Counters
+from streams.runtime.global_context import GlobalContext, ReadOnlyStore
 from streams.runtime.handlers import ErrorHandlers, Origin
 from streams.runtime.settings import TaskSettings
 from streams.runtime.typed_stores import typed_store
@@ -57,9 +61,10 @@ class GlobalTables:
 
     @property
     def stores(self) -> Mapping[str, Any]:
-        """Typed stores by name, for `StreamTask`."""
+        """Typed stores by name, for `StreamTask`; they can only be read."""
         return {
-            table.store.name: typed_store(table.store, self._store, topic) for topic, table in self._by_topic.items()
+            table.store.name: ReadOnlyStore(table.store.name, typed_store(table.store, self._store, topic))
+            for topic, table in self._by_topic.items()
         }
 
     def position(self, topic: str, partition: int) -> int:
@@ -76,19 +81,22 @@ class GlobalTables:
             now_ms: The step's wall clock, for extractors that want it.
 
         Raises:
-            RecordFailedError: A record cannot be read and the policy is `fail`.
+            RecordFailedError: A record cannot be read, or the processor fails, and the policy is `fail`.
         """
         table = self._by_topic[columns.topic]
         first = self.position(columns.topic, columns.partition)
         position = first
-        rows: Any = self._store.store(table.store.name)
+        keeper = self._keeper(table, now_ms)
         try:
             for index in np.flatnonzero(columns.offsets >= first).tolist():
-                self._put(table, rows, columns, index, now_ms)
+                self._take(table, keeper, columns, index, now_ms)
                 position = int(columns.offsets[index]) + 1
+            keeper.end()
         except BaseException:
             self._store.discard()
             raise
+        finally:
+            keeper.close()
         if position > first:
             self._apply(columns.topic, columns.partition, position)
 
@@ -107,25 +115,83 @@ class GlobalTables:
         before = self._store.position
         self._store.apply(StorePosition(_TASK, 1 if before is None else before.version + 1, {}))
 
-    def _put(self, table: GlobalTable, rows: Any, columns: RecordColumns, index: int, now_ms: int) -> None:
+    def _keeper(self, table: GlobalTable, now_ms: int) -> _Keeper:
+        if table.supplier is None:
+            return _LastValues(self._store.store(table.store.name))
+        context = GlobalContext(table, self._store, self._settings, self.counters, now_ms)
+        return _Processed(table.supplier(), context)
+
+    def _take(self, table: GlobalTable, keeper: _Keeper, columns: RecordColumns, index: int, now_ms: int) -> None:
         key, value = columns.keys[index].as_py(), columns.values[index].as_py()
-        if key is None:
+        if key is None and not keeper.takes_null_keys:
             self.counters.add(f"dropped:{table.name}:null_key")
             return
         headers = () if columns.headers is None else tuple(decode_headers(columns.headers[index].as_py()))
         offset, timestamp = int(columns.offsets[index]), int(columns.timestamps[index])
         source = table.source
+        origin = Origin(columns.topic, columns.partition, offset, timestamp, key, value, headers)
         try:
             read_key = source.key_serde.deserialize(columns.topic, key, headers)
             read_value = source.value_serde.deserialize(columns.topic, value, headers)
             record = ConsumedRecord(columns.topic, columns.partition, offset, timestamp, read_key, read_value, headers)
             time = source.timestamp_extractor.extract(record, -1, now_ms)
         except Exception as error:
-            origin = Origin(columns.topic, columns.partition, offset, timestamp, key, value, headers)
             self._handlers.handle("deserialization", source.name, origin, error)
             return
-        if time >= 0:
-            rows.put(key, None if value is None else time.to_bytes(8, "big") + value, time)
+        if time < 0:
+            return
+        try:
+            keeper.take(Record(read_key, read_value, time, headers), origin)
+        except Exception as error:
+            if isinstance(error, StreamsError) and not isinstance(error, RecordError):
+                raise
+            self._handlers.handle("processing", table.name, origin, error)
+
+
+class _Keeper(Protocol):
+    takes_null_keys: bool
+
+    def take(self, record: Record, origin: Origin) -> None: ...
+    def end(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class _LastValues:
+    """Keeps the last value of each key, as the bytes that they are: what was read of them was a check."""
+
+    takes_null_keys = False
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+
+    def take(self, record: Record, origin: Origin) -> None:
+        value = None if origin.value is None else record.timestamp.to_bytes(8, "big") + origin.value
+        self._rows.put(origin.key, value, record.timestamp)
+
+    def end(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class _Processed:
+    """Lets the user's processor keep the store; what it holds is given up at the end of the run of records."""
+
+    takes_null_keys = True
+
+    def __init__(self, processor: Processor, context: GlobalContext) -> None:
+        self._processor = processor
+        self._context = context
+        processor.init(context)
+
+    def take(self, record: Record, origin: Origin) -> None:
+        assert origin.topic is not None, "it was read from a topic"
+        self._context.record_metadata = RecordMetadata(origin.topic, origin.partition, origin.offset)
+        self._processor.process(record)
+
+    def end(self) -> None:
+        self._processor.flush()
+
+    def close(self) -> None:
+        self._processor.close()
 
 
 def _place(topic: str, partition: int) -> bytes:

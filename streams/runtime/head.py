@@ -9,7 +9,7 @@ of the pieces they come in; no clock is read (`NOW` stands for the step's).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from state.kafka.columns import RecordColumns
 from streams.runtime.counters import Counters
-from streams.runtime.entries import EntryRunner, Rows, Sequence
+from streams.runtime.entries import EntryRunner
 from streams.runtime.field_rows import compact_keys
-from streams.runtime.handlers import DeadLetter, Origin
+from streams.runtime.head_run import HeadRun, number_anew
 from streams.runtime.nodes import NodeContext, NodeRunner, Receiver
 from streams.runtime.punctuation import Punctuations
 from streams.runtime.route import split_by_task, tasks_of
@@ -29,15 +29,6 @@ from streams.runtime.settings import TaskSettings
 from streams.runtime.source_reader import SourceReader
 from streams.topology.graph import ProcessorNode
 from streams.topology.plan import SubTopology
-
-
-class _HeadRun(Run):
-    """Dead letters travel to a task as rows, so that they are part of its transaction."""
-
-    dead_letters: Rows
-
-    def send_dead_letter(self, letter: DeadLetter, origin: Origin) -> None:
-        self.dead_letters.add_dead_letter(letter, origin)
 
 
 class Head:
@@ -52,16 +43,17 @@ class Head:
         counters: Counts since the start.
         partition_times: (topic, partition) -> largest timestamp so far, for `UsePartitionTimeOnInvalidTimestamp` and
             custom extractors. Set it before `run` to go on where an earlier reader ended.
+        touched: Tasks that must be called even if no row was for them: records were for them, but an operator that is not
+            repeatable has left nothing of those this time.
     """
 
     def __init__(self, sub: SubTopology, tasks: int, settings: TaskSettings) -> None:
         self.partition_times: dict[tuple[str, int], int] = {}
+        self.touched: set[int] = set()
         self._tasks = tasks
-        self._run = _HeadRun(settings, f"{sub.index}_reader", now_ms=-1)
-        self._run.dead_letters = Rows()
-        self._sequence = Sequence()
+        self._run = HeadRun(settings, f"{sub.index}_reader", now_ms=-1)
         self._entries = {
-            (entry.from_node, entry.node): EntryRunner(entry, self._run, self._sequence)
+            (entry.from_node, entry.node): EntryRunner(entry, self._run, self._run.sequence)
             for entry in sub.entries
             if entry.transport == "object"
         }
@@ -69,8 +61,13 @@ class Head:
             entry.index: (entry.from_node, entry.node) for entry in sub.entries if entry.source is None
         }
         self._nodes = _head_nodes(sub, self._run, self._entries)
+        self._run.behind = {
+            name: [entry for edge, entry in self._entries.items() if edge[0] in _at_or_below(sub, name)]
+            for name in self._nodes
+            if not _node(sub, name).repeatable
+        }
         self._sources = [
-            SourceReader(sub, source, self._nodes, self._sequence, self._run, self.partition_times)
+            SourceReader(sub, source, self._nodes, self._run.sequence, self._run, self.partition_times)
             for source in sub.sources
         ]
 
@@ -97,17 +94,42 @@ class Head:
             if columns.topic in source.topics:
                 for entry, rows, routes in source.read(columns, self._tasks):
                     yield from _cut(columns.topic, columns.partition, entry, rows, routes)
+        for node in self._nodes.values():
+            node.context.attempt(node.processor.flush)
         yield from self._gathered(columns.topic, columns.partition)
 
+    def close(self) -> None:
+        """Let operators go, and forget what a run that failed has left."""
+        for node in self._nodes.values():
+            node.processor.close()
+        for entry in self._entries.values():
+            entry.take()
+        self._run.take_dead_letters()
+        self._run.touched.clear()
+
     def _gathered(self, topic: str, partition: int) -> Iterator[tuple[int, RowBatch]]:
-        gathered = [(index, self._entries[edge].take()) for index, edge in self._object_entries.items()]
-        gathered.append((DEAD_LETTER_ENTRY, self._run.dead_letters))
-        self._run.dead_letters = Rows()
-        for index, rows in gathered:
+        gathered = {index: self._entries[edge].take() for index, edge in self._object_entries.items()}
+        held = bool(self._run.touched)
+        if held:
+            self.touched.update(self._routes(self._run.touched, partition).tolist())
+            self._run.touched.clear()
+            number_anew(list(gathered.values()))
+        for index, rows in gathered.items():
             if rows.offsets:
                 batch = rows.to_batch()
+                if held:
+                    batch = batch.sort_by([("offset", "ascending"), ("seq", "ascending")])
                 routes = tasks_of(batch.column("key"), partition, self._tasks)
                 yield from _cut(topic, partition, index, batch, routes)
+        letters, order, keys = self._run.take_dead_letters()
+        if order:
+            batch = letters.to_batch().take(pa.array(order))
+            yield from _cut(
+                topic, partition, DEAD_LETTER_ENTRY, batch, self._routes([keys[row] for row in order], partition)
+            )
+
+    def _routes(self, keys: Collection[bytes | None], partition: int) -> npt.NDArray[np.int32]:
+        return tasks_of(pa.array(list(keys), pa.binary()), partition, self._tasks)
 
 
 def _cut(
@@ -126,9 +148,22 @@ def _head_nodes(sub: SubTopology, run: Run, entries: Mapping[tuple[str, str], En
         if name in sub.head and isinstance(node, ProcessorNode):
             nodes[name] = NodeRunner(name, node.supplier(), NodeContext(name, run, punctuations), run)
     for name, runner in nodes.items():
+        on_drop = sub.takers_of_dropped(name)
         children: dict[str, Receiver] = {}
         for child in sub.children(name):
-            children[child] = nodes[child] if child in nodes else entries[(name, child)]
-        runner.context.connect(children)
+            if child not in on_drop:
+                children[child] = nodes[child] if child in nodes else entries[(name, child)]
+        runner.context.connect(children, [nodes[child] for child in on_drop])
         runner.processor.init(runner.context)
     return nodes
+
+
+def _node(sub: SubTopology, name: str) -> ProcessorNode:
+    node = sub.nodes[name]
+    assert isinstance(node, ProcessorNode), "the head is made of processors"
+    return node
+
+
+def _at_or_below(sub: SubTopology, name: str) -> set[str]:
+    """A node of the head and all that its records can reach there."""
+    return {name}.union(*(_at_or_below(sub, child) for child in sub.children(name) if child in sub.head))

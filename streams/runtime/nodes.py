@@ -7,6 +7,7 @@ stores, Kafka and the like are no record's fault and are never skipped.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from streams.errors import RecordError, StreamsError
@@ -116,6 +117,18 @@ class NodeContext:
     def drop_many(self, count: int, reason: str) -> None:
         """`drop` for a number of records that were handled as columns."""
         self._run.counters.add(f"dropped:{self.node}:{reason}", count)
+
+    def count(self, what: str, number: int) -> None:
+        """See `ProcessorContext`."""
+        self._run.counters.add(f"{what}:{self.node}", number)
+
+    def hold(self, record: Record) -> Any:
+        """See `ProcessorContext`."""
+        return self._run.hold(self.node, record)
+
+    def resume(self, held: Any) -> AbstractContextManager[None]:
+        """See `ProcessorContext`."""
+        return self._run.resume(held)
 
     def attempt(self, action: Callable[[], None]) -> None:
         """See `ProcessorContext`."""

@@ -6,12 +6,13 @@ Invariants: state given by the caller is copied, so a run that fails leaves no t
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from state.kafka.headers import decode_headers
-from streams.operators.record import Headers, RecordMetadata
+from streams.operators.record import Headers, Record, RecordMetadata
 from streams.runtime.collector import Collector
 from streams.runtime.counters import Counters
 from streams.runtime.handlers import DeadLetter, ErrorHandlers, Origin
@@ -115,6 +116,19 @@ class Run:
             return None
         rows, row = self.cursor
         return RecordMetadata(rows.topic, rows.partition, int(rows.offsets[row]))
+
+    def hold(self, node: str, record: Record) -> Any:
+        """The place of the record in process, to come back to with `resume`."""
+        return self.cursor
+
+    @contextmanager
+    def resume(self, held: Any) -> Iterator[None]:
+        """Within it, the record that was held back is the one in process."""
+        before, self.cursor = self.cursor, held
+        try:
+            yield
+        finally:
+            self.cursor = before
 
     def state(self, kind: str, name: str) -> dict[str, Any]:
         """The state dict of one node or of a shared name; made when first asked for."""

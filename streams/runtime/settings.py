@@ -30,6 +30,8 @@ class TaskSettings:
         partition_counts: Partitions of output topics; needed for custom partitioners only.
         emit_interval_ms: In `compat` mode, how much of the wall clock must pass between two looks for closed windows or
             unjoined records (Kafka Streams: 1000 in production, 0 in its test driver). `strict` mode never waits.
+        idle_timeout_ms: After how much of the wall clock without records a task's event time goes on with the wall clock,
+            ms; None = never. See `streams.runtime.idle`.
     """
 
     application_id: str
@@ -43,6 +45,7 @@ class TaskSettings:
     max_future_ms: int | None = None
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     emit_interval_ms: int = 0
+    idle_timeout_ms: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse a dead-letter policy without a topic."""

@@ -1,8 +1,9 @@
 """A task: one step of one sub-topology and partition, from rows to what is to be committed.
 
 Order: columns entries first (one call per operator), then rows one by one in merge order, stream-time punctuations
-after each, wall-clock punctuations, flush in topological order. Invariants: state and stores are only written to
-through the task's buffer, so a step that fails leaves no trace; nothing but the arguments decides the result.
+after each; if the task is idle, stream time moves on; wall-clock punctuations; flush in topological order. Invariants:
+state and stores are only written to through the task's buffer, so a step that fails leaves no trace; nothing but the
+arguments decides the result.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from state.kafka.headers import decode_headers
 from streams.runtime.collector import SendBatch
+from streams.runtime.idle import idle_ms
 from streams.runtime.row_order import TaskRows, admit, in_order
 from streams.runtime.rows import DEAD_LETTER_ENTRY, RowBatch
 from streams.runtime.run import NO_TIME, Run
@@ -30,7 +32,7 @@ class StepOutput:
         sends: Records to produce, one batch per topic.
         operator_state: JSON-able; give it to the next step's task.
         counters: See `streams.runtime.counters`.
-        stream_time: Largest timestamp that the task ever read; -1 before the first.
+        stream_time: Largest timestamp that the task ever read, or what idle time has made of it; -1 before the first.
         records_in: Rows that came in, dead letters of the readers not among them.
     """
 
@@ -69,12 +71,14 @@ class StreamTask:
         self._settings = settings
         self._global_stores = dict(global_stores or {})
 
-    def process(self, batches: Sequence[RowBatch], now_ms: int) -> StepOutput:
+    def process(self, batches: Sequence[RowBatch], now_ms: int, start: str = "", backlog: bool = False) -> StepOutput:
         """Run the step.
 
         Args:
             batches: The task's rows of the micro-batch, in any order.
             now_ms: Spark's logged batch time, milliseconds.
+            start: Names the start of the application that the step belongs to; see `streams.runtime.idle`.
+            backlog: The source holds records back for a later micro-batch.
 
         Raises:
             RecordFailedError: A record cannot be handled and its policy is `fail`.
@@ -90,6 +94,7 @@ class StreamTask:
         graph = TaskGraph(self._sub, run)
         try:
             records_in = self._run(graph, run, batches)
+            self._end(graph, run, self._idle_ms(run, start, backlog or bool(batches)))
         finally:
             graph.close()
         run.state("task", "time")["stream_time"] = run.stream_time
@@ -112,10 +117,22 @@ class StreamTask:
             run.stream_time = max(run.stream_time, int(rows.timestamps.max(initial=NO_TIME)))
         self._process_rows(graph, run, [batch for batch in admitted if transports[batch.entry] != "columns"])
         run.cursor = None
-        graph.punctuate("wall_clock", run.now_ms)
-        graph.flush()
         records_in: int = sum(batch.rows.num_rows for batch in batches if batch.entry != DEAD_LETTER_ENTRY)
         return records_in
+
+    def _idle_ms(self, run: Run, start: str, busy: bool) -> int:
+        timeout_ms = self._settings.idle_timeout_ms
+        if timeout_ms is None or self._sub.reads_internal:
+            return 0
+        idle = idle_ms(run.state("task", "idle"), timeout_ms, run.now_ms, start, busy)
+        return 0 if run.stream_time == NO_TIME else idle
+
+    def _end(self, graph: TaskGraph, run: Run, idle: int) -> None:
+        if idle:
+            run.stream_time += idle
+            graph.punctuate("stream_time", run.stream_time)
+        graph.punctuate("wall_clock", run.now_ms)
+        graph.flush(idle)
 
     def _process_rows(self, graph: TaskGraph, run: Run, batches: Sequence[RowBatch]) -> None:
         inputs = [(TaskRows(batch), graph.entry(batch.entry)) for batch in batches]

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 
 from streams.operators.column_rows import ColumnRows
+from streams.operators.idle_time import NO_LIMIT
 from streams.operators.processor import PunctuationType
 from streams.operators.record import Record
 from streams.runtime.field_columns import column_rows
@@ -23,7 +24,7 @@ class TaskGraph:
 
     def __init__(self, sub: SubTopology, run: Run) -> None:
         self._run = run
-        self._entries = sub.entries
+        self._sub = sub
         self._punctuations = Punctuations(run.state("task", "punctuations"), run.now_ms)
         self._nodes: dict[str, NodeRunner] = {}
         self._sinks: dict[str, SinkRunner] = {}
@@ -48,7 +49,7 @@ class TaskGraph:
 
     def columns(self, batches: Sequence[RowBatch]) -> Iterator[tuple[list[str], ColumnRows]]:
         """The rows of columns entries, with the vectorised operators that read them, in the order of the entries."""
-        entries = [entry for entry in self._entries if entry.transport == "columns"]
+        entries = [entry for entry in self._sub.entries if entry.transport == "columns"]
         sources: dict[str, list[int]] = {}
         for entry in entries:
             sources.setdefault(entry.node, []).append(entry.rows_of)
@@ -84,11 +85,29 @@ class TaskGraph:
             self._nodes[one.node].context.attempt(lambda callback=callback: callback(time))  # type: ignore[misc]
         self._run.cursor = cursor
 
-    def flush(self) -> None:
-        """End of the step: every operator emits what it held back, parents first."""
+    def flush(self, idle_ms: int = 0) -> None:
+        """End of the step: every operator emits what it held back, parents first.
+
+        Args:
+            idle_ms: How far operators move their stream time on before that, because the task is idle.
+        """
         self._run.flushing = True
-        for runner in self._nodes.values():
+        limits: dict[str, int] = {}
+        for name, runner in self._nodes.items():
+            if idle_ms:
+                self._advance(name, idle_ms, limits)
             runner.context.attempt(runner.processor.flush)
+
+    def _advance(self, name: str, idle_ms: int, limits: dict[str, int]) -> None:
+        """Move one operator on, as far as those above it allow; note how far those below it may."""
+        runner = self._nodes[name]
+        above = self._sub.nodes[name].parents
+        limit = limits[name] = min((limits.get(parent, NO_LIMIT) for parent in above), default=NO_LIMIT)
+
+        def advance() -> None:
+            limits[name] = runner.processor.advance(idle_ms, limit)
+
+        runner.context.attempt(advance)
 
     def close(self) -> None:
         """Let operators go."""

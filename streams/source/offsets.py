@@ -78,12 +78,15 @@ class SourceOffsets:
         return known.offsets[partition] if known and partition < len(known.offsets) else 0
 
     def ranges_to(self, end: SourceOffsets) -> list[OffsetRange]:
-        """What lies between two positions, by topic and partition; empty ranges are left out."""
+        """What lies between two positions, by topic and partition; empty ranges are left out.
+
+        A topic that has no position yet (it is new under a pattern) gets one, and gives no records before it has.
+        """
         return [
             OffsetRange(topic, partition, self.of(topic, partition), to)
             for topic, of in sorted(end.topics.items())
             for partition, to in enumerate(of.offsets)
-            if to > self.of(topic, partition)
+            if topic in self.topics and to > self.of(topic, partition)
         ]
 
 

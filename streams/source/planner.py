@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -44,7 +45,7 @@ class SourceSpec:
     """What a sub-topology reads, and how.
 
     Attributes:
-        starting: topic -> `earliest`, `latest`, `none` or `timestamp:<ms>`: where reading begins.
+        starting: topic -> `earliest`, `latest`, `none`, `timestamp:<ms>` or `duration:<ms>` before now: where reading begins.
         trimmed: topics whose records are deleted once they are consumed (repartition topics).
         on_lost_offsets: `fail`, `earliest` or `latest`.
         max_records: admission limit of a micro-batch in records (offsets).
@@ -72,17 +73,25 @@ class BatchPlanner:
         spec: what to read.
         mean_bytes: gives the mean size of a topic's records, from a sample; asked while there is a backlog.
         times: knows the partition times; None where nobody asks for them.
+        now_ms: the clock; asked only where reading begins a duration before now, and what comes of it is logged.
     """
 
     def __init__(
-        self, admin: Admin, spec: SourceSpec, mean_bytes: MeanBytes, times: PartitionTimes | None = None
+        self,
+        admin: Admin,
+        spec: SourceSpec,
+        mean_bytes: MeanBytes,
+        times: PartitionTimes | None = None,
+        now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
+        self._now_ms = now_ms
         self._admin = admin
         self._spec = spec
         self._mean_bytes = mean_bytes
         self._times = times
         self._target: Mapping[TopicPartition, int] | None = None
         self._planned: SourceOffsets | None = None
+        self._planned_all = False
 
     def initial(self) -> SourceOffsets:
         """Where a new application begins to read.
@@ -92,6 +101,10 @@ class BatchPlanner:
             ConfigError: a source must not begin without a checkpoint.
         """
         topics = self._describe()
+        return _offsets(topics, self._first(topics))
+
+    def _first(self, topics: Mapping[str, TopicInfo]) -> dict[TopicPartition, int]:
+        """Where reading begins in topics that have no position yet."""
         partitions = _partitions(topics)
         begin, end = self._admin.begin_offsets(partitions), self._admin.end_offsets(partitions)
         chosen: dict[TopicPartition, int] = {}
@@ -103,11 +116,12 @@ class BatchPlanner:
                     f"topic {tp[0]!r} is read with offset_reset 'none', and this application has no checkpoint to go on "
                     f"from: put the checkpoint back, or say where to begin ('earliest' or 'latest')"
                 )
-            if policy.startswith("timestamp:"):
-                times[tp] = int(policy.partition(":")[2])
+            kind, _, ms = policy.partition(":")
+            if kind in ("timestamp", "duration"):
+                times[tp] = int(ms) if kind == "timestamp" else max(0, self._now_ms() - int(ms))
             chosen[tp] = end[tp] if policy == "latest" else begin[tp]
         chosen.update(self._admin.offsets_for_times(times) if times else {})
-        return _offsets(topics, chosen)
+        return chosen
 
     def freeze(self) -> None:
         """Takes the present ends as the target: nothing that is written later will be read (Trigger.AvailableNow)."""
@@ -129,15 +143,21 @@ class BatchPlanner:
         partitions = _partitions(topics)
         end = dict(self._admin.end_offsets(partitions))
         begin = self._admin.begin_offsets(partitions)
-        positions = {tp: self._position(start, tp, begin[tp], end[tp]) for tp in partitions}
+        # Under a pattern a topic may be new: a batch of its own gives it a position, the next one reads from there.
+        new = {name: info for name, info in topics.items() if name not in start.topics}
+        first = self._first(new) if new else {}
+        positions = {tp: self._position(start, tp, begin[tp], end[tp]) for tp in partitions if tp not in first} | first
         if self._target is not None:
             end = {tp: min(at, self._target.get(tp, 0)) for tp, at in end.items()}
-        moved = any(positions[tp] != start.of(*tp) for tp in partitions)
+        end.update(first)
+        moved = bool(new) or any(positions[tp] != start.of(*tp) for tp in partitions)
         if not moved and all(end[tp] <= positions[tp] for tp in partitions):
             # Partitions that have come up empty would change the text of the offsets, and so make an empty batch.
             return start
         # A jump over lost offsets is logged at once, even if nothing is to be read: else it would be made again and again.
-        admitted = _offsets(topics, self._admit(positions, end))
+        chosen = self._admit(positions, end)
+        self._planned_all = not new and all(chosen[tp] >= end[tp] for tp in partitions)
+        admitted = _offsets(topics, chosen)
         # Asked for last: what was written to a global table before a record was is then there when the record is processed.
         self._planned = replace(admitted, global_topics=self._global_ends(start))
         return self._planned
@@ -161,7 +181,10 @@ class BatchPlanner:
         if self._spec.on_lost_offsets == "fail":
             return start.ranges_to(end)
         changed = [
-            (t, p) for t, of in sorted(end.topics.items()) for p, to in enumerate(of.offsets) if to != start.of(t, p)
+            (topic, partition)
+            for topic, of in sorted(end.topics.items())
+            for partition, to in enumerate(of.offsets)
+            if topic in start.topics and to != start.of(topic, partition)
         ]
         begin = self._admin.begin_offsets(changed)
         ranges = []
@@ -173,6 +196,10 @@ class BatchPlanner:
             if first < last:
                 ranges.append(OffsetRange(topic, partition, first, last))
         return ranges
+
+    def leaves_backlog(self, end: SourceOffsets) -> bool:
+        """Whether records may be left for a later micro-batch; of one that an earlier run has logged nobody knows: so they may."""
+        return end != self._planned or not self._planned_all
 
     def times_before(self, ranges: Sequence[OffsetRange]) -> Mapping[TopicPartition, int] | None:
         """The partition time at the start of each range, ms; None where nobody asks for them."""
@@ -277,4 +304,4 @@ def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
 
     admin = KafkaAdmin(client)
     times = PartitionTimes(client, admin, spec.times_topic) if spec.times_topic else None
-    return BatchPlanner(admin, spec, partial(mean_record_bytes, client), times)
+    return BatchPlanner(admin, spec, partial(mean_record_bytes, client), times, lambda: int(time.time() * 1000))

@@ -28,6 +28,7 @@ ROW_SCHEMA = pa.schema(
         ("partition_time", pa.string()),
         ("global_topics", pa.string()),
         ("payload", pa.binary()),
+        ("backlog", pa.bool_()),
     ]
 )
 """`streams.spark.source.SPARK_SCHEMA` in Arrow's words; the order and the types must be the same."""
@@ -40,7 +41,9 @@ def read_range(payload: bytes, partition: RangePartition) -> Iterator[pa.RecordB
     """Rows of `ROW_SCHEMA` for one range.
 
     The last one has no payload: it carries the head's counters (and the partition time, where an extractor asks for it)
-    to the task that reports this partition's progress, which so runs even if no record is for it.
+    to the task that reports this partition's progress, which so runs even if no record is for it. Where event time goes on
+    while a task is idle, one reader tells all tasks of a backlog, so that none takes itself for idle. Nor have the rows for tasks
+    that must be called because another attempt may have had rows for them (`Head.touched`).
     """
     job = load_job(payload)
     offsets = partition.offsets
@@ -53,13 +56,23 @@ def read_range(payload: bytes, partition: RangePartition) -> Iterator[pa.RecordB
     for columns in reader.read(offsets.end, CHUNK_RECORDS):
         for task, rows in head.run(columns):
             yield _row(salts[task], partition, encode(rows))
+    for task in sorted(head.touched):
+        yield _row(salts[task], partition, None)
     counters = orjson.dumps(head.counters).decode()
     time = None if partition.time is None else head.partition_times.get(place, partition.time)
     yield _row(salts[job.owner(offsets.partition)], partition, None, counters, time)
+    if partition.backlog and job.settings.idle_timeout_ms is not None:
+        for salt in salts:
+            yield _row(salt, partition, None, backlog=True)
 
 
 def _row(
-    key: int, partition: RangePartition, payload: bytes | None, counters: str | None = None, time: int | None = None
+    key: int,
+    partition: RangePartition,
+    payload: bytes | None,
+    counters: str | None = None,
+    time: int | None = None,
+    backlog: bool = False,
 ) -> pa.RecordBatch:
     offsets = partition.offsets
     values: list[Any] = [
@@ -74,6 +87,7 @@ def _row(
         None if time is None else str(time),
         partition.global_topics,
         payload,
+        backlog,
     ]
     arrays = [pa.array([value], type=field.type) for value, field in zip(values, ROW_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA)

@@ -137,6 +137,8 @@ class StreamsApplication:
             pause = max(config.trigger_interval_ms, job.wall_clock_ms or 0)
             trigger = {"processingTime": f"{pause} milliseconds"}
         self.progress.started(sub.name, prepared.tasks, sub.topics)
+        if job.settings.idle_timeout_ms is not None and sub.reads_internal:
+            self.progress.say(f"{sub.name} reads what another step writes: idle_timeout_ms has no effect there")
 
         def report(batch_id: int, reports: list[Report]) -> None:
             self._steps += 1

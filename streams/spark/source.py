@@ -28,24 +28,32 @@ if TYPE_CHECKING:
 
 SPARK_SCHEMA = (
     "task_key INT, batch STRING, topic STRING, partition INT, first BIGINT, last BIGINT, topic_id STRING, "
-    "counters STRING, partition_time STRING, global_topics STRING, payload BINARY"
+    "counters STRING, partition_time STRING, global_topics STRING, payload BINARY, backlog BOOLEAN"
 )
 
 
 class RangePartition(InputPartition):
     """One offset range to read, as a Spark input partition.
 
-    `time` is the partition time so far, ms; `global_topics` says up to where global tables are to be read, as JSON.
+    `time` is the partition time so far, ms; `global_topics` says up to where global tables are to be read, as JSON;
+    `backlog`: this one tells all tasks that records are left for a later micro-batch.
     """
 
     def __init__(
-        self, batch: str, topic_id: str, offsets: OffsetRange, time: int | None, global_topics: str | None
+        self,
+        batch: str,
+        topic_id: str,
+        offsets: OffsetRange,
+        time: int | None,
+        global_topics: str | None,
+        backlog: bool = False,
     ) -> None:
         self.batch = batch
         self.global_topics = global_topics
         self.topic_id = topic_id
         self.offsets = offsets
         self.time = time
+        self.backlog = backlog
 
 
 class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -99,8 +107,9 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 offsets,
                 times[offsets.topic, offsets.partition] if times else None,
                 ends,
+                backlog=number == 0 and self._planner.leaves_backlog(after),
             )
-            for offsets in ranges
+            for number, offsets in enumerate(ranges)
         ]
 
     def commit(self, end: dict[str, Any]) -> None:

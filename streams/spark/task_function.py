@@ -33,6 +33,8 @@ STATE_SCHEMA = "marker BINARY, offset BIGINT"
 REPORT_SCHEMA = "report STRING"
 GLOBAL_TOPICS = "global_topics"
 BATCH_ID, QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
+RUN_ID = "spark.jobGroup.id"
+"""Spark puts all jobs of a query into a group that is called as the run of the query: each start is a run of its own."""
 
 
 class GroupState(Protocol):
@@ -56,6 +58,7 @@ class TaskInput:
     partition_times: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     global_topics: dict[str, Any] = field(default_factory=dict)
     batches: list[RowBatch] = field(default_factory=list)
+    backlog: bool = False
 
     @classmethod
     def of(cls, frames: Iterable[pd.DataFrame]) -> TaskInput:
@@ -69,6 +72,7 @@ class TaskInput:
                 if row.global_topics is not None and not found.global_topics:
                     found.global_topics = orjson.loads(row.global_topics)
                 found.ranges.setdefault(row.topic, {})[str(row.partition)] = (int(row.first), int(row.last))
+                found.backlog |= bool(row.backlog)
                 if row.payload is not None:
                     found.batches.append(decode(row.payload))
                 for name, count in orjson.loads(row.counters or "{}").items():
@@ -102,7 +106,8 @@ def _run(
     assert context is not None
     batch_id = int(context.getLocalProperty(BATCH_ID) or -1)
     identity = job.identity(task, str(context.getLocalProperty(QUERY_ID)))
-    result, given = run_step(job, identity, batch_id, frames, state)
+    start = str(context.getLocalProperty(RUN_ID))
+    result, given = run_step(job, identity, batch_id, frames, state, start)
     state.update((result.copy.data, result.copy.offset))
     if job.wall_clock_ms is not None:
         state.setTimeoutDuration(job.wall_clock_ms)
@@ -132,8 +137,9 @@ def run_step(
     batch_id: int,
     frames: Iterable[pd.DataFrame],
     state: GroupState,
+    start: str,
 ) -> tuple[StepResult, TaskInput]:
-    """One step: Spark's rows and copy in, the new copy out."""
+    """One step: Spark's rows and copy in, the new copy out. `start` names the run of the query."""
     kafka = LiveKafka(job.client, job.transaction_timeout_ms, bulk=job.bulk_io)
     now_ms = state.getCurrentProcessingTimeMs()
     specs = [node.spec for node in job.sub.stores.values()]
@@ -150,7 +156,7 @@ def run_step(
         ends = given.global_topics or operator_state.get("task", {}).get(GLOBAL_TOPICS, {})
         tables = global_stores(job, topics_from_json(ends), kafka.begin_offset, now_ms)
         task = StreamTask(job.sub, identity.task, store, operator_state, job.settings, tables)
-        output = task.process(given.batches, now_ms)
+        output = task.process(given.batches, now_ms, start, given.backlog)
         if ends:
             output.operator_state["task"][GLOBAL_TOPICS] = ends
         remember(output.operator_state, given.partition_times)

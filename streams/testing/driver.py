@@ -1,8 +1,8 @@
 """`TopologyTestDriver`: runs a topology in memory, with the head, tasks, operators and stores of production.
 
 What differs from Kafka Streams' driver of the same name: topics may have several partitions and a sub-topology
-several tasks, `batch()` makes one step of many records, and `restart()` stops the application and brings it back from
-its changelogs.
+several tasks, `batch()` makes one step of many records, `restart()` stops the application and brings it back from its
+changelogs, and `crash_at()` kills a task between the parts of a commit.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from streams.runtime.counters import Counters
 from streams.runtime.settings import TaskSettings
 from streams.serdes.base import Serde
 from streams.serdes.primitives import BytesSerde
+from streams.testing.faults import Faults
 from streams.testing.global_tables import MemoryGlobalTables
 from streams.testing.log import LogRecord, MemoryLog
 from streams.testing.query import MemoryQuery
 from streams.testing.stores import DriverStore
 from streams.testing.topics import TestInputTopic, TestOutputTopic
 from streams.topology.graph import Topology
+from streams.topology.patterns import has_patterns, with_matching_topics
 from streams.topology.plan import SubTopology, build_plan
 
 
@@ -38,12 +40,14 @@ class TopologyTestDriver:
     Args:
         topology: What to run.
         application_id: Prefix of internal topics.
-        partitions: Partitions by topic; others have one.
+        partitions: Partitions by topic; others have one. A source that reads a pattern reads those of them that match, and
+            from the next `restart` on those that records were piped into.
         tasks: Tasks of each sub-topology; default: the most partitions among its topics.
         mode: `strict` or `compat`.
         start_ms: The wall clock at the start; it stands still but for `advance_wall_clock_time`.
         rocksdb: Stores on disk, in a temporary directory, instead of in memory.
-        **settings: Further fields of `TaskSettings`, such as error policies.
+        **settings: Further fields of `TaskSettings`, such as error policies, `idle_timeout_ms` and, for `compat`,
+            `emit_interval_ms`.
     """
 
     def __init__(
@@ -59,8 +63,10 @@ class TopologyTestDriver:
     ) -> None:
         self.now_ms = start_ms
         self.counters = Counters()
-        self._topology = topology
         self._log = MemoryLog(partitions or {})
+        self._given = topology
+        topology = self._topology = with_matching_topics(topology, self._log.topics)
+        self._faults = Faults()
         self._batching = False
         self._clock_moved = False
         self._tables: dict[tuple[str, int], OrderedTable] = {}
@@ -134,12 +140,35 @@ class TopologyTestDriver:
         Raises:
             CheckpointMismatchError: The state was written by a topology of another structure.
         """
-        if topology is not None:
-            self._upgrade(topology)
+        if topology is not None or has_patterns(self._given):
+            self._given = topology or self._given
+            self._upgrade(with_matching_topics(self._given, self._log.topics))
         for query in self._queries:
             query.restart(wipe_state)
         self._global_tables.restart()
         self._global_tables.catch_up(self.now_ms)
+
+    def crash_at(self, point: str, task: int | None = None, wipe_state: bool = False) -> None:
+        """Let the process that runs a task die in the next step, which is then repeated as Spark does.
+
+        Nobody may see that it happened: what was committed is not done again, the rest is done anew. `crashes` tells whether it
+        did happen.
+
+        Args:
+            point: One of `state.commit.crash_points.POINTS`: up to `marker_sent` nothing of the step is there; at `after_commit`
+                Kafka has all of it and the local store nothing; at `store_applied` and `before_report` only Spark does not know.
+            task: Which task's; default: the first to come there.
+            wipe_state: Whether the local stores are lost with it.
+
+        Raises:
+            ValueError: An unknown point.
+        """
+        self._faults.arm(point, task, wipe_state)
+
+    @property
+    def crashes(self) -> int:
+        """How many of the crashes that were asked for have happened."""
+        return self._faults.happened
 
     def _upgrade(self, topology: Topology) -> None:
         """Put another program in the place of the first; like a real start, it refuses state of another structure."""
@@ -181,14 +210,26 @@ class TopologyTestDriver:
 
     def dropped(self, reason: str | None = None) -> int:
         """How many records (or windows of records) were dropped so far, for one reason or all."""
-        of_heads = [query.head_counters for query in self._queries]
-        counted = [self.counters, self._global_tables.counters, *of_heads]
         return sum(
             count
-            for counters in counted
-            for name, count in counters.items()
+            for name, count in self.counts().items()
             if name.startswith("dropped:") and (reason is None or name.endswith(f":{reason}"))
         )
+
+    def counts(self) -> Counters:
+        """What each operator took in (`in:<node>`), gave out (`out:<node>`) and dropped (`dropped:<node>:<reason>`).
+
+        Of all tasks since the start; of the readers, which run what needs no state, and of global tables since the last restart.
+        """
+        counts = Counters()
+        for counters in (
+            self.counters,
+            self._global_tables.counters,
+            *(query.head_counters for query in self._queries),
+        ):
+            for name, count in counters.items():
+                counts.add(name, count)
+        return counts
 
     def close(self) -> None:
         """Close the stores and delete their directory."""
@@ -205,7 +246,7 @@ class TopologyTestDriver:
 
     def _query(self, sub: SubTopology) -> MemoryQuery:
         tasks = self._tasks or self._most_partitions(sub)
-        return MemoryQuery(sub, tasks, self._settings, self._log, self._open_store, self._global_tables)
+        return MemoryQuery(sub, tasks, self._settings, self._log, self._open_store, self._global_tables, self._faults)
 
     def _send(self, topic: str, record: LogRecord, partition: int | None) -> None:
         self._log.append(topic, record, partition)

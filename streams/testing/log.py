@@ -43,6 +43,11 @@ class MemoryLog:
         """Number of partitions."""
         return self._partitions.get(topic, 1)
 
+    @property
+    def topics(self) -> set[str]:
+        """The topics that were named, or that have records."""
+        return {*self._partitions, *(topic for topic, _ in self._records)}
+
     def set_partitions(self, topic: str, partitions: int) -> None:
         """Set it, unless it was given."""
         self._partitions.setdefault(topic, partitions)
@@ -69,13 +74,13 @@ class MemoryLog:
         """The next offset."""
         return len(self._records.get((topic, partition), ()))
 
-    def read(self, topic: str, partition: int, start: int) -> list[LogRecord]:
-        """Records from an offset on."""
-        return self._records.get((topic, partition), [])[start:]
+    def read(self, topic: str, partition: int, start: int, end: int | None = None) -> list[LogRecord]:
+        """Records from an offset on, up to another one or all."""
+        return self._records.get((topic, partition), [])[start:end]
 
-    def columns(self, topic: str, partition: int, start: int) -> RecordColumns | None:
+    def columns(self, topic: str, partition: int, start: int, end: int | None = None) -> RecordColumns | None:
         """The same as a reader gets them; None if there are none."""
-        records = self.read(topic, partition, start)
+        records = self.read(topic, partition, start, end)
         if not records:
             return None
         headers = None

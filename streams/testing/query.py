@@ -14,6 +14,7 @@ from streams.runtime.rows import RowBatch, decode, encode
 from streams.runtime.settings import TaskSettings
 from streams.runtime.task import StepOutput, StreamTask
 from streams.runtime.typed_stores import typed_stores
+from streams.testing.faults import CrashedError, Faults
 from streams.testing.global_tables import MemoryGlobalTables
 from streams.testing.log import MemoryLog
 from streams.topology.plan import SubTopology
@@ -31,6 +32,7 @@ class MemoryQuery:
         log: The topics.
         open_store: Opens the stores of a task: (sub-topology, task, wiped).
         global_tables: The application's.
+        faults: Where tasks are to die.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class MemoryQuery:
         log: MemoryLog,
         open_store: OpenStore,
         global_tables: MemoryGlobalTables,
+        faults: Faults,
     ) -> None:
         self.sub = sub
         self.tasks = tasks
@@ -48,12 +51,14 @@ class MemoryQuery:
         self._log = log
         self._open_store = open_store
         self._global_tables = global_tables
+        self._faults = faults
         self._positions: dict[tuple[str, int], int] = {}
         self._markers: dict[int, bytes] = {}
-        self._versions: dict[int, int] = {}
+        self._committed: dict[int, StorePosition] = {}
         self._changelogs: dict[tuple[int, str], list[ChangelogBatch]] = {}
         self._stores = {task: open_store(sub, task, True) for task in range(tasks)}
         self._head = Head(sub, tasks, settings)
+        self._starts = 1
 
     @property
     def pending(self) -> bool:
@@ -67,43 +72,79 @@ class MemoryQuery:
             now_ms: The step's wall clock.
             every_task: Also run tasks without records (a wall-clock step).
         """
+        ends = {place: self._log.end(*place) for place in self._places()}
+        done: dict[int, StepOutput] = {}
+        while True:
+            try:
+                self._attempt(ends, now_ms, every_task, done)
+                break
+            except CrashedError as crash:
+                # The step is repeated over the same records; tasks that have committed it find that they have.
+                self._reopen(crash.wipe_state)
+        self._positions.update(ends)
+        return [done[task] for task in sorted(done)]
+
+    def _attempt(
+        self, ends: dict[tuple[str, int], int], now_ms: int, every_task: bool, done: dict[int, StepOutput]
+    ) -> None:
+        """Process what no task has committed yet, then commit task by task into `done`."""
         rows: dict[int, list[RowBatch]] = {task: [] for task in range(self.tasks)} if every_task else {}
-        ends: dict[tuple[str, int], int] = {}
-        for place in self._places():
-            columns = self._log.columns(*place, self._positions.get(place, 0))
-            if columns is not None:
-                ends[place] = self._log.end(*place)
-                for task, batch in self._head.run(columns):
-                    # Through the wire format, as between a reader and a task.
-                    rows.setdefault(task, []).append(decode(encode(batch)))
-        done = []
+        made = []
         try:
-            for task in sorted(rows):
-                done.append((task, self._process(task, rows[task], now_ms)))
+            self._read(rows, ends)
+            for task in sorted(rows.keys() - done.keys()):
+                made.append((task, self._process(task, rows[task], now_ms)))
         except BaseException:
             for store in self._stores.values():
                 store.discard()
+            self._head.close()
             raise
-        self._positions.update(ends)
-        for task, output in done:
+        for task, output in made:
+            self._faults.reach("process_done", task)
             self._commit(task, output)
-        return [output for _, output in done]
+            done[task] = output
+            self._faults.reach("after_commit", task)
+            self._stores[task].apply(self._committed[task])
+            self._faults.reach("store_applied", task)
+
+    def _read(self, rows: dict[int, list[RowBatch]], ends: dict[tuple[str, int], int]) -> None:
+        """Run the head over what is there, into the rows of each task."""
+        for place, end in ends.items():
+            columns = self._log.columns(*place, self._positions.get(place, 0), end)
+            if columns is not None:
+                for task, batch in self._head.run(columns):
+                    # Through the wire format, as between a reader and a task.
+                    rows.setdefault(task, []).append(decode(encode(batch)))
 
     def restart(self, wipe_state: bool) -> None:
         """Stop, lose the local state or not, start again from changelogs and markers."""
+        self._reopen(wipe_state)
+        self._starts += 1
+
+    def _reopen(self, wipe_state: bool) -> None:
+        """Open all stores anew, and bring them to where the last commits were."""
         for task, store in self._stores.items():
-            position = store.position
             store.close()
             self._stores[task] = fresh = self._open_store(self.sub, task, wipe_state)
-            # All of them after a wipe, else those whose layout another program has changed.
-            there = fresh.position.changelog_offsets if fresh.position is not None else {}
-            missing = [name for name in fresh.logged_stores if name not in there]
-            if missing and position is not None:
-                for name in missing:
-                    for batch in self._changelogs.get((task, name), []):
-                        fresh.restore(name, batch.keys, batch.values, batch.timestamps)
-                fresh.restored(position)
+            if (committed := self._committed.get(task)) is not None:
+                self._bring_to(committed, fresh, task)
+        self._head.close()
         self._head = Head(self.sub, self.tasks, self._settings)
+
+    def _bring_to(self, committed: StorePosition, store: TaskStore, task: int) -> None:
+        """Restore what is missing: after a wipe all, after a crash a tail, else what another program lays out anew."""
+        there = store.position.changelog_offsets if store.position is not None else {}
+        behind = [
+            name for name in store.logged_stores if there.get(name, -1) < committed.changelog_offsets.get(name, 0)
+        ]
+        for name in behind:
+            offset = 0
+            for batch in self._changelogs.get((task, name), []):
+                if offset >= there.get(name, 0):
+                    store.restore(name, batch.keys, batch.values, batch.timestamps)
+                offset += len(batch)
+        if behind or (store.position is not None and store.position.version < committed.version):
+            store.restored(committed)
 
     def replace(self, sub: SubTopology, global_tables: MemoryGlobalTables) -> None:
         """Go on with another program from the next restart on."""
@@ -111,7 +152,8 @@ class MemoryQuery:
         self._global_tables = global_tables
 
     def close(self) -> None:
-        """Close the stores."""
+        """Close the stores, and what operators have open."""
+        self._head.close()
         for store in self._stores.values():
             store.close()
 
@@ -131,10 +173,11 @@ class MemoryQuery:
         state = orjson.loads(self._markers.get(task, b"{}"))
         global_stores = self._global_tables.stores
         return StreamTask(self.sub, task, self._stores[task], state, self._settings, global_stores).process(
-            rows, now_ms
+            rows, now_ms, start=str(self._starts)
         )
 
     def _commit(self, task: int, output: StepOutput) -> None:
+        """What is one transaction in production; the store has it only when it is applied."""
         store = self._stores[task]
         for batch in output.sends:
             self._log.send(batch)
@@ -144,5 +187,5 @@ class MemoryQuery:
         for name in offsets:
             offsets[name] = sum(len(batch) for batch in self._changelogs.get((task, name), []))
         self._markers[task] = orjson.dumps(output.operator_state)
-        self._versions[task] = self._versions.get(task, 0) + 1
-        store.apply(StorePosition(query_id="test", version=self._versions[task], changelog_offsets=offsets))
+        version = self._committed[task].version + 1 if task in self._committed else 1
+        self._committed[task] = StorePosition(query_id="test", version=version, changelog_offsets=offsets)

@@ -5,6 +5,8 @@ Kafka Streams finds some of these only at run time, or never; here they are a ``
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from streams.errors import TopologyError
 from streams.topology.graph import InternalTopic, SinkNode, SourceNode, Topic, Topology
 from streams.topology.naming import is_generated
@@ -27,8 +29,21 @@ def check_sources(topology: Topology) -> None:
                 f"The topic '{table.source.topics[0]}' is read as the global table '{table.name}' and by '{read_by.name}': "
                 f"a topic is either read by tasks or is a global table."
             )
-    if not reader:
+    if not any(topology.sources()):
         raise TopologyError("The topology reads no topic: begin with builder.stream(topic) or builder.table(topic).")
+    _check_patterns(
+        topology, {**reader, **{table.source.topics[0]: table.source for table in topology.global_tables.values()}}
+    )
+
+
+def _check_patterns(topology: Topology, reader: Mapping[Topic, SourceNode]) -> None:
+    for source in topology.sources():
+        for topic, other in reader.items():
+            if source.pattern is not None and other is not source and source.pattern.fullmatch(str(topic)):
+                raise TopologyError(
+                    f"The topic '{topic}', read by '{other.name}', matches {source.subscription[0]} of '{source.name}' too: a "
+                    f"topic is read by one source. Make the pattern narrower, or leave the topic to it."
+                )
 
 
 def check_topics(topology: Topology, application_id: str) -> None:
@@ -82,7 +97,9 @@ def check_explicit_names(topology: Topology) -> None:
         how = "Materialized(name=...), StreamJoined(name=...), Joined(name=...) or named=..."
         told.append(f"stores: {', '.join(map(repr, sorted(stores)))} (name them with {how})")
     if topics:
-        how = "Grouped(name=...), Repartitioned(name=...), Joined(name=...) or StreamJoined(name=...)"
+        how = (
+            "Grouped(name=...), Repartitioned(name=...), Joined(name=...), StreamJoined(name=...) or enrich(named=...)"
+        )
         told.append(f"repartition topics: {', '.join(map(repr, topics))} (name them with {how})")
     if told:
         raise TopologyError(

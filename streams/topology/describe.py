@@ -52,7 +52,9 @@ def _sub_topology(topology: Topology, names: list[str]) -> str:
 def _headline(topology: Topology, name: str) -> str:
     node = topology.nodes[name]
     if isinstance(node, SourceNode):
-        return f"Source: {name} (topics: [{', '.join(sorted(map(str, node.topics)))}])"
+        if node.pattern is not None:
+            return f"Source: {name} (topics: {node.pattern.pattern})"
+        return f"Source: {name} (topics: [{', '.join(node.subscription)}])"
     if isinstance(node, ProcessorNode):
         return f"Processor: {name} (stores: [{', '.join(node.stores)}])"
     if node.topic is None:

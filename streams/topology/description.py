@@ -57,9 +57,7 @@ def _sub_topology(topology: Topology, names: list[str]) -> Description:
     processors = [node for node in nodes.values() if isinstance(node, ProcessorNode)]
     return {
         "hash": topology_hash(nodes, stores),
-        "sources": {
-            name: sorted(map(str, node.topics)) for name, node in nodes.items() if isinstance(node, SourceNode)
-        },
+        "sources": {name: list(node.subscription) for name, node in nodes.items() if isinstance(node, SourceNode)},
         "operators": {
             node.name: {
                 "kind": node.kind,

@@ -7,12 +7,14 @@ here runs: a processor is a ``supplier`` that the task calls, picklable by cloud
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streams.errors import TopologyError
 from streams.serdes.base import Serde
+from streams.topology.pattern_name import pattern_name, pattern_text
 from streams.topology.timestamps import FAIL_ON_INVALID_TIMESTAMP, TimestampExtractor
 
 if TYPE_CHECKING:
@@ -48,7 +50,8 @@ Parameters: TypeAlias = tuple[tuple[str, str | int | bool | None], ...]
 class SourceNode:
     """Reads topics. In a ``Topology`` a topic may be an ``InternalTopic``; in a plan all are real names (``str``).
 
-    ``offset_reset`` is ``"earliest"``, ``"latest"``, ``"none"`` or None for the application's setting.
+    ``offset_reset`` is ``"earliest"``, ``"latest"``, ``"none"``, ``"duration:<ms>"`` or None for the application's setting.
+    With a ``pattern`` it reads all topics that match it; ``topics`` are those that were there at the start, none before.
     """
 
     name: str
@@ -57,6 +60,17 @@ class SourceNode:
     value_serde: Serde
     timestamp_extractor: TimestampExtractor = FAIL_ON_INVALID_TIMESTAMP
     offset_reset: str | None = None
+    pattern: re.Pattern[str] | None = None
+
+    @property
+    def subscription(self) -> tuple[str, ...]:
+        """What it reads, as the program says it: its topics, sorted, or its pattern between slashes."""
+        return tuple(sorted(map(str, self.topics))) if self.pattern is None else (pattern_text(self.pattern),)
+
+    @property
+    def lasting_topics(self) -> tuple[str, ...]:
+        """What lasting names are made of: the same, fit for a topic's name, in the order of the program."""
+        return tuple(map(str, self.topics)) if self.pattern is None else (pattern_name(self.pattern),)
 
     @property
     def parents(self) -> tuple[str, ...]:
@@ -87,6 +101,9 @@ class ProcessorNode:
         input_key_serde: serde by which records on their way to it are keyed and routed; None: that of its input.
         projection: the fields (dotted paths) of a JSON value it needs; None if it needs whole records.
         takes_dropped: it gets what its parents drop, and nothing else of them.
+        drops: a stateless operator that may drop records; stateful ones all may.
+        repeatable: the same records always give the same results. Where that is not so, a key that is made behind it must not
+            decide which task a record goes to: an attempt that is repeated would send it to another one.
         parameters: what it does besides its functions (windows, built-in aggregates, ...): part of the topology hash.
     """
 
@@ -103,6 +120,8 @@ class ProcessorNode:
     input_key_serde: Serde | None = None
     projection: tuple[str, ...] | None = None
     takes_dropped: bool = False
+    drops: bool = False
+    repeatable: bool = True
     parameters: Parameters = ()
 
 
@@ -150,11 +169,13 @@ class GlobalTable:
         name: of the node that fills it.
         source: what reads its topic.
         store: where it is kept; the topic is its changelog.
+        supplier: makes the processor that keeps the store; None: the store holds the last value of each key.
     """
 
     name: str
     source: SourceNode
     store: StoreNode
+    supplier: Callable[[], Processor] | None = None
 
 
 Node: TypeAlias = SourceNode | ProcessorNode | SinkNode

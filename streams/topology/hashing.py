@@ -23,7 +23,7 @@ def topology_hash(nodes: dict[str, Node], stores: dict[str, StoreNode]) -> str:
         stores: its stores.
     """
     skeleton = {
-        "sources": sorted([source.name, sorted(map(str, source.topics))] for source in _sources(nodes)),
+        "sources": sorted([source.name, list(source.subscription)] for source in _sources(nodes)),
         "operators": sorted(
             [
                 node.name,

@@ -40,7 +40,7 @@ def _plain(topology: Topology, sub: SubTopology) -> str:
     """The sub-topology's name without the application's id."""
     source = topology.nodes[sub.sources[0].name]
     assert isinstance(source, SourceNode)
-    return str(source.topics[0])
+    return source.subscription[0] if source.pattern is not None else str(source.topics[0])
 
 
 def _shape(node: Node) -> str:
@@ -54,7 +54,10 @@ def _arrows(topology: Topology, ids: dict[tuple[str, str], str]) -> list[str]:
     for node in topology.nodes.values():
         here = ids["node", node.name]
         if isinstance(node, SourceNode):
-            lines += [f"  {_topic(ids, str(topic))} --> {here}" for topic in node.topics]
+            lines += [
+                f"  {_topic(ids, str(topic))} --> {here}"
+                for topic in (node.subscription if node.pattern is not None else node.topics)
+            ]
         lines += [f"  {ids['node', parent]} --> {here}" for parent in node.parents]
         lines += [f"  {here} -.- {ids['store', store]}" for store in node.stores]
         if isinstance(node, SinkNode) and node.topic is not None:

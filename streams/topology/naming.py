@@ -72,7 +72,7 @@ def stateful_name(kind: str, lineage: Lineage, parameters: Parameters = ()) -> s
     return f"{kind}-{lineage}-{digest}"
 
 
-_GENERATED = re.compile(r"[A-Z]+(-[A-Z]+)+-.+-[0-9a-f]{8}(-[a-z-]+)?|.+-STATE-STORE")
+_GENERATED = re.compile(r"[A-Z]+(-[A-Z]+)+-.+-[0-9a-f]{8}(-[a-z-]+|-.+-join-store)?|.+-STATE-STORE")
 
 
 def is_generated(name: str) -> bool:

@@ -3,7 +3,8 @@
 A sub-topology is a connected component of the graph (a shared node, source or store connects), cut only at repartition
 topics. Its *head* is what needs no state and no order: the stateless nodes whose ancestors are all head or source; they
 run in the readers, per topic-partition. Each edge out of the head is an *entry*: what crosses it is routed to its task
-by its key, so a re-key within the head costs no topic. All topic names in a plan are the real ones.
+by its key, so a re-key within the head costs no topic. A re-key of results that another attempt may not give again
+(``enrich``) is not head: the task of a record must be the same in every attempt. All topic names in a plan are the real ones.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from streams.topology.graph import (
 )
 from streams.topology.groups import node_groups
 from streams.topology.hashing import topology_hash
+from streams.topology.pattern_name import fit_for_topic
 
 Transport: TypeAlias = Literal["raw", "object", "columns"]
 
@@ -72,6 +74,7 @@ class SubTopology:
         entries: the edges out of the head, in the order of their nodes.
         global_tables: those that its nodes read, by the names of their stores.
         topology_hash: changes if and only if the state's meaning may have changed.
+        reads_internal: it reads a topic that another sub-topology, or it itself, writes.
     """
 
     index: int
@@ -84,6 +87,7 @@ class SubTopology:
     entries: tuple[Entry, ...]
     topology_hash: str
     global_tables: dict[str, GlobalTable] = field(default_factory=dict)
+    reads_internal: bool = False
 
     def children(self, name: str) -> tuple[str, ...]:
         """Names of the nodes that a node forwards to, in the order in which they run."""
@@ -148,7 +152,9 @@ def _sub_topology(
     stores = {store: topology.stores[store] for node in nodes.values() for store in node.stores}
     head = _head(nodes)
     sources = tuple(node for node in nodes.values() if isinstance(node, SourceNode))
-    name = fit_for_topic(str(topology.nodes[sources[0].name].topics[0]))  # type: ignore[union-attr]
+    first = topology.nodes[sources[0].name]
+    assert isinstance(first, SourceNode), "a source stays one"
+    name = fit_for_topic(first.lasting_topics[0])
     if name in taken:
         raise TopologyError(
             f"Two sub-topologies would be called '{name}', after the first topic of each: subscribe once to that topic."
@@ -164,6 +170,11 @@ def _sub_topology(
         entries=_entries(topology, nodes, head),
         topology_hash=topology_hash(nodes, stores),
         global_tables=_global_tables(topology, nodes),
+        reads_internal=any(
+            isinstance(topic, InternalTopic)
+            for source in sources
+            for topic in topology.nodes[source.name].topics  # type: ignore[union-attr]
+        ),
     )
 
 
@@ -171,11 +182,6 @@ def _global_tables(topology: Topology, nodes: dict[str, Node]) -> dict[str, Glob
     """The global tables that any of the nodes reads."""
     read = (name for node in nodes.values() if isinstance(node, ProcessorNode) for name in node.global_stores)
     return {name: topology.global_tables[name] for name in read}
-
-
-def fit_for_topic(name: str) -> str:
-    """A name with all that Kafka does not allow in topic names replaced by ``-``."""
-    return re.sub(r"[^A-Za-z0-9._-]", "-", name)
 
 
 def _real(node: Node, application_id: str) -> Node:
@@ -193,11 +199,17 @@ def _real_name(topic: str | InternalTopic, application_id: str) -> str:
 
 def _head(nodes: dict[str, Node]) -> frozenset[str]:
     head: set[str] = set()
+    unrepeatable: set[str] = set()
     for node in nodes.values():
         if isinstance(node, ProcessorNode) and node.stateless:
             above = (nodes[parent] for parent in node.parents)
+            changing = not unrepeatable.isdisjoint(node.parents)
+            if changing and node.key_changing:
+                continue
             if all(isinstance(parent, SourceNode) or parent.name in head for parent in above):
                 head.add(node.name)
+                if changing or not node.repeatable:
+                    unrepeatable.add(node.name)
     return frozenset(head)
 
 

@@ -3,7 +3,7 @@
 The block sees a ``builder`` and everything public in ``streams``. A row of the table is one record that is piped in, and
 in its last column what comes out of it, in order: ``key = value @ time``, behind ``topic:`` where that is not ``out``. A
 ``+`` before the topic puts the record into the step of the one above. ``(restart)`` and ``(clock +1000)`` in the first
-column do what they say. Two last columns, ``strict`` and ``compat``, show both modes.
+column do what they say; ``settings`` in the block are the driver's. Two last columns, ``strict`` and ``compat``, show both modes.
 
 ``python -m tests.docs.page`` writes the last columns anew from what the engine does; read the difference before you keep it.
 """
@@ -56,7 +56,7 @@ class Example:
         exec(compile(self.code, str(PAGE), "exec"), space)
         topology = space["builder"].build()
         found = [""] * len(self.rows)
-        with TopologyTestDriver(topology, mode=mode) as driver:
+        with TopologyTestDriver(topology, mode=mode, **space.get("settings", {})) as driver:
             names = sorted({sink.topic for sink in topology.sinks() if isinstance(sink.topic, str)})
             outputs = [driver.create_output_topic(name) for name in names]
             for step in self._steps():

@@ -16,6 +16,7 @@ EXAMPLES = list(examples(TEXT))
 CASES = Path(__file__).parents[1] / "conformance" / "cases"
 CLASSES = [
     streams.StreamsBuilder,
+    streams.TopologyBuilder,
     streams.KStream,
     streams.KTable,
     streams.KGroupedStream,

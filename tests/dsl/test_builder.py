@@ -256,7 +256,7 @@ def test_a_built_topology_stays_as_it_is():
         (lambda b: b.stream("a").filter(lambda v: v, "not fit"), "'not fit' is no name"),
         (lambda b: Materialized(name="not fit"), "'not fit' is no name"),
         (lambda b: Repartitioned(partitions=0), "at least one partition"),
-        (lambda b: Consumed(offset_reset="now"), "must be earliest, latest or none"),
+        (lambda b: Consumed(offset_reset="now"), "must be earliest, latest, none or a duration"),
         (lambda b: Branched(function=id, consumer=id), "either a function or a consumer"),
         (lambda b: Grouped(name=""), "is no name"),
     ],

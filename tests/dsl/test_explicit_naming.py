@@ -41,6 +41,7 @@ UNNAMED = {
     "to_table": lambda b, s: s.join(b.stream("t").to_table(), add),
     "join": lambda b, s: s.join(b.stream("other"), add, TEN),
     "outer join": lambda b, s: s.outer_join(b.stream("other"), add, TEN),
+    "join of several": lambda b, s: s.join_all({"b": b.stream("other"), "C.1": s}, add, TEN),
     "deduplicate": lambda b, s: s.deduplicate(10),
     "suppress": lambda b, s: (
         s.group_by_key()
@@ -70,6 +71,7 @@ NAMED = {
     "global table": lambda b, s: b.global_table("t", materialized=Materialized(name="n")),
     "to_table": lambda b, s: s.to_table(Materialized(name="n")),
     "join": lambda b, s: s.outer_join(b.stream("other"), add, TEN, StreamJoined(name="n")),
+    "join of several": lambda b, s: s.join_all({"b": b.stream("other"), "c": s}, add, TEN, StreamJoined(name="n")),
     "deduplicate": lambda b, s: s.deduplicate(10, named="n"),
     "suppress": lambda b, s: (
         s.group_by_key()

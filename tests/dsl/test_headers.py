@@ -7,6 +7,7 @@ from contextlib import nullcontext
 import pytest
 
 from streams import (
+    Branched,
     Joined,
     JoinWindows,
     Materialized,
@@ -19,6 +20,7 @@ from streams import (
     StreamsBuilder,
     Suppressed,
     TimeWindows,
+    ValueTransformer,
     agg,
 )
 from streams.dsl.windows import EmitStrategy
@@ -33,11 +35,20 @@ def pair(a, b):
     return [a, b]
 
 
+def pair_of(values):
+    return list(values.values())
+
+
 class Adds(Processor):
     """Adds a header to what it got."""
 
     def process(self, record: Record) -> None:
         self.ctx.forward(Record(record.key, record.value, record.timestamp, (*record.headers, ("by", b"me"))))
+
+
+class Same(ValueTransformer):
+    def transform(self, key, value):
+        return value
 
 
 class Later(Processor):
@@ -110,6 +121,11 @@ CASES = {
         [("l", 1, 100), ("r", 2, 200)],
         [0],
     ),
+    "join of several": (
+        lambda x, y: x.join_all({"y": y, "x": x}, pair_of, NEAR),
+        [("l", 1, 100), ("r", 2, 101), ("l", 3, 102)],
+        [1, 2, 2, 2],
+    ),
     "stream-table join": (
         lambda x, y: x.join(y.to_table(), pair),
         [("r", 1, 0), ("l", 2, 1), ("r", 3, 2), ("l", 4, 3)],
@@ -141,6 +157,17 @@ CASES = {
         lambda x, y: x.to_table(EVERY).filter(lambda v: v > 0).map_values(lambda v: v),
         [("l", 1, 0), ("l", 2, 1)],
         [0, 1],
+    ),
+    "table transform_values": (
+        lambda x, y: x.to_table(EVERY).transform_values(Same, materialized=EVERY),
+        [("l", 1, 0), ("l", 2, 1)],
+        [0, 1],
+    ),
+    "process_values": (lambda x, y: x.process_values(Adds), [("l", 1, 0)], [[0, "me"]]),
+    "split": (
+        lambda x, y: x.split().branch(lambda v: v > 1, Branched("a")).no_default_branch()["a"],
+        [("l", 1, 0), ("l", 2, 1)],
+        [1],
     ),
     "cogroup": (
         lambda x, y: (

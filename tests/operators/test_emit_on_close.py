@@ -104,6 +104,24 @@ def test_only_compat_waits_for_the_wall_clock():
     assert [row[1] for row in final_counts(windows, records, "compat", 0)] == [0, 10]
 
 
+def test_compat_looks_for_closed_windows_by_the_wall_clock():
+    builder = StreamsBuilder()
+    counted = builder.stream("in").group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(10))
+    counted.emit_strategy(ON_CLOSE).count().to_stream().to("out")
+    with TopologyTestDriver(builder.build(), mode="compat", emit_interval_ms=1000) as driver:
+        topic, out = driver.create_input_topic("in"), driver.create_output_topic("out")
+        topic.pipe_input("a", 1, 1)  # makes the look that begins the interval
+        topic.pipe_input("a", 1, 11)
+        driver.restart()
+        topic.pipe_input("a", 1, 21)
+        driver.advance_wall_clock_time(999)
+        topic.pipe_input("a", 1, 31)
+        assert out.is_empty
+        driver.advance_wall_clock_time(1)
+        topic.pipe_input("a", 1, 32)
+        assert [record.key.window.start for record in out.read_records_to_list()] == [0, 10, 20]
+
+
 def test_a_record_that_closes_nothing_reads_no_index(monkeypatch):
     """20,000 open windows: what a record costs must not depend on them."""
     builder = StreamsBuilder()

@@ -38,6 +38,19 @@ def test_every_task_sees_all_of_it():
         assert driver.get_store("by-number").get(4).value == "n4"
 
 
+def test_the_joiner_may_see_the_key_that_was_looked_up():
+    builder = StreamsBuilder()
+    names = builder.global_table("names", Consumed(key_serde=Int64Serde()))
+    builder.stream("in").left_join(
+        names, lambda key, looked_up, value, name: [key, looked_up, value, name], key_selector=lambda value: value
+    ).to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("names").pipe_input(1, "one", 0)
+        for value in (1, 2):
+            driver.create_input_topic("in").pipe_input("k", value, 5)
+        assert driver.create_output_topic("out").read_values_to_list() == [["k", 1, 1, "one"], ["k", 2, 2, None]]
+
+
 def test_null_keys():
     with TopologyTestDriver(built()) as driver:
         driver.create_input_topic("names").pipe_input(1, "one", 0)

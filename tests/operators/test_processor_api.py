@@ -3,9 +3,12 @@
 import pytest
 
 from streams import (
+    Consumed,
     Int64Serde,
+    JsonSerde,
     Materialized,
     Processor,
+    Produced,
     Record,
     StreamsBuilder,
     StringSerde,
@@ -140,6 +143,29 @@ def test_two_processors_share_a_store():
         for name in ("left", "right", "left"):
             driver.create_input_topic(name).pipe_input("a", 1, 1)
         assert driver.create_output_topic("out").read_values_to_list() == [[1, 1], [1, 2], [1, 3]]
+
+
+class AsOf(Processor):
+    """Keeps versions; tells the value that held 10 ms before each record."""
+
+    def process(self, record):
+        store = self.ctx.store("versions")
+        store.put(record.key, record.value, record.timestamp)
+        found = store.get(record.key, record.timestamp - 10)
+        self.ctx.forward(record.with_value(None if found is None else [found.value, found.timestamp]))
+
+
+def test_a_versioned_store():
+    builder = StreamsBuilder()
+    builder.add_state_store(Stores.versioned_key_value_store("versions", StringSerde(), Int64Serde(), 100))
+    builder.stream("in", Consumed(value_serde=Int64Serde())).process(AsOf, ["versions"]).to(
+        "out", Produced(value_serde=JsonSerde())
+    )
+    with TopologyTestDriver(builder.build()) as driver:
+        for value, time in ((1, 5), (2, 20), (3, 12), (4, 30)):
+            driver.create_input_topic("in").pipe_input("a", value, time)
+            driver.restart()
+        assert driver.create_output_topic("out").read_values_to_list() == [None, [1, 5], None, [2, 20]]
 
 
 def test_window_and_session_stores():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams import Joined, Materialized, StreamsBuilder, TopologyError
+from streams import Joined, Materialized, StreamsBuilder, Suppressed, TopologyError
 from streams.operators.processor import Processor
 from streams.testing import TopologyTestDriver
 
@@ -160,6 +160,15 @@ def test_a_join_with_grace_needs_a_table_that_remembers():
     for table, why in ((plain, "it is not versioned"), (short, "its history_retention is 5 ms")):
         with pytest.raises(TopologyError, match=why):
             builder.stream("in").join(table, lambda a, b: a, joined=Joined(grace=10))
+
+
+def test_a_versioned_table_is_neither_suppressed_nor_global():
+    builder = StreamsBuilder()
+    versioned = builder.table("t", materialized=Materialized(name="v", history_retention=10))
+    with pytest.raises(TopologyError, match="versioned table, which cannot be suppressed"):
+        versioned.suppress(Suppressed.until_time_limit(5))
+    with pytest.raises(TopologyError, match="cannot be kept in a versioned store"):
+        builder.global_table("g", materialized=Materialized(history_retention=10))
 
 
 def test_needless_deletions_are_left_out_where_old_values_are_known():

@@ -66,6 +66,30 @@ def test_starts_where_told(admin: FakeAdmin) -> None:
     assert at.topics["a"].offsets == (30, 30)
 
 
+def test_starts_a_duration_before_the_first_start(admin: FakeAdmin) -> None:
+    spec = SourceSpec(starting={"a": "duration:30", "b": "duration:500"})
+    plan = BatchPlanner(admin, spec, lambda topic, positions: 100.0, now_ms=lambda: 70)
+    at = plan.initial()
+    # The fake's records have their offsets as times; what lies before the epoch is all there is.
+    assert (at.topics["a"].offsets, at.topics["b"].offsets) == ((40, 40), (0,))
+
+
+@pytest.mark.parametrize(("policy", "position", "read"), [("earliest", 3, [(3, 9)]), ("latest", 7, [(7, 9)])])
+def test_a_topic_new_under_a_pattern_begins_where_its_policy_says(
+    admin: FakeAdmin, policy: str, position: int, read: list[tuple[int, int]]
+) -> None:
+    start = planner(admin, on_lost_offsets="fail").latest(planner(admin).initial())
+    admin.topics["c"] = Info("id-c", 1)
+    admin.begin["c", 0], admin.end["c", 0] = 3, 7
+    plan = planner(admin, starting={"a": "earliest", "b": "earliest", "c": policy})
+    first = plan.latest(start)
+    assert first.topics["c"].offsets == (position,)
+    assert plan.ranges(start, first) == []
+    assert planner(admin, starting=dict.fromkeys("abc", policy), on_lost_offsets="latest").ranges(start, first) == []
+    admin.end["c", 0] = 9
+    assert [(r.start, r.end) for r in plan.ranges(first, plan.latest(first))] == read
+
+
 def test_takes_all_when_it_fits_and_rests_when_there_is_nothing(admin: FakeAdmin) -> None:
     plan = planner(admin)
     start = plan.initial()
@@ -83,6 +107,19 @@ def test_limits_in_records_and_bytes(admin: FakeAdmin) -> None:
         plan = planner(admin, **limits)
         start = plan.initial()
         assert 0 < sum(r.end - r.start for r in plan.ranges(start, plan.latest(start))) <= 40
+
+
+def test_tells_of_a_backlog(admin: FakeAdmin) -> None:
+    plan = planner(admin, max_records=100)
+    first = plan.latest(plan.initial())
+    assert plan.leaves_backlog(first)
+    second = plan.latest(first)
+    assert not plan.leaves_backlog(second)
+    assert planner(admin).leaves_backlog(second)  # logged by an earlier run: nobody knows
+    admin.topics["c"], admin.end["c", 0] = Info("id-c", 1), 9
+    plan = planner(admin)
+    # A topic that is new under a pattern is read from the next micro-batch on.
+    assert plan.leaves_backlog(plan.latest(second))
 
 
 def test_available_now_reads_nothing_that_came_later(admin: FakeAdmin) -> None:

@@ -15,8 +15,10 @@ from streams import (
     BufferConfig,
     BytesSerde,
     Joined,
+    JoinWindows,
     Materialized,
     SessionWindows,
+    StreamJoined,
     StreamsBuilder,
     Suppressed,
     TimeWindows,
@@ -83,6 +85,15 @@ def held_back(stream: str, table: str, target: str) -> Topology:
     return builder.build()
 
 
+def joined(stream: str, table: str, target: str) -> Topology:
+    """Three streams, one of them twice, in a store for each."""
+    builder = StreamsBuilder()
+    one, two = builder.stream(stream), builder.stream(table)
+    windows = JoinWindows.of_time_difference_and_grace(40, 300)
+    one.join_all({"other": two, "again": one}, dict, windows, StreamJoined(name="all")).to(target)
+    return builder.build()
+
+
 def foreign_key(stream: str, table: str, target: str) -> Topology:
     """Two sub-topologies that write for each other, and so run over what is there again and again until nothing is left."""
     builder = StreamsBuilder()
@@ -134,7 +145,9 @@ def by_driver(topology: Topology, harness: Harness, target: str, parts: Parts) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "build", [in_memory, versioned, sessions, suppressed, held_back, foreign_key], ids=lambda one: one.__name__
+    "build",
+    [in_memory, versioned, sessions, suppressed, held_back, joined, foreign_key],
+    ids=lambda one: one.__name__,
 )
 def test_state_survives_the_loss_of_all_that_is_local(harness: Harness, build: Build) -> None:
     stream, table, target = (harness.topic(word, PARTITIONS) for word in ("stream", "table", "out"))

@@ -1,0 +1,177 @@
+"""``TopologyBuilder``: a topology of sources, processors and sinks, node by node (Kafka Streams: ``Topology``).
+
+The low-level way of the Processor API. Every name is the user's. Nothing is repartitioned here: records stay in the task of the
+source that they came from, whatever processors make of their keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from streams.dsl import functions
+from streams.dsl.builder import StreamsBuilder
+from streams.dsl.graph_builder import Port
+from streams.dsl.options import Consumed, Produced
+from streams.dsl.process import checked_supplier, split_stores
+from streams.errors import TopologyError
+from streams.operators.processor import Processor
+from streams.topology.graph import ProcessorNode, SinkNode, StoreNode, Topology
+from streams.topology.naming import check_name, check_topic
+
+
+class TopologyBuilder:
+    """Builds a topology node by node.
+
+    Example::
+
+        builder = TopologyBuilder()
+        builder.add_source("words", "lines")
+        builder.add_processor("count", CountWords, ["words"])
+        builder.add_state_store(Stores.key_value_store("counts", StringSerde(), Int64Serde()), ["count"])
+        builder.add_sink("out", "counts", ["count"])
+        topology = builder.build()
+
+    Args:
+        **settings: those of ``StreamsBuilder``.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self._builder = StreamsBuilder(**settings)
+        self._graph = self._builder._graph
+        self._ports: dict[str, Port] = {}
+
+    def add_source(
+        self, name: str, topics: str | Sequence[str] | re.Pattern[str], consumed: Consumed | None = None
+    ) -> TopologyBuilder:
+        """Adds a node that reads topics, or all topics that match a pattern.
+
+        Raises:
+            TopologyError: a name that is taken, or a topic that another source reads.
+        """
+        self._check_free(name)
+        port = self._builder.stream(topics, replace(consumed or Consumed(), name=name))._port
+        if port.node != name:
+            raise TopologyError(f"The source '{port.node}' reads what '{name}' is to read: a topic has one source.")
+        self._ports[name] = port
+        return self
+
+    def add_processor(
+        self, name: str, supplier: Callable[[], Processor], parents: Sequence[str], stores: Sequence[str] = ()
+    ) -> TopologyBuilder:
+        """Adds a processor that gets what its parents forward; ``ctx.forward(record, child)`` names nodes added here.
+
+        Args:
+            name: of the node.
+            supplier: makes a new processor on each call.
+            parents: names of sources and processors.
+            stores: names of stores that were added; more by ``connect_processor_and_state_stores``.
+
+        Raises:
+            TopologyError: a name that is taken, or a parent or store that does not exist.
+        """
+        self._check_free(name)
+        first, *others = self._above(name, parents)
+        names, global_names = split_stores(self._graph, stores)
+        key_serde = self._graph.key_serde(first.key_serde)
+        made = self._graph.stateful(
+            "PROCESSOR",
+            first,
+            checked_supplier(supplier),
+            name,
+            others=tuple(others),
+            stores=names,
+            global_stores=global_names,
+            input_key_serde=key_serde,
+            key_serde=key_serde,
+            value_serde=None,
+        )
+        self._ports[name] = replace(made, key_serde=None, value_serde=None)
+        return self
+
+    def add_sink(
+        self, name: str, topic: str | functions.Function, parents: Sequence[str], produced: Produced | None = None
+    ) -> TopologyBuilder:
+        """Adds a node that writes to a topic, or each record to the one that ``topic(key, value, record_context)`` names.
+
+        Raises:
+            TopologyError: a name that is taken, or a parent that does not exist.
+        """
+        self._check_free(name)
+        how, above = produced or Produced(), self._above(name, parents)
+        self._graph.topology.add(
+            SinkNode(
+                name,
+                tuple(port.node for port in above),
+                check_topic(topic) if isinstance(topic, str) else None,
+                None if isinstance(topic, str) else functions.topic_extractor(topic),
+                self._graph.key_serde(how.key_serde, above[0].key_serde),
+                self._graph.value_serde(how.value_serde, above[0].value_serde),
+                how.partitioner,
+            )
+        )
+        return self
+
+    def add_state_store(self, store: StoreNode, processors: Sequence[str] = ()) -> TopologyBuilder:
+        """Adds a store of ``Stores``, and connects processors with it.
+
+        Raises:
+            TopologyError: a store of this name exists, or a processor does not.
+        """
+        self._builder.add_state_store(store)
+        for processor in processors:
+            self.connect_processor_and_state_stores(processor, [store.name])
+        return self
+
+    def add_global_store(
+        self, store: StoreNode, topic: str, supplier: Callable[[], Processor], consumed: Consumed | None = None
+    ) -> TopologyBuilder:
+        """As ``StreamsBuilder.add_global_store``."""
+        self._builder.add_global_store(store, topic, supplier, consumed)
+        return self
+
+    def connect_processor_and_state_stores(self, processor: str, stores: Sequence[str]) -> TopologyBuilder:
+        """Lets a processor use stores that were added; processors that share one run in one task.
+
+        Raises:
+            TopologyError: the processor or a store does not exist.
+        """
+        nodes = self._graph.topology.nodes
+        node = nodes.get(processor)
+        if not isinstance(node, ProcessorNode):
+            raise TopologyError(
+                f"'{processor}' is no processor of this topology, so no store can be connected with it."
+            )
+        names, global_names = split_stores(self._graph, stores)
+        if missing := [name for name in names if name not in self._graph.topology.stores]:
+            raise TopologyError(f"The store '{missing[0]}' does not exist: add it with add_state_store(...) first.")
+        nodes[processor] = replace(
+            node,
+            stores=tuple(dict.fromkeys((*node.stores, *names))),
+            global_stores=tuple(dict.fromkeys((*node.global_stores, *global_names))),
+        )
+        return self
+
+    def build(self) -> Topology:
+        """The topology as built so far; later calls do not change it.
+
+        Raises:
+            TopologyError: nothing is read, or a topic is read twice.
+        """
+        return self._builder.build()
+
+    def _check_free(self, name: str) -> None:
+        if check_name(name) in self._graph.topology.nodes:
+            raise TopologyError(f"Two nodes are called '{name}': every node needs a name of its own.")
+
+    def _above(self, name: str, parents: Sequence[str]) -> list[Port]:
+        names = (parents,) if isinstance(parents, str) else tuple(dict.fromkeys(parents))
+        if not names:
+            raise TopologyError(f"'{name}' needs a parent, from which its records come.")
+        for parent in names:
+            if parent not in self._ports:
+                known = ", ".join(self._ports) or "none"
+                raise TopologyError(f"'{name}' has the parent '{parent}', which does not exist. Known: {known}.")
+        return [self._ports[parent] for parent in names]

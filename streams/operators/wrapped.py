@@ -1,0 +1,71 @@
+"""Wrapping every operator of a topology (Kafka Streams: `ProcessorWrapper`, KIP-1112)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.record import Record
+
+ProcessorWrapper: TypeAlias = Callable[[str, Processor], Processor]
+"""`(name of the node, its processor) -> the processor to run`; usually a `WrappedProcessor`, or the one that was given."""
+
+
+class WrappedProcessor(Processor):
+    """Does what another processor does: a base class for wrappers that trace, measure or check.
+
+    Example:
+        >>> class Traced(WrappedProcessor):
+        ...     def process(self, record):
+        ...         with tracer.span(self.node):
+        ...             super().process(record)
+        >>> StreamsBuilder(processor_wrapper=Traced)
+
+    Attributes:
+        node: Name of the node.
+        inner: The wrapped processor.
+    """
+
+    def __init__(self, node: str, inner: Processor) -> None:
+        self.node = node
+        self.inner = inner
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """See `Processor`."""
+        super().init(ctx)
+        self.inner.init(ctx)
+
+    def process(self, record: Record) -> None:
+        """See `Processor`."""
+        self.inner.process(record)
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """See `Processor`."""
+        return self.inner.advance(elapsed_ms, limit)
+
+    def flush(self) -> None:
+        """See `Processor`."""
+        self.inner.flush()
+
+    def close(self) -> None:
+        """See `Processor`."""
+        self.inner.close()
+
+    def __getattr__(self, name: str) -> Any:
+        """What else the runtime asks of some of the engine's own processors."""
+        if name in ("inner", "ctx"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+def wrapped(wrapper: ProcessorWrapper, node: str, supplier: Callable[[], Processor]) -> Processor:
+    """A new processor of the supplier's, wrapped.
+
+    Raises:
+        TypeError: The wrapper gives something else.
+    """
+    made = wrapper(node, supplier())
+    if not isinstance(made, Processor):
+        raise TypeError(f"the processor wrapper gave {made!r} for the node {node!r}: it must give a Processor")
+    return made

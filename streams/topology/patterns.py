@@ -1,0 +1,47 @@
+"""Which topics a pattern means: decided once, at the start (Kafka Streams: ``stream(Pattern)``).
+
+Kafka Streams looks for new topics while it runs. Here a run knows its topics when it starts, because their partitions are
+part of what Spark logs; a topic that comes later is read from the next start on. Invariant: nothing that lasts (names, hashes,
+descriptions) depends on which topics match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from streams.errors import TopologyError
+from streams.topology.graph import Node, SourceNode, Topology
+
+
+def has_patterns(topology: Topology) -> bool:
+    """Whether any source reads a pattern."""
+    return any(source.pattern is not None for source in topology.sources())
+
+
+def with_matching_topics(topology: Topology, known: Iterable[str]) -> Topology:
+    """The topology with the topics that its patterns match as a whole, in order of their names.
+
+    Args:
+        topology: what was built.
+        known: the topics that exist, without those that the application makes itself. Kafka's own, whose names begin with two
+            underscores, never match.
+
+    Raises:
+        TopologyError: nothing matches a pattern.
+    """
+    if not has_patterns(topology):
+        return topology
+    names = sorted(name for name in set(known) if not name.startswith("__"))
+    nodes: dict[str, Node] = {}
+    for name, node in topology.nodes.items():
+        nodes[name] = node
+        if isinstance(node, SourceNode) and node.pattern is not None:
+            matching = tuple(topic for topic in names if node.pattern.fullmatch(topic))
+            if not matching:
+                raise TopologyError(
+                    f"No topic matches {node.subscription[0]} of the source '{name}': create one, and start again. Patterns must "
+                    f"match the whole name, and topics are looked for at the start only."
+                )
+            nodes[name] = replace(node, topics=matching)
+    return replace(topology, nodes=nodes)

@@ -1,0 +1,20 @@
+"""The code of the section "Testing" of `docs/semantics.md` does what it says."""
+
+import re
+
+from streams import Materialized, StreamsBuilder
+from streams.topology.graph import Topology
+from tests.docs.page import PAGE
+
+
+def build() -> Topology:
+    builder = StreamsBuilder()
+    counts = builder.stream("in").group_by_key().count(materialized=Materialized(name="counts"))
+    counts.to_stream().to("counts")
+    return builder.build()
+
+
+def test_it_runs() -> None:
+    section = PAGE.read_text(encoding="utf-8").split("\n## Testing\n")[1].split("\n## ")[0]
+    (code,) = re.findall(r"```py\n(.*?)```", section, re.DOTALL)
+    exec(compile(code, str(PAGE), "exec"), {"build": build})

@@ -1,0 +1,75 @@
+"""`MockProcessorContext`: processors alone."""
+
+import pytest
+
+from streams import Processor, ProcessorContext, Record, Stores, StringSerde, ValueTransformer
+from streams.operators.record import RecordMetadata
+from streams.serdes import Int64Serde
+from streams.testing import Forwarded, MockProcessorContext
+
+
+class CountSeen(Processor):
+    def init(self, ctx):
+        super().init(ctx)
+        ctx.schedule(10, "stream_time", self.tell)
+        self.clock = ctx.schedule(100, "wall_clock", self.tell)
+
+    def process(self, record):
+        if record.key is None:
+            self.ctx.drop(record, "null_key")
+            return
+        counts = self.ctx.store("counts")
+        counts.put(record.key, (counts.get(record.key) or 0) + 1, record.timestamp)
+        self.ctx.state["records"] = self.ctx.state.get("records", 0) + 1
+
+    def tell(self, time):
+        for key, count in self.ctx.store("counts").all():
+            self.ctx.forward(Record(key, count, time), "child")
+
+
+def test_a_processor_alone():
+    ctx = MockProcessorContext([Stores.key_value_store("counts", StringSerde(), Int64Serde())], now_ms=1000)
+    processor = CountSeen()
+    processor.init(ctx)
+    for key in ("a", "a", None):
+        processor.process(Record(key, 1, 5))
+    assert (ctx.forwarded, ctx.state, ctx.store("counts").get("a")) == ([], {"records": 2}, 2)
+    assert ctx.dropped == [(Record(None, 1, 5), "null_key")]
+    assert ctx.punctuate("stream_time", 25) == 1
+    assert ctx.forwarded == [Forwarded(Record("a", 2, 25), "child")]
+    assert (ctx.punctuate("stream_time", 29), ctx.punctuate("wall_clock", 1099)) == (0, 0)
+    assert ctx.punctuate("wall_clock", 1100) == 1
+    processor.clock.cancel()
+    assert ctx.punctuate("wall_clock", 1300) == 0
+    assert (ctx.stream_time, ctx.now_ms, len(ctx.forwarded)) == (29, 1300, 2)
+    with pytest.raises(KeyError, match=r"was given \['counts'\]"):
+        ctx.store("other")
+
+
+def test_a_value_transformer_alone():
+    class Prefixed(ValueTransformer):
+        def transform(self, key, value):
+            return f"{self.ctx.task_id} {key} {value}"
+
+    transformer = Prefixed()
+    transformer.init(MockProcessorContext())
+    assert transformer.transform("a", 1) == "0_0 a 1"
+
+
+def test_it_has_all_that_a_context_has():
+    ctx = MockProcessorContext()
+    asked = [name for name in vars(ProcessorContext) if not name.startswith("_")]
+    assert [name for name in asked if not hasattr(ctx, name)] == []
+    ran = []
+    ctx.attempt(lambda: ran.append(1))
+    ctx.drop_many(2, "late")
+    ctx.expire("counts", 5)
+    ctx.shared_state("x")["a"] = 1
+    ctx.count("calls", 2)
+    assert (ran, len(ctx.dropped), ctx.shared_state("x"), ctx.counts) == ([1], 2, {"a": 1}, {"calls": 2})
+    ctx.record_metadata = RecordMetadata("in", 0, 7)
+    held = ctx.hold(Record("a", 1, 5))
+    ctx.record_metadata = None
+    with ctx.resume(held):
+        assert ctx.record_metadata.offset == 7
+    assert ctx.record_metadata is None
