@@ -59,9 +59,9 @@ class StreamsConfig(BaseSettings):
         max_bytes_per_trigger: the same in bytes of keys and values (estimated from a sample).
         trigger_interval_ms: pause between micro-batches; 0 = as soon as the last is done.
         available_now: process what is there, then stop.
-        wall_clock_interval_ms: a task that has had no records for so long gets a step without any, so that wall-clock
-            punctuators run and idle windows close; None = only steps with records. Not with `available_now`. Micro-batches
-            are at least so far apart, and each such step is a commit.
+        wall_clock_interval_ms: every task gets a step at least so often, with or without records, and the first as the
+            application starts, so that wall-clock punctuators run and idle windows close; None = only steps with records. Each
+            step is a commit. Not with `available_now`.
         idle_timeout_ms: once a task has had no records for so long, its event time goes on with the wall clock, so that
             windows close, rows expire and unmatched rows come without further records; records that come later, and are
             older than that, are late. None (default) = only records move event time, and results do not depend on when

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from state.commit.marker import WALL_CLOCK, CommitMarker
+from state.commit.marker import CommitMarker
 from state.errors import CheckpointMismatchError
 
 
@@ -20,8 +20,6 @@ class Decision(Enum):
     RUN = "run"
     SKIP = "skip"
     """It is committed already: bring the store forward, report the marker, send nothing."""
-    ADOPT = "adopt"
-    """Spark has not seen a wall-clock step that Kafka has: it took no input, so this micro-batch goes on after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +76,9 @@ def decide(
                 identity, f"Spark's copy of the commit marker of version {version} differs from the one in Kafka"
             )
         return Decision.RUN
-    if found is not None and version > expected and found.based_on == expected:
+    if found is not None and version == expected + 1:
         if found.same_input(identity.query_id, batch_id, batch):
             return Decision.SKIP
-        if found.batch == WALL_CLOCK:
-            return Decision.ADOPT
         raise _mismatch(
             identity,
             f"version {version} was committed by batch {found.batch_id} with other input ranges than batch {batch_id} has now",

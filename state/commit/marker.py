@@ -17,8 +17,6 @@ from state.errors import MarkerFormatError
 
 MARKER_KEY = b"marker"
 FORMAT = 1
-WALL_CLOCK = "wall-clock"
-"""Stands for the digest of a step without records, made because time has passed."""
 
 Ranges = Mapping[str, Mapping[str, tuple[int, int]]]
 """topic -> partition (as text, for JSON) -> [start, end) of the offsets that fed a step."""
@@ -34,10 +32,9 @@ class CommitMarker:
         tasks: how many tasks the sub-topology has; frozen for the life of the checkpoint.
         topology_hash: hash of the sub-topology's structure.
         version: number of the step, from 1, without gaps.
-        based_on: version of Spark's copy when the step was made; version - 1, but for a step after an adopted one.
         batch_id: Spark's micro-batch. Batches without rows for the task leave gaps.
-        batch: digest of the offset ranges of the whole micro-batch: two runs with the same digest had the same input.
-            `WALL_CLOCK` for a step without input.
+        batch: digest of the offset ranges (and the tick) of the whole micro-batch: two runs with the same digest had the same
+            input.
         ranges: the ranges that fed this task.
         topic_ids: Kafka's topic ids of the sources, to recognise a recreated topic.
         stream_time: largest timestamp that the task has seen, or what idle time has made of it, ms since the epoch; -1 before
@@ -55,7 +52,6 @@ class CommitMarker:
     tasks: int
     topology_hash: str
     version: int
-    based_on: int
     batch_id: int
     batch: str
     ranges: Ranges

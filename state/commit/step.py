@@ -216,15 +216,12 @@ class CommitStep:
                 watch.lap("restore")
                 if decision is Decision.SKIP and last is not None:
                     return StepResult(last, decision, {}, watch.seconds)
-                if decision is Decision.ADOPT and found is not None:
-                    version = found.version + 1
-                else:
-                    # Spark has confirmed the step that the store is at, so it will never be asked for again.
-                    self._stores.trim(store)
+                # Spark has confirmed the step that the store is at, so it will never be asked for again.
+                self._stores.trim(store)
                 effects = process(store, found)
                 self._reach("process_done", version)
                 watch.lap("process")
-                result, position = self._commit(producer, step, found, known, store, effects)
+                result, position = self._commit(producer, step, found, store, effects)
                 self._reach("after_commit", version)
                 watch.lap("commit")
                 store.apply(position)
@@ -245,7 +242,6 @@ class CommitStep:
         producer: Producer,
         step: StepInput,
         last: CommitMarker | None,
-        known: CommitMarker | None,
         store: TaskStore,
         effects: Effects,
     ) -> tuple[MarkerCopy, StorePosition]:
@@ -279,7 +275,6 @@ class CommitStep:
             tasks=identity.tasks,
             topology_hash=identity.topology_hash,
             version=version,
-            based_on=known.version if known else 0,
             batch_id=step.batch_id,
             batch=step.batch,
             ranges=step.ranges,

@@ -2,6 +2,8 @@
 
 Beside them stands up to where the topics of global tables are to be read before the batch: a repeated batch sees the same.
 
+A tick counts the micro-batches that give every task a step, whether there are records or not: it makes an offset of time.
+
 Spark compares offsets as JSON text, so equal positions must give equal text: topics are sorted, nothing else is in it.
 """
 
@@ -49,15 +51,21 @@ class SourceOffsets:
     Attributes:
         topics: of the topics that tasks read.
         global_topics: ends of the topics of global tables when the batch was planned.
+        tick: number of the last tick; 0: there was none.
     """
 
     topics: Mapping[str, TopicOffsets]
     global_topics: Mapping[str, TopicOffsets] = field(default_factory=dict)
+    tick: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """What Spark logs."""
-        data = {"format": FORMAT, "topics": topics_to_json(self.topics)}
-        return {**data, "global_topics": topics_to_json(self.global_topics)} if self.global_topics else data
+        data: dict[str, Any] = {"format": FORMAT, "topics": topics_to_json(self.topics)}
+        if self.global_topics:
+            data["global_topics"] = topics_to_json(self.global_topics)
+        if self.tick:
+            data["tick"] = self.tick
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SourceOffsets:
@@ -70,7 +78,9 @@ class SourceOffsets:
             raise ConfigError(
                 f"the checkpoint holds source offsets of format {data.get('format')!r}, this version knows {FORMAT}"
             )
-        return cls(topics_from_json(data["topics"]), topics_from_json(data.get("global_topics", {})))
+        return cls(
+            topics_from_json(data["topics"]), topics_from_json(data.get("global_topics", {})), data.get("tick", 0)
+        )
 
     def of(self, topic: str, partition: int) -> int:
         """Position in a partition; 0 in one that did not exist yet."""

@@ -53,6 +53,8 @@ class SourceSpec:
         times_topic: the commits topic that keeps partition times; None where no timestamp extractor asks for them.
         global_topics: topics of global tables, read by each process up to where they end when a batch is planned.
         until: where partitions end at most for a run over what is there (Trigger.AvailableNow).
+        tick_ms: every task gets a step at least so often, records or not (wall-clock punctuators, idle time); None = only
+            with records. A run over what is there has no ticks.
     """
 
     starting: Mapping[str, str]
@@ -63,6 +65,7 @@ class SourceSpec:
     times_topic: str | None = None
     global_topics: tuple[str, ...] = ()
     until: Mapping[TopicPartition, int] = field(default_factory=dict)
+    tick_ms: int | None = None
 
 
 class BatchPlanner:
@@ -73,7 +76,7 @@ class BatchPlanner:
         spec: what to read.
         mean_bytes: gives the mean size of a topic's records, from a sample; asked while there is a backlog.
         times: knows the partition times; None where nobody asks for them.
-        now_ms: the clock; asked only where reading begins a duration before now, and what comes of it is logged.
+        now_ms: the clock; asked only where reading begins a duration before now, and for ticks; what comes of it is logged.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class BatchPlanner:
         self._target: Mapping[TopicPartition, int] | None = None
         self._planned: SourceOffsets | None = None
         self._planned_all = False
+        self._ticked_ms: int | None = None
 
     def initial(self) -> SourceOffsets:
         """Where a new application begins to read.
@@ -113,8 +117,9 @@ class BatchPlanner:
             policy = self._spec.starting[tp[0]]
             if policy == "none":
                 raise ConfigError(
-                    f"topic {tp[0]!r} is read with offset_reset 'none', and this application has no checkpoint to go on "
-                    f"from: put the checkpoint back, or say where to begin ('earliest' or 'latest')"
+                    f"topic {tp[0]!r} is read with offset_reset 'none', and the application's checkpoint has no position in it "
+                    f"to go on from: put the checkpoint back if it was lost, or say where to begin ('earliest' or 'latest'), "
+                    f"as for a topic that is new under a pattern"
                 )
             kind, _, ms = policy.partition(":")
             if kind in ("timestamp", "duration"):
@@ -129,7 +134,7 @@ class BatchPlanner:
         self._target = {tp: min(end, self._spec.until.get(tp, end)) for tp, end in ends.items()}
 
     def latest(self, start: SourceOffsets) -> SourceOffsets:
-        """Where the next micro-batch ends; equal to `start` when there is nothing to read.
+        """Where the next micro-batch ends; equal to `start` when there is nothing to read and no tick is due.
 
         New records of global tables alone make no micro-batch: nothing would come out of it.
 
@@ -151,7 +156,8 @@ class BatchPlanner:
             end = {tp: min(at, self._target.get(tp, 0)) for tp, at in end.items()}
         end.update(first)
         moved = bool(new) or any(positions[tp] != start.of(*tp) for tp in partitions)
-        if not moved and all(end[tp] <= positions[tp] for tp in partitions):
+        tick = start.tick + self._tick_is_due()
+        if tick == start.tick and not moved and all(end[tp] <= positions[tp] for tp in partitions):
             # Partitions that have come up empty would change the text of the offsets, and so make an empty batch.
             return start
         # A jump over lost offsets is logged at once, even if nothing is to be read: else it would be made again and again.
@@ -159,8 +165,19 @@ class BatchPlanner:
         self._planned_all = not new and all(chosen[tp] >= end[tp] for tp in partitions)
         admitted = _offsets(topics, chosen)
         # Asked for last: what was written to a global table before a record was is then there when the record is processed.
-        self._planned = replace(admitted, global_topics=self._global_ends(start))
+        self._planned = replace(admitted, global_topics=self._global_ends(start), tick=tick)
         return self._planned
+
+    def _tick_is_due(self) -> bool:
+        """The first one is due at once: tasks are to see that the application has started."""
+        interval = self._spec.tick_ms
+        if interval is None or self._target is not None:
+            return False
+        now = self._now_ms()
+        if self._ticked_ms is not None and 0 <= now - self._ticked_ms < interval:
+            return False
+        self._ticked_ms = now
+        return True
 
     def report(self) -> SourceOffsets:
         """The ends of all partitions, for the lag."""
@@ -174,7 +191,7 @@ class BatchPlanner:
             TopicNotFoundError: a source topic has gone.
             TopicRecreatedError: it is another topic under the same name.
         """
-        if end != self._planned:
+        if self.is_repeat(end):
             # A batch that an earlier run has logged: much may have happened to the topics since.
             self._check_ids(end.topics, self._describe())
             self._check_ids(end.global_topics, self._described(list(end.global_topics)))
@@ -199,7 +216,11 @@ class BatchPlanner:
 
     def leaves_backlog(self, end: SourceOffsets) -> bool:
         """Whether records may be left for a later micro-batch; of one that an earlier run has logged nobody knows: so they may."""
-        return end != self._planned or not self._planned_all
+        return self.is_repeat(end) or not self._planned_all
+
+    def is_repeat(self, end: SourceOffsets) -> bool:
+        """Whether an earlier run has logged this micro-batch, and perhaps committed some of its tasks."""
+        return end != self._planned
 
     def times_before(self, ranges: Sequence[OffsetRange]) -> Mapping[TopicPartition, int] | None:
         """The partition time at the start of each range, ms; None where nobody asks for them."""

@@ -34,7 +34,6 @@ class QueryJob:
         transaction_timeout_ms: of the producers.
         spill_bytes: bound of a step's write buffer.
         bulk_io: librdkafka's C API instead of the ordinary client.
-        wall_clock_ms: a task without records gets a step after so long; None = never.
         crash: where a fault drill wants a worker to die; nowhere, as a rule.
     """
 
@@ -47,7 +46,6 @@ class QueryJob:
     transaction_timeout_ms: int
     spill_bytes: int
     bulk_io: bool
-    wall_clock_ms: int | None = None
     crash: CrashPoints = field(default_factory=CrashPoints)
 
     def identity(self, task: int, query_id: str) -> TaskIdentity:

@@ -43,13 +43,11 @@ def start_query(
     session.dataSource.register(source)
     # Captured when the query starts, and frozen in its checkpoint: one shuffle partition for each task.
     session.conf.set("spark.sql.shuffle.partitions", str(job.tasks))
-    session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(job.wall_clock_ms is not None).lower())
-    timeout = "NoTimeout" if job.wall_clock_ms is None else "ProcessingTimeTimeout"
     steps = (
         session.readStream.format(source.name())
         .load()
         .groupBy("task_key")
-        .applyInPandasWithState(task_function(job.dumps()), REPORT_SCHEMA, STATE_SCHEMA, "append", timeout)
+        .applyInPandasWithState(task_function(job.dumps()), REPORT_SCHEMA, STATE_SCHEMA, "append", "NoTimeout")
     )
 
     def collect(frame: DataFrame, batch_id: int) -> None:

@@ -13,7 +13,7 @@ from streams.runtime.head import Head
 from streams.runtime.rows import encode
 from streams.spark.job import load_job
 from streams.spark.salts import task_salts
-from streams.spark.source import RangePartition
+from streams.spark.source import RangePartition, TickPartition
 
 ROW_SCHEMA = pa.schema(
     [
@@ -41,9 +41,10 @@ def read_range(payload: bytes, partition: RangePartition) -> Iterator[pa.RecordB
     """Rows of `ROW_SCHEMA` for one range.
 
     The last one has no payload: it carries the head's counters (and the partition time, where an extractor asks for it)
-    to the task that reports this partition's progress, which so runs even if no record is for it. Where event time goes on
-    while a task is idle, one reader tells all tasks of a backlog, so that none takes itself for idle. Nor have the rows for tasks
-    that must be called because another attempt may have had rows for them (`Head.touched`).
+    to the task that reports this partition's progress, which so runs even if no record is for it. Nor have the rows for tasks
+    that must be called because another attempt may have had rows for them: those that `Head.touched` names, and all tasks where
+    an earlier run has logged the batch, since another program or other settings may have stood behind its attempts. A task
+    that has committed and is not called again would not know in its next step what it finds in the commits topic.
     """
     job = load_job(payload)
     offsets = partition.offsets
@@ -61,21 +62,22 @@ def read_range(payload: bytes, partition: RangePartition) -> Iterator[pa.RecordB
     counters = orjson.dumps(head.counters).decode()
     time = None if partition.time is None else head.partition_times.get(place, partition.time)
     yield _row(salts[job.owner(offsets.partition)], partition, None, counters, time)
-    if partition.backlog and job.settings.idle_timeout_ms is not None:
+    if partition.repeated:
         for salt in salts:
-            yield _row(salt, partition, None, backlog=True)
+            yield _row(salt, partition, None)
+
+
+def read_tick(payload: bytes, tick: TickPartition) -> Iterator[pa.RecordBatch]:
+    """Rows of `ROW_SCHEMA` that have every task called; they are of no topic."""
+    for salt in task_salts(load_job(payload).tasks):
+        yield _batch(salt, tick.batch, "", 0, 0, 0, "", None, None, tick.global_topics, None, tick.backlog)
 
 
 def _row(
-    key: int,
-    partition: RangePartition,
-    payload: bytes | None,
-    counters: str | None = None,
-    time: int | None = None,
-    backlog: bool = False,
+    key: int, partition: RangePartition, payload: bytes | None, counters: str | None = None, time: int | None = None
 ) -> pa.RecordBatch:
     offsets = partition.offsets
-    values: list[Any] = [
+    return _batch(
         key,
         partition.batch,
         offsets.topic,
@@ -87,7 +89,11 @@ def _row(
         None if time is None else str(time),
         partition.global_topics,
         payload,
-        backlog,
-    ]
+        partition.backlog,
+    )
+
+
+def _batch(*values: Any) -> pa.RecordBatch:
+    """One row, as a batch."""
     arrays = [pa.array([value], type=field.type) for value, field in zip(values, ROW_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA)

@@ -122,20 +122,21 @@ class StreamsApplication:
             sub=sub,
             tasks=prepared.tasks,
             settings=application.task_settings(counts),
-            source=replace(application.source_spec(sub), until=self._until),
+            source=replace(
+                application.source_spec(sub),
+                until=self._until,
+                tick_ms=None if config.available_now else config.wall_clock_interval_ms,
+            ),
             client=config.client,
             state_dir=config.state_dir,
             transaction_timeout_ms=config.transaction_timeout_ms,
             spill_bytes=config.spill_bytes,
             bulk_io=config.bulk_io,
-            wall_clock_ms=None if config.available_now else config.wall_clock_interval_ms,
             crash=CrashPoints.from_environment(),
         )
         trigger: dict[str, Any] = {"availableNow": True}
         if not config.available_now:
-            # With a wall clock Spark runs a micro-batch at every trigger, records or not.
-            pause = max(config.trigger_interval_ms, job.wall_clock_ms or 0)
-            trigger = {"processingTime": f"{pause} milliseconds"}
+            trigger = {"processingTime": f"{config.trigger_interval_ms} milliseconds"}
         self.progress.started(sub.name, prepared.tasks, sub.topics)
         if job.settings.idle_timeout_ms is not None and sub.reads_internal:
             self.progress.say(f"{sub.name} reads what another step writes: idle_timeout_ms has no effect there")

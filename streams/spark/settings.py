@@ -18,7 +18,7 @@ SPARK_SETTINGS: Mapping[str, str] = {
     # Few big rows: never split or measured row by row.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
-    # A batch without rows would find nothing to do: wall-clock steps are asked for explicitly.
+    # A batch without rows would find nothing to do: wall-clock steps come from ticks of the source.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     # Spark's state is one small row a task; the JVM-memory provider writes it without starting a RocksDB of its own.
     "spark.sql.streaming.stateStore.providerClass": (

@@ -36,7 +36,8 @@ class RangePartition(InputPartition):
     """One offset range to read, as a Spark input partition.
 
     `time` is the partition time so far, ms; `global_topics` says up to where global tables are to be read, as JSON;
-    `backlog`: this one tells all tasks that records are left for a later micro-batch.
+    `backlog`: records are left for a later micro-batch; `repeated`: this one has all tasks called, because an earlier run has
+    logged the micro-batch.
     """
 
     def __init__(
@@ -47,12 +48,23 @@ class RangePartition(InputPartition):
         time: int | None,
         global_topics: str | None,
         backlog: bool = False,
+        repeated: bool = False,
     ) -> None:
         self.batch = batch
         self.global_topics = global_topics
         self.topic_id = topic_id
         self.offsets = offsets
         self.time = time
+        self.backlog = backlog
+        self.repeated = repeated
+
+
+class TickPartition(InputPartition):
+    """What gives every task a step, as a Spark input partition; the fields are those of `RangePartition`."""
+
+    def __init__(self, batch: str, global_topics: str | None, backlog: bool) -> None:
+        self.batch = batch
+        self.global_topics = global_topics
         self.backlog = backlog
 
 
@@ -63,6 +75,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planning = planning
         self._job = job
         self._planner_or_none: BatchPlanner | None = None
+        self._first_batch: str | None = None
 
     @property
     def _planner(self) -> BatchPlanner:
@@ -94,23 +107,31 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner.report().to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """One input partition for each topic-partition that has something."""
+        """One input partition for each topic-partition that has something, and one for a tick."""
         before, after = SourceOffsets.from_json(start), SourceOffsets.from_json(end)
         digest = batch_digest(before, after)
+        # Only the first micro-batch of a run can be one that an earlier run has logged.
+        self._first_batch = self._first_batch or digest
+        repeated = digest == self._first_batch and self._planner.is_repeat(after)
         ranges = self._planner.ranges(before, after)
         times = self._planner.times_before(ranges)
         ends = json.dumps(topics_to_json(after.global_topics)) if after.global_topics else None
-        return [
+        backlog = self._planner.leaves_backlog(after)
+        partitions: list[InputPartition] = [
             RangePartition(
                 digest,
                 after.topics[offsets.topic].topic_id,
                 offsets,
                 times[offsets.topic, offsets.partition] if times else None,
                 ends,
-                backlog=number == 0 and self._planner.leaves_backlog(after),
+                backlog=backlog,
+                repeated=number == 0 and repeated,
             )
             for number, offsets in enumerate(ranges)
         ]
+        if after.tick != before.tick:
+            partitions.append(TickPartition(digest, ends, backlog))
+        return partitions
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark will not ask for anything before `end` again."""
@@ -118,8 +139,10 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads a range, runs the head and packs what goes to each task."""
-        from streams.spark.read import read_range
+        from streams.spark.read import read_range, read_tick
 
+        if isinstance(partition, TickPartition):
+            return read_tick(self._job, partition)
         assert isinstance(partition, RangePartition)
         return read_range(self._job, partition)
 

@@ -16,7 +16,7 @@ from pyspark import TaskContext
 
 from state.commit.decide import TaskIdentity
 from state.commit.live import LiveKafka
-from state.commit.marker import WALL_CLOCK, CommitMarker, MarkerCopy
+from state.commit.marker import CommitMarker, MarkerCopy
 from state.commit.step import CommitStep, StepInput, StepResult
 from state.restore.task_stores import TaskStores
 from state.stores.task_store import TaskStore
@@ -31,7 +31,6 @@ from streams.spark.salts import task_salts
 
 STATE_SCHEMA = "marker BINARY, offset BIGINT"
 REPORT_SCHEMA = "report STRING"
-GLOBAL_TOPICS = "global_topics"
 BATCH_ID, QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 RUN_ID = "spark.jobGroup.id"
 """Spark puts all jobs of a query into a group that is called as the run of the query: each start is a run of its own."""
@@ -44,14 +43,13 @@ class GroupState(Protocol):
     def getOption(self) -> tuple[Any, ...] | None: ...
     def update(self, newValue: tuple[Any, ...]) -> None: ...
     def getCurrentProcessingTimeMs(self) -> int: ...
-    def setTimeoutDuration(self, durationMs: int) -> None: ...
 
 
 @dataclass
 class TaskInput:
     """The rows of one task in one micro-batch, taken apart."""
 
-    batch: str = WALL_CLOCK
+    batch: str = ""
     ranges: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
@@ -68,11 +66,13 @@ class TaskInput:
             rows: Iterator[Any] = frame.itertuples(index=False)
             for row in rows:
                 found.batch = row.batch
-                found.topic_ids[row.topic] = row.topic_id
+                found.backlog |= bool(row.backlog)
                 if row.global_topics is not None and not found.global_topics:
                     found.global_topics = orjson.loads(row.global_topics)
+                if not row.topic:
+                    continue  # a tick, which brings nothing
+                found.topic_ids[row.topic] = row.topic_id
                 found.ranges.setdefault(row.topic, {})[str(row.partition)] = (int(row.first), int(row.last))
-                found.backlog |= bool(row.backlog)
                 if row.payload is not None:
                     found.batches.append(decode(row.payload))
                 for name, count in orjson.loads(row.counters or "{}").items():
@@ -109,8 +109,6 @@ def _run(
     start = str(context.getLocalProperty(RUN_ID))
     result, given = run_step(job, identity, batch_id, frames, state, start)
     state.update((result.copy.data, result.copy.offset))
-    if job.wall_clock_ms is not None:
-        state.setTimeoutDuration(job.wall_clock_ms)
     marker = result.copy.marker
     job.crash.reach("before_report", task, marker.version)
     for name, count in result.counters.items():
@@ -152,13 +150,10 @@ def run_step(
 
     def process(store: TaskStore, last: CommitMarker | None) -> StepOutput:
         operator_state = dict(last.operator_state) if last else {}
-        # A step without records was not planned by the source: it sees what the step before it saw.
-        ends = given.global_topics or operator_state.get("task", {}).get(GLOBAL_TOPICS, {})
+        ends = given.global_topics
         tables = global_stores(job, topics_from_json(ends), kafka.begin_offset, now_ms)
         task = StreamTask(job.sub, identity.task, store, operator_state, job.settings, tables)
         output = task.process(given.batches, now_ms, start, given.backlog)
-        if ends:
-            output.operator_state["task"][GLOBAL_TOPICS] = ends
         remember(output.operator_state, given.partition_times)
         return output
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from state.commit.decide import Decision, TaskIdentity, decide
-from state.commit.marker import WALL_CLOCK, CommitMarker
+from state.commit.marker import CommitMarker
 from state.errors import CheckpointMismatchError, MarkerFormatError
 
 IDENTITY = TaskIdentity("app", "orders", 1, 4, "query-1", "hash-1")
@@ -18,7 +18,6 @@ def marker(version: int, batch_id: int = 7, batch: str = "b7") -> CommitMarker:
         tasks=4,
         topology_hash="hash-1",
         version=version,
-        based_on=version - 1,
         batch_id=batch_id,
         batch=batch,
         ranges={"orders": {"1": (10, 20)}},
@@ -44,13 +43,6 @@ def test_next_step_runs() -> None:
 def test_a_batch_that_kafka_has_already_is_skipped() -> None:
     assert decide(IDENTITY, 7, "b7", marker(3, 6, "b6"), marker(4)) is Decision.SKIP
     assert decide(IDENTITY, 7, "b7", None, marker(1)) is Decision.SKIP
-
-
-def test_a_wall_clock_step_that_spark_has_not_seen_is_adopted() -> None:
-    adopted = replace(marker(4), batch=WALL_CLOCK)
-    assert decide(IDENTITY, 8, "b8", marker(3), adopted) is Decision.ADOPT
-    # The step after it was made while Spark's copy was still at 3: found again, it is skipped.
-    assert decide(IDENTITY, 8, "b8", marker(3), replace(marker(5, 8, "b8"), based_on=3)) is Decision.SKIP
 
 
 @pytest.mark.parametrize(

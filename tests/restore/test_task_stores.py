@@ -28,7 +28,6 @@ def marker_of(target):
         tasks=1,
         topology_hash="hash",
         version=target.version,
-        based_on=target.version - 1,
         batch_id=1,
         batch="",
         ranges={},

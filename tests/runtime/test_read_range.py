@@ -33,7 +33,7 @@ class Seen:
         return [value, self.calls] if value >= 0 else None
 
 
-def rows(topology, monkeypatch):
+def rows(topology, monkeypatch, repeated=False):
     """What two readers of one process send, as (task, has records) and counters."""
     offsets = np.arange(6, dtype=np.int64)
     keys, values = [b"k%d" % n for n in range(6)], [b"%d" % (n - 3) for n in range(6)]
@@ -41,11 +41,14 @@ def rows(topology, monkeypatch):
     monkeypatch.setattr(read, "shared_reader", lambda *_, **__: SimpleNamespace(read=lambda *_: [piece]))
     (sub,) = build_plan(topology, "app").sub_topologies
     job = QueryJob(sub, TASKS, TaskSettings("app"), None, {}, Path("unused"), 0, 0, False)
-    partition = RangePartition("batch", "id", OffsetRange("in", 0, 0, 6), None, None)
+    partition = RangePartition(
+        "batch", "id", OffsetRange("in", 0, 0, 6), None, None, backlog=repeated, repeated=repeated
+    )
     salts = task_salts(TASKS)
     for _ in range(2):
         sent = [batch.to_pylist()[0] for batch in read.read_range(job.dumps(), partition)]
-        yield [(salts.index(row["task_key"]), row["payload"]) for row in sent], sent[-1]["counters"]
+        counters = next(row["counters"] for row in sent if row["counters"] is not None)
+        yield [(salts.index(row["task_key"]), row["payload"]) for row in sent], counters
 
 
 def values(sent):
@@ -72,3 +75,11 @@ def test_without_such_an_operator_only_the_owner_is_called(monkeypatch):
     builder.stream("in").filter(lambda value: value > 0).to("out")
     for sent, _ in rows(builder.build(), monkeypatch):
         assert [task for task, payload in sent if payload is None] == [0]
+
+
+def test_all_tasks_are_called_again_where_an_earlier_run_has_logged_the_batch(monkeypatch):
+    # Another predicate is the same topology; tasks that have committed what it now leaves out must learn of it.
+    builder = StreamsBuilder()
+    builder.stream("in").filter(lambda value: False).to("out")
+    for sent, _ in rows(builder.build(), monkeypatch, repeated=True):
+        assert {task for task, payload in sent if payload is None} == set(range(TASKS))

@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedError
 from streams.errors import ConfigError
 from streams.source.offsets import SourceOffsets, batch_digest
 from streams.source.planner import BatchPlanner, SourceSpec
+from streams.spark.source import KafkaStreamReader, RangePartition
 
 TP = tuple[str, int]
 
@@ -74,6 +77,30 @@ def test_starts_a_duration_before_the_first_start(admin: FakeAdmin) -> None:
     assert (at.topics["a"].offsets, at.topics["b"].offsets) == ((40, 40), (0,))
 
 
+def test_a_tick_is_an_offset_of_time(admin: FakeAdmin) -> None:
+    now = 1000
+    spec = SourceSpec(starting={"a": "latest", "b": "latest"}, tick_ms=100)
+    plan = BatchPlanner(admin, spec, lambda topic, positions: 100.0, now_ms=lambda: now)
+    at = plan.initial()
+    first = plan.latest(at)
+    # The first is due as the application starts: there is a micro-batch, though there is nothing to read.
+    assert (first.tick, first.topics) == (1, at.topics)
+    assert SourceOffsets.from_json(first.to_json()) == first
+    now += 99
+    assert plan.latest(first) is first
+    admin.end["b", 0] += 1
+    read = plan.latest(first)
+    assert (read.tick, read.of("b", 0)) == (1, 11)
+    now += 1
+    assert plan.latest(read).tick == 2
+    # Another start has a tick of its own; without the setting there is none, and the number stays.
+    assert BatchPlanner(admin, spec, lambda topic, positions: 100.0, now_ms=lambda: now).latest(read).tick == 2
+    assert planner(admin).latest(read) is read
+    plan.freeze()
+    now += 1000
+    assert plan.latest(read) is read
+
+
 @pytest.mark.parametrize(("policy", "position", "read"), [("earliest", 3, [(3, 9)]), ("latest", 7, [(7, 9)])])
 def test_a_topic_new_under_a_pattern_begins_where_its_policy_says(
     admin: FakeAdmin, policy: str, position: int, read: list[tuple[int, int]]
@@ -116,6 +143,8 @@ def test_tells_of_a_backlog(admin: FakeAdmin) -> None:
     second = plan.latest(first)
     assert not plan.leaves_backlog(second)
     assert planner(admin).leaves_backlog(second)  # logged by an earlier run: nobody knows
+    assert planner(admin).is_repeat(second)
+    assert not plan.is_repeat(second)
     admin.topics["c"], admin.end["c", 0] = Info("id-c", 1), 9
     plan = planner(admin)
     # A topic that is new under a pattern is read from the next micro-batch on.
@@ -193,6 +222,10 @@ def test_going_on_in_a_truncated_topic(admin: FakeAdmin, policy: str, read: list
 def test_no_start_without_a_policy(admin: FakeAdmin) -> None:
     with pytest.raises(ConfigError, match="'b' is read with offset_reset 'none'"):
         planner(admin, starting={"a": "earliest", "b": "none"}).initial()
+    start = planner(admin).latest(planner(admin).initial())
+    admin.topics["c"] = Info("id-c", 1)
+    with pytest.raises(ConfigError, match=r"'c' .* has no position in it to go on from.* new under a pattern"):
+        planner(admin, starting={"a": "earliest", "b": "earliest", "c": "none"}).latest(start)
 
 
 def test_repartition_topics_are_trimmed_once_confirmed(admin: FakeAdmin) -> None:
@@ -238,3 +271,25 @@ def test_a_run_over_what_is_there_ends_where_it_is_told(admin: FakeAdmin) -> Non
     plan = planner(admin, until={("a", 0): 60, ("a", 1): 500})
     plan.freeze()
     assert plan.latest(plan.initial()).topics["a"].offsets == (60, 50)
+
+
+def test_only_the_first_batch_of_a_run_may_be_a_repeated_one(admin: FakeAdmin) -> None:
+    def reader() -> KafkaStreamReader:
+        made = KafkaStreamReader(b"", b"")
+        made._planner_or_none = planner(admin)
+        return made
+
+    first = reader()
+    start = first.initialOffset()
+    end = first.latestOffset(start, ReadAllAvailable())
+    assert not any(one.repeated for one in partitions(first, start, end))
+    second = reader()
+    for _ in range(2):  # Spark may ask for the same batch again
+        assert [one.repeated for one in partitions(second, start, end)] == [True, False, False]
+    admin.end["a", 0] = 110
+    following = second.latestOffset(end, ReadAllAvailable())
+    assert [one.repeated for one in partitions(second, end, following)] == [False]
+
+
+def partitions(reader: KafkaStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
+    return reader.partitions(start, end)  # type: ignore[return-value]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
+
 from streams import StreamsBuilder
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Record
@@ -40,3 +42,26 @@ def test_punctuators_run_without_records(harness: Harness) -> None:
     values = [record.value for record in harness.read(target)]
     assert values[:3] == [b'{"ticks":%d,"seen":1}' % n for n in (1, 2, 3)]
     assert sub.per_task[0].records_in == 1
+
+
+def test_a_start_without_any_record_ticks_too(harness: Harness) -> None:
+    """After a run over what was there, and after that of a clock; task 1 never has a record."""
+    source, target = harness.topic("in", 1), harness.topic("out", 1)
+    builder = StreamsBuilder()
+    builder.stream(source).process(Ticker).to(target)
+    topology = builder.build()
+    harness.send(source, [Sent(b"a", b"1", 1000)])
+    harness.run(topology, tasks=2)
+    ticks = 0
+    for _ in range(2):
+        with running(harness, topology, tasks=2, wall_clock_interval_ms=200) as progress:
+            more = ticks + 4
+            eventually(lambda more=more: len(harness.read(target)) >= more, "ticks of a start without records")
+            (sub,) = progress.subs.values()
+            eventually(lambda of=sub: {0, 1} <= set(of.per_task), "steps of both tasks")
+        ticks = len(harness.read(target))
+    harness.send(source, [Sent(b"a", b"2", 2000)])
+    harness.run(topology, tasks=2)
+    seen = [orjson.loads(record.value or b"") for record in harness.read(target)]
+    by_task = [[one["ticks"] for one in seen if (one["seen"] > 0) == first] for first in (True, False)]
+    assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in by_task)
