@@ -33,7 +33,7 @@ __all__ = [
 
 
 class TopologyError(StreamsError):
-    """The topology contradicts itself; raised while it is built, never while it runs."""
+    """The topology contradicts itself; raised while it is built, or as soon as a processor asks for what it was not given."""
 
 
 class ConfigError(StreamsError):

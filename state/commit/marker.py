@@ -16,7 +16,7 @@ import orjson
 from state.errors import MarkerFormatError
 
 MARKER_KEY = b"marker"
-FORMAT = 1
+FORMAT = 2
 
 Ranges = Mapping[str, Mapping[str, tuple[int, int]]]
 """topic -> partition (as text, for JSON) -> [start, end) of the offsets that fed a step."""

@@ -40,7 +40,9 @@ def add_dropped(graph: GraphBuilder, port: Port, name: str | None) -> Port:
     # A stateless operator drops where it runs, in the reader, and what it drops may be other records in another attempt.
     in_head = port.in_head and all(node.stateless for node in nodes)
     repeatable = all(node.repeatable for node in nodes)
-    return Port(name, key_serde, value_serde, port.lineage, in_head, repeatable=repeatable)
+    # It is where the operator's input was, which its own new keys do not move.
+    misplaced = any(node.name in graph.misplaced_inputs for node in nodes)
+    return Port(name, key_serde, value_serde, port.lineage, in_head, misplaced, repeatable)
 
 
 def _dropping(graph: GraphBuilder, port: Port) -> list[ProcessorNode]:

@@ -59,11 +59,13 @@ class GraphBuilder:
         topology: what has been built so far.
         optimize: keep a stream that is joined with itself once.
         open_splits: splits that no ``default_branch()`` or ``no_default_branch()`` has ended yet.
+        misplaced_inputs: stateful nodes that take records which are not in the task of their key.
     """
 
     topology: Topology
     optimize: bool = False
     open_splits: set[str] = field(default_factory=set)
+    misplaced_inputs: set[str] = field(default_factory=set)
     _repartitioned: list[tuple[tuple[Port, Serde, Serde], Port]] = field(default_factory=list)
 
     def key_serde(self, *candidates: Serde | None) -> Serde:
@@ -173,6 +175,8 @@ class GraphBuilder:
             )
         )
         misplaced = any(above.misplaced for above in (port, *others))
+        if misplaced:
+            self.misplaced_inputs.add(name)
         return Port(name, key_serde, value_serde, lineage.past(name), in_head=False, misplaced=misplaced)
 
     def store(self, spec: StoreSpec, key_serde: Serde, value_serde: Serde) -> str:
@@ -220,8 +224,12 @@ class GraphBuilder:
         *,
         partitions: int | None = None,
         partitioner: Partitioner | None = None,
+        asked_for: bool = False,
     ) -> Port:
-        """Adds a repartition topic: a sink that ends one sub-topology, and a source that begins another."""
+        """Adds a repartition topic: a sink that ends one sub-topology, and a source that begins another.
+
+        ``asked_for``: by the user's ``repartition``.
+        """
         topic = InternalTopic(name, partitions)
         sink, source = f"{topic}-sink", f"{topic}-source"
         if sink in self.topology.nodes:
@@ -229,7 +237,7 @@ class GraphBuilder:
                 f"Two repartition topics are called '{topic}': give one of them a name of its own with "
                 f"Repartitioned(name=...), Grouped(name=...), Joined(name=...), StreamJoined(name=...) or enrich(named=...)."
             )
-        self.topology.add(SinkNode(sink, (port.node,), topic, None, key_serde, value_serde, partitioner))
+        self.topology.add(SinkNode(sink, (port.node,), topic, None, key_serde, value_serde, partitioner, asked_for))
         self.topology.add(SourceNode(source, (topic,), key_serde, value_serde))
         return Port(source, key_serde, value_serde, port.lineage.past(str(topic)))
 

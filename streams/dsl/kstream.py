@@ -251,14 +251,20 @@ class KStream(JoiningStream, CallingStream):
         """Sends the stream through a topic of its own, ``<application>-<name>-repartition``, and on from there.
 
         ``KStream[K, V]`` to the same; nulls, time and headers stay, the order between records of different tasks does not.
-        Source: Kafka Streams' ``repartition`` (KIP-221).
+        Source: Kafka Streams' ``repartition`` (KIP-221), which drops null keys, as compat mode does.
         """
         how = repartitioned or Repartitioned()
         name = how.name or stateful_name("KSTREAM-REPARTITION", self._port.lineage, (("partitions", how.partitions),))
         key_serde = self._graph.key_serde(how.key_serde, self._port.key_serde)
         value_serde = self._graph.value_serde(how.value_serde, self._port.value_serde)
         port = self._graph.repartition(
-            self._port, name, key_serde, value_serde, partitions=how.partitions, partitioner=how.partitioner
+            self._port,
+            name,
+            key_serde,
+            value_serde,
+            partitions=how.partitions,
+            partitioner=how.partitioner,
+            asked_for=True,
         )
         return KStream(self._graph, port)
 

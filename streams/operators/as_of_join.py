@@ -9,6 +9,7 @@ records with one key and timestamp the last to come counts.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from streams.operators.idle_time import advanced, least_limit
@@ -98,7 +99,9 @@ class AsOfJoin(Processor):
 
     def _join_due(self, time: int) -> None:
         for due in self._waiting.take(time):
-            self._join(Record(due.key, due.value, due.place.time - self.grace_ms, due.headers))
+            row = Record(due.key, due.value, due.place.time - self.grace_ms, due.headers)
+            # They are taken out already: one that fails must not take the others along, nor the record that made them due.
+            self.ctx.attempt(partial(self._join, row))
 
     def _join(self, record: Record) -> None:
         earliest = max(0, record.timestamp - self.within_ms)

@@ -18,8 +18,8 @@ class ExpiringTable(TableSource):
     """A row of time t is deleted, downstream too, when stream time reaches t + ttl; the deletion has that time.
 
     Stream time is the largest timestamp that reached the table, so nothing depends on a clock, steps or restarts. An update
-    that would be expired already is dropped as late. Deadlines lie in a store ordered by time, one per row: when a row's
-    deadline comes, it moves on if the row was updated since.
+    that would be expired already is dropped as late. Deadlines lie in a store ordered by time, one per row, and one
+    more for each update that brings it forward: when a row's deadline comes, it moves on if the row was updated since.
 
     Args:
         store: Name of a timestamped key-value store.
@@ -61,9 +61,14 @@ class ExpiringTable(TableSource):
         elif record.timestamp + self.ttl_ms <= time:
             self.ctx.drop(record, "late")
         else:
-            if record.value is not None and self._rows.get(record.key) is None:
+            if record.value is not None and self._needs_deadline(record):
                 self._deadlines.add(record.timestamp + self.ttl_ms, RIGHT, record.key, b"", ())
             self._table.update(record, record.value)
+
+    def _needs_deadline(self, record: Record) -> bool:
+        """A row that is new, or that an update out of order makes expire sooner than it would have."""
+        held = self._rows.get(record.key)
+        return held is None or record.timestamp < held.timestamp
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """Stream time moves on: delete what expires by that. What expires later has a later time."""

@@ -63,7 +63,7 @@ class StreamSelfJoin(Processor):
         self._unjoined: StrictUnjoined | None = None
         if self.unjoined_name is not None and ctx.mode == "strict":
             rows = WaitingRows(ctx.store(self.unjoined_name), self.key_serde, self.unjoined_name, ctx.state)
-            self._unjoined = StrictUnjoined(rows, self._waits, self._emit_alone)
+            self._unjoined = StrictUnjoined(rows, self._waits, self._emit_alone, ctx.attempt)
 
     def process(self, record: Record) -> None:
         """Join the record with those before it and with itself, then keep it."""

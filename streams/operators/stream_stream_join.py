@@ -90,7 +90,7 @@ class StreamStreamJoin(Processor):
         rows = WaitingRows(ctx.store(self.unjoined_name), self.key_serde, self.unjoined_name, self._time)
         waits = sides(self.before_ms, self.after_ms, self.grace_ms, self._strict)
         if self._strict:
-            return StrictUnjoined(rows, waits, self._emit_alone)
+            return StrictUnjoined(rows, waits, self._emit_alone, ctx.attempt)
         interval_ms = ctx.emit_interval_ms
         return CompatUnjoined(rows, waits, self._emit_alone, self.grace_ms, self._time, ctx.now_ms, interval_ms)
 

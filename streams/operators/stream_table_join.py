@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from streams.errors import RecordError
@@ -147,4 +148,6 @@ class GraceTableJoin(StreamTableJoin):
 
     def _join_due(self, time: int) -> None:
         for due in self._rows.take(time - self.grace_ms + 1):
-            self._join(Record(due.key, due.value, due.place.time, due.headers), due.key)
+            row = Record(due.key, due.value, due.place.time, due.headers)
+            # They are taken out already: one that fails must not take the others along.
+            self.ctx.attempt(partial(self._join, row, due.key))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from streams.operators.record import Headers, Record
@@ -16,6 +17,8 @@ from streams.operators.waiting import LEFT, NEVER, RIGHT, Due, WaitingRows
 
 Emit = Callable[[int, Any, Any, int, Headers], None]
 """`(side, key, value, timestamp, headers)`: forward the row of a record without a partner."""
+
+Attempt = Callable[[Callable[[], None]], None]
 
 
 class Unjoined(ABC):
@@ -51,13 +54,26 @@ class Unjoined(ABC):
 
 
 class StrictUnjoined(Unjoined):
-    """Rows by the time at which they cease to be open; what is due is what lies below stream time."""
+    """Rows by the time at which they cease to be open; what is due is what lies below stream time.
+
+    Args:
+        rows: Where they wait.
+        waits: By side: how long a record of it waits after its own timestamp, ms.
+        emit: Forwards a row.
+        attempt: `ProcessorContext.attempt`, so that a row whose joiner fails takes neither the others along nor the record that
+            made it due.
+    """
+
+    def __init__(self, rows: WaitingRows, waits: tuple[int, int], emit: Emit, attempt: Attempt) -> None:
+        super().__init__(rows, waits, emit)
+        self._attempt = attempt
 
     def expire(self, stream_time: int, side: int, record: Record) -> None:
         """See `Unjoined`. A row has its own record's headers, since which record makes it due is chance."""
         for due in self._rows.take(stream_time):
             place = due.place
-            self._emit(place.side, due.key, due.value, place.time - self._waits[place.side], due.headers)
+            time = place.time - self._waits[place.side]
+            self._attempt(partial(self._emit, place.side, due.key, due.value, time, due.headers))
 
     @property
     def oldest(self) -> int:

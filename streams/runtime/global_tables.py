@@ -22,7 +22,7 @@ from streams.operators.processor import Processor
 from streams.operators.record import Record, RecordMetadata
 from streams.runtime.counters import Counters
 from streams.runtime.global_context import GlobalContext, ReadOnlyStore
-from streams.runtime.handlers import ErrorHandlers, Origin
+from streams.runtime.handlers import NOWHERE, ErrorHandlers, Origin
 from streams.runtime.settings import TaskSettings
 from streams.runtime.typed_stores import typed_store
 from streams.topology.graph import GlobalTable
@@ -91,7 +91,7 @@ class GlobalTables:
             for index in np.flatnonzero(columns.offsets >= first).tolist():
                 self._take(table, keeper, columns, index, now_ms)
                 position = int(columns.offsets[index]) + 1
-            keeper.end()
+            self._end(table, keeper)
         except BaseException:
             self._store.discard()
             raise
@@ -139,13 +139,23 @@ class GlobalTables:
             self._handlers.handle("deserialization", source.name, origin, error)
             return
         if time < 0:
+            self.counters.add(f"dropped:{source.name}:timestamp")
             return
         try:
             keeper.take(Record(read_key, read_value, time, headers), origin)
         except Exception as error:
-            if isinstance(error, StreamsError) and not isinstance(error, RecordError):
-                raise
-            self._handlers.handle("processing", table.name, origin, error)
+            self._failed(table, origin, error)
+
+    def _end(self, table: GlobalTable, keeper: _Keeper) -> None:
+        try:
+            keeper.end()
+        except Exception as error:
+            self._failed(table, NOWHERE, error)
+
+    def _failed(self, table: GlobalTable, origin: Origin, error: Exception) -> None:
+        if isinstance(error, StreamsError) and not isinstance(error, RecordError):
+            raise error
+        self._handlers.handle("processing", table.name, origin, error)
 
 
 class _Keeper(Protocol):

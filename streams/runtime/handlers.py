@@ -50,6 +50,10 @@ class Origin(NamedTuple):
     headers: Headers
 
 
+NOWHERE = Origin(None, -1, -1, -1, None, None, ())
+"""No single record is behind what failed, and nothing is known of the result."""
+
+
 class DeadLetter(NamedTuple):
     """A record for the dead-letter topic: original key and value, original headers and those of the error."""
 

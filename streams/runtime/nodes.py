@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from streams.errors import RecordError, StreamsError
+from streams.errors import RecordError, StreamsError, TopologyError
 from streams.operators.dropped import dropped_record
 from streams.operators.processor import Mode, Processor, PunctuationType
 from streams.operators.record import Record, RecordMetadata
@@ -97,12 +97,22 @@ class NodeContext:
 
     def store(self, name: str) -> Any:
         """See `ProcessorContext`."""
-        return self._run.stores[name]
+        stores = self._run.stores
+        if name not in stores:
+            raise TopologyError(
+                f"'{self.node}' asks for the store '{name}', which its task does not have. Connect it: process(..., stores=[...]), "
+                f"or connect_processor_and_state_stores(...). The task has: {', '.join(sorted(stores)) or 'none'}."
+            )
+        return stores[name]
 
     def forward(self, record: Record, child: str | None = None) -> None:
         """See `ProcessorContext`."""
         self.forwarded += 1
         if child is not None:
+            if child not in self._by_name:
+                raise TopologyError(
+                    f"'{self.node}' forwards to '{child}', which is no child of it. It has: {', '.join(self._by_name) or 'none'}."
+                )
             self._by_name[child](record)
             return
         for receive in self._receivers:

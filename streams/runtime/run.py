@@ -15,11 +15,10 @@ from state.kafka.headers import decode_headers
 from streams.operators.record import Headers, Record, RecordMetadata
 from streams.runtime.collector import Collector
 from streams.runtime.counters import Counters
-from streams.runtime.handlers import DeadLetter, ErrorHandlers, Origin
+from streams.runtime.handlers import NOWHERE, DeadLetter, ErrorHandlers, Origin
 from streams.runtime.settings import TaskSettings
 
 NO_TIME = -1
-_NOWHERE = Origin(None, -1, -1, NO_TIME, None, None, ())
 
 
 @dataclass(slots=True)
@@ -108,7 +107,7 @@ class Run:
 
     def origin(self) -> Origin:
         """The source record in process; an empty one while flushing."""
-        return _NOWHERE if self.cursor is None else self.cursor[0].origin(self.cursor[1])
+        return NOWHERE if self.cursor is None else self.cursor[0].origin(self.cursor[1])
 
     def metadata(self) -> RecordMetadata | None:
         """Source position of the record in process."""

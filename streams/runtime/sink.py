@@ -28,10 +28,14 @@ class SinkRunner:
         self._node = node
         self._run = run
         self._topic = None if node.topic is None else str(node.topic)
+        self._drops_null_keys = node.repartitions and run.settings.mode == "compat"
 
     def receive(self, record: Record) -> None:
         """Serialise and collect one record."""
         self.received += 1
+        if self._drops_null_keys and record.key is None:
+            self._run.counters.add(f"dropped:{self.name}:null_key")
+            return
         try:
             self._send(record)
         except Exception as error:

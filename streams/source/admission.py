@@ -67,8 +67,7 @@ def _probe(low: int, high: int, taken_low: int, taken_high: int, limit: int) -> 
 
 
 def _in_proportion(start: Positions, backlog: Mapping[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:
-    """One timestamp has more records than the limit: time cannot cut there, so each partition gives its share."""
-    total = sum(backlog.values())
-    return {
-        tp: start[tp] + min(left, max(1, left * limit // total)) if left else start[tp] for tp, left in backlog.items()
-    }
+    """One timestamp has more records than the limit: time cannot cut there, so each partition gives one and its share."""
+    waiting = sum(1 for left in backlog.values() if left)
+    spare, rest = max(0, limit - waiting), max(1, sum(backlog.values()) - waiting)
+    return {tp: start[tp] + 1 + (left - 1) * spare // rest if left else start[tp] for tp, left in backlog.items()}

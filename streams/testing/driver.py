@@ -30,7 +30,7 @@ from streams.testing.query import MemoryQuery
 from streams.testing.stores import DriverStore
 from streams.testing.topics import TestInputTopic, TestOutputTopic
 from streams.topology.graph import Topology
-from streams.topology.patterns import has_patterns, with_matching_topics
+from streams.topology.patterns import has_patterns, matches, with_matching_topics
 from streams.topology.plan import SubTopology, build_plan
 
 
@@ -88,7 +88,7 @@ class TopologyTestDriver:
     ) -> TestInputTopic:
         """The writing end of a source topic; serdes default to the source's."""
         sources = [*self._topology.sources(), *(table.source for table in self._topology.global_tables.values())]
-        found = [source for source in sources if name in source.topics]
+        found = [source for source in sources if name in source.topics or matches(source, name)]
         key = key_serde or (found[0].key_serde if found else self._topology.default_key_serde)
         value = value_serde or (found[0].value_serde if found else self._topology.default_value_serde)
         return TestInputTopic(name, key, value, self._send, lambda: self.now_ms)
@@ -142,7 +142,8 @@ class TopologyTestDriver:
         """
         if topology is not None or has_patterns(self._given):
             self._given = topology or self._given
-            self._upgrade(with_matching_topics(self._given, self._log.topics))
+            own = build_plan(self._topology, self._settings.application_id).repartition_topics
+            self._upgrade(with_matching_topics(self._given, self._log.topics - own.keys()))
         for query in self._queries:
             query.restart(wipe_state)
         self._global_tables.restart()

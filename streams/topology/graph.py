@@ -130,7 +130,7 @@ class SinkNode:
     """Writes records to a topic, or to the one that ``topic_extractor(key, value, record_context)`` names.
 
     ``partitioner(topic, key, value, partitions)`` gives a partition, a collection of them (which may be empty: dropped), or
-    None for Kafka's default partitioner.
+    None for Kafka's default partitioner. ``repartitions``: a user's ``repartition``, which loses null keys in compat mode.
     """
 
     name: str
@@ -140,6 +140,7 @@ class SinkNode:
     key_serde: Serde
     value_serde: Serde
     partitioner: Callable[[str, Any, Any, int], int | Collection[int] | None] | None = None
+    repartitions: bool = False
 
     @property
     def stores(self) -> tuple[str, ...]:

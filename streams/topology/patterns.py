@@ -19,6 +19,11 @@ def has_patterns(topology: Topology) -> bool:
     return any(source.pattern is not None for source in topology.sources())
 
 
+def matches(source: SourceNode, topic: str) -> bool:
+    """Whether the source reads a pattern that the topic matches as a whole."""
+    return source.pattern is not None and source.pattern.fullmatch(topic) is not None
+
+
 def with_matching_topics(topology: Topology, known: Iterable[str]) -> Topology:
     """The topology with the topics that its patterns match as a whole, in order of their names.
 
@@ -37,7 +42,7 @@ def with_matching_topics(topology: Topology, known: Iterable[str]) -> Topology:
     for name, node in topology.nodes.items():
         nodes[name] = node
         if isinstance(node, SourceNode) and node.pattern is not None:
-            matching = tuple(topic for topic in names if node.pattern.fullmatch(topic))
+            matching = tuple(topic for topic in names if matches(node, topic))
             if not matching:
                 raise TopologyError(
                     f"No topic matches {node.subscription[0]} of the source '{name}': create one, and start again. Patterns must "

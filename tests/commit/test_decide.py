@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import orjson
 import pytest
 
 from state.commit.decide import Decision, TaskIdentity, decide
@@ -70,6 +71,11 @@ def test_marker_bytes_round_trip() -> None:
     one = marker(3)
     assert CommitMarker.from_bytes(one.to_bytes()) == one
     assert CommitMarker.from_bytes(one.to_bytes()).to_bytes() == one.to_bytes()
+
+
+def test_a_marker_of_another_format_is_refused_whatever_its_fields() -> None:
+    with pytest.raises(MarkerFormatError, match="format 1, this version knows 2"):
+        CommitMarker.from_bytes(orjson.dumps({**orjson.loads(marker(3).to_bytes()), "format": 1, "based_on": 2}))
 
 
 @pytest.mark.parametrize("data", [b"", b"not json", b"[]", b"{}", b'{"format": 99}'])

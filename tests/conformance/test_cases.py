@@ -92,4 +92,4 @@ def test_an_unknown_field_is_a_failure():
 
 def test_the_command_counts(capsys):
     assert main([str(CASES / "stateless.jsonl")]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "4 passed, 0 failed"
+    assert capsys.readouterr().out.splitlines()[-1] == "5 passed, 0 failed"

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from streams import Consumed, Materialized, StreamsBuilder, TopologyError
+from streams import Consumed, Grouped, Int64Serde, JsonSerde, Materialized, StreamsBuilder, StringSerde, TopologyError
 from streams.testing import TopologyTestDriver
 from streams.topology.description import description
 from streams.topology.diff import compare, worst
@@ -100,3 +100,25 @@ def test_where_a_source_begins():
         Consumed(offset_reset="soon")
     with pytest.raises(TopologyError, match="must not be negative"):
         Consumed(offset_reset=timedelta(seconds=-1))
+
+
+def test_topics_of_the_application_itself_never_match_in_the_driver_either():
+    builder = StreamsBuilder()
+    moved = builder.stream(re.compile("t.*")).group_by(lambda value: value).count().to_stream()
+    again = Grouped(name="again", key_serde=StringSerde(), value_serde=JsonSerde())
+    moved.select_key(lambda key, value: "all").group_by_key(again).count().to_stream().to("out")
+    with TopologyTestDriver(builder.build(), application_id="test", partitions={"ta": 1}) as driver:
+        for timestamp in (1, 2):
+            driver.create_input_topic("ta").pipe_input("k", "v", timestamp)
+            driver.restart()
+        assert driver.create_output_topic("out").read_key_values_to_list() == [("all", 1), ("all", 2)]
+
+
+def test_a_topic_to_come_is_written_with_the_serdes_of_its_pattern():
+    builder = StreamsBuilder()
+    builder.stream(ORDERS, Consumed(value_serde=Int64Serde())).to("out")
+    with TopologyTestDriver(builder.build(), partitions={"orders-eu": 1}) as driver:
+        driver.create_input_topic("orders-asia").pipe_input("k", 7, 5)
+        driver.restart()
+        driver.create_input_topic("orders-eu").pipe_input("k", 8, 6)
+        assert driver.create_output_topic("out").read_values_to_list() == [7, 8]

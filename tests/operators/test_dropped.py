@@ -2,8 +2,20 @@
 
 import pytest
 
-from streams import JoinWindows, StreamsBuilder, TimeWindows, TopologyError, agg
+from streams import (
+    Grouped,
+    JoinWindows,
+    JsonSerde,
+    Materialized,
+    Processor,
+    StreamsBuilder,
+    StringSerde,
+    TimeWindows,
+    TopologyError,
+    agg,
+)
 from streams.testing import TopologyTestDriver
+from streams.topology.plan import build_plan
 
 
 def side(driver, topic="side"):
@@ -66,3 +78,35 @@ def test_of_deduplicate_and_of_a_table():
 def test_only_of_what_drops():
     with pytest.raises(TopologyError, match="drops nothing"):
         StreamsBuilder().stream("in").map_values(lambda v: v).dropped()
+
+
+class ByValue(Processor):
+    def process(self, record):
+        self.ctx.forward(record.with_key(record.value))
+
+
+class DropsAll(Processor):
+    def process(self, record):
+        self.ctx.drop(record, "unwanted")
+
+
+@pytest.mark.parametrize("values_only", [False, True])
+def test_what_lies_in_the_wrong_task_crosses_a_topic_before_it_is_grouped(values_only):
+    builder = StreamsBuilder()
+    moved = builder.stream("in").process(ByValue)
+    dropping = moved.process_values(DropsAll) if values_only else moved.process(DropsAll)
+    grouped = Grouped(name="by-value", key_serde=StringSerde(), value_serde=JsonSerde())
+    counts = dropping.dropped().group_by_key(grouped).count(materialized=Materialized(name="c", caching=False))
+    counts.to_stream().to("out")
+    with TopologyTestDriver(builder.build(), partitions={"in": 4}) as driver:
+        records = driver.create_input_topic("in")
+        for number in range(8):
+            records.pipe_input(f"k{number}", "same", number)
+        counted = driver.create_output_topic("out").read_key_values_to_list()
+    assert counted == [("same", number) for number in range(1, 9)]
+
+
+def test_what_lies_right_needs_no_topic():
+    builder = StreamsBuilder()
+    builder.stream("in").process(DropsAll).dropped().group_by_key().count(materialized=Materialized(name="c"))
+    assert not build_plan(builder.build(), "app").repartition_topics

@@ -143,3 +143,22 @@ def test_mistakes_are_told():
         builder.add_state_store(keyed)
     with pytest.raises(TopologyError, match="read already"):
         builder.global_table("airports")
+
+
+class FailsAtTheEnd(ByCode):
+    """As a processor that writes what it has gathered only then."""
+
+    def flush(self):
+        raise ValueError("no room")
+
+
+def test_what_fails_at_the_end_follows_the_policy_too():
+    with (
+        TopologyTestDriver(built(FailsAtTheEnd)) as driver,
+        pytest.raises(RecordFailedError, match=r"a result emitted at the end of the step, .* ValueError: no room"),
+    ):
+        driver.create_input_topic("airports").pipe_input("Kennedy", {"code": "JFK"}, 1)
+    with TopologyTestDriver(built(FailsAtTheEnd), processing="skip") as driver:
+        driver.create_input_topic("airports").pipe_input("Kennedy", {"code": "JFK"}, 1)
+        assert driver.dropped("processing") == 1
+        assert driver.get_store("by-code").get("JFK") == "Kennedy"

@@ -94,3 +94,12 @@ def test_misuse():
     builder.stream("names")
     with pytest.raises(TopologyError, match="read as the global table"):
         builder.build()
+
+
+def test_a_record_without_a_valid_time_is_counted():
+    builder = StreamsBuilder()
+    table = builder.global_table("table", Consumed(timestamp_extractor=lambda record: -1))
+    builder.stream("in").join(table, lambda value, found: found, key_selector=lambda key, value: key).to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("table").pipe_input("a", 1, 5)
+        assert driver.dropped("timestamp") == 1

@@ -12,10 +12,10 @@ from streams import (
     Record,
     StreamsBuilder,
     StringSerde,
+    TopologyBuilder,
     TopologyError,
 )
 from streams.dsl.stores import Stores
-from streams.runtime.handlers import RecordFailedError
 from streams.testing import TopologyTestDriver
 
 
@@ -208,12 +208,22 @@ def test_mistakes_are_told():
         builder.add_state_store(store).add_state_store(store)
 
 
-def test_an_unknown_child_is_an_error():
-    class ToNobody(Processor):
-        def process(self, record):
-            self.ctx.forward(record, "nobody")
+class Astray(Processor):
+    def process(self, record):
+        if record.value == "store":
+            self.ctx.store("nowhere")
+        self.ctx.forward(record, "nobody")
 
-    builder = StreamsBuilder()
-    builder.stream("in").process(ToNobody).to("out")
-    with TopologyTestDriver(builder.build()) as driver, pytest.raises(RecordFailedError):
-        driver.create_input_topic("in").pipe_input("a", 1, 1)
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("store", r"'astray' asks for the store 'nowhere', which its task does not have.* The task has: none"),
+        ("child", r"'astray' forwards to 'nobody', which is no child of it. It has: out"),
+    ],
+)
+def test_a_name_that_is_unknown_is_no_records_fault(value, told):
+    builder = TopologyBuilder().add_source("in", "in").add_processor("astray", Astray, ["in"])
+    topology = builder.add_sink("out", "out", ["astray"]).build()
+    with TopologyTestDriver(topology, processing="skip") as driver, pytest.raises(TopologyError, match=told):
+        driver.create_input_topic("in").pipe_input("a", value, 1)

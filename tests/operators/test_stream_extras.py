@@ -1,7 +1,7 @@
 """What Kafka Streams lacks: deduplicate, as-of joins of streams, tables whose rows expire."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streams import Joined, Materialized, StreamJoined, StreamsBuilder, TopologyError
@@ -90,6 +90,8 @@ def test_as_of_join(rows, grace, left_join):
         st.tuples(st.just("in"), keys, st.one_of(st.none(), st.integers(0, 9)), st.integers(0, 80), marks), max_size=30
     )
 )
+@example([("in", "a", 0, 1, ""), ("in", "a", 0, 0, ""), ("in", "a", None, 10, "")])
+@example([("in", "a", 0, 5, ""), ("in", "a", 1, 9, ""), ("in", "a", 2, 6, ""), ("in", "b", 3, 16, "")])
 def test_rows_expire(rows):
     builder = StreamsBuilder()
     builder.table("in", materialized=Materialized(name="t", ttl=10, caching=False)).to_stream().to("out")

@@ -4,6 +4,8 @@ import pytest
 
 from streams import (
     Consumed,
+    Joined,
+    JoinWindows,
     Materialized,
     Produced,
     StreamsBuilder,
@@ -195,3 +197,39 @@ def test_timestamps_from_a_field(make):
 def test_a_dead_letter_policy_needs_a_topic():
     with pytest.raises(ValueError, match="no dead_letter_topic"):
         TopologyTestDriver(through_head()[0], processing="dlq")
+
+
+def joined(kind):
+    """A left join of `kind`, in which a record waits for 10 ms or less, and whose joiner fails for "bad"."""
+
+    def joiner(left, right):
+        if left == "bad":
+            raise ValueError("bad")
+        return [left, right]
+
+    builder = StreamsBuilder()
+    left = builder.stream("l")
+    if kind == "table":
+        table = builder.table("r", materialized=Materialized(history_retention=100))
+        result = left.left_join(table, joiner, Joined(grace=10))
+    elif kind == "as_of":
+        result = left.as_of_join(builder.stream("r"), joiner, within=10, grace=10, left=True)
+    elif kind == "itself":
+        builder = StreamsBuilder(optimize=True)
+        left = builder.stream("l")
+        result = left.left_join(left, joiner, JoinWindows.of_time_difference_with_no_grace(0).after(10).before(-5))
+    else:
+        result = left.left_join(builder.stream("r"), joiner, JoinWindows.of_time_difference_with_no_grace(10))
+    result.to("out")
+    return builder.build()
+
+
+@pytest.mark.parametrize("kind", ["stream", "itself", "table", "as_of"])
+def test_a_waiting_record_that_fails_spares_the_others_and_the_one_that_made_it_due(kind):
+    with TopologyTestDriver(joined(kind), processing="skip") as driver:
+        records = driver.create_input_topic("l")
+        for key, value, timestamp in [("x", "bad", 1), ("y", "good", 2), ("z", "next", 100), ("z", "last", 300)]:
+            records.pipe_input(key, value, timestamp)
+        found = driver.create_output_topic("out").read_key_values_to_list()
+        assert found == [("y", ["good", None]), ("z", ["next", None])]
+        assert driver.dropped("processing") == 1

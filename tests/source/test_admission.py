@@ -2,7 +2,7 @@
 
 import bisect
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streams.source.admission import admit
@@ -39,6 +39,7 @@ logs = st.lists(st.lists(st.integers(0, 500), max_size=60), min_size=1, max_size
 
 
 @given(logs, st.integers(1, 80))
+@example(Log({("t", i): times for i, times in enumerate([[0], [0], [0, 0, 0, 0]])}), 3)
 def test_batches_are_bounded_and_reach_the_end(log: Log, limit: int) -> None:
     at: dict[TP, int] = dict.fromkeys(log.times, 0)
     for _ in range(1000):
