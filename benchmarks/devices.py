@@ -208,7 +208,9 @@ def show(result: Result) -> None:
 
 
 def main(
-    records: Annotated[int, typer.Option(help="Readings after the warm-up, whose last micro-batch takes some.")] = 6_000_000,
+    records: Annotated[
+        int, typer.Option(help="Readings after the warm-up, whose last micro-batch takes some.")
+    ] = 6_000_000,
     warm_up: Annotated[int, typer.Option(help="Readings before the measurement.")] = 1_000_000,
     batch: Annotated[int, typer.Option(help="Most readings of a micro-batch.")] = 1_000_000,
     partitions: Annotated[int, typer.Option(help="Partitions of the input, and so tasks.")] = 4,
