@@ -2,10 +2,15 @@
 
 import io
 import re
+import shlex
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from streams.cli.main import COMMANDS
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from streams.cli.main import COMMANDS, app
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -30,6 +35,25 @@ def test_the_example_prints_what_the_readme_says() -> None:
 def test_every_command_is_named() -> None:
     for command in COMMANDS:
         assert f"streams {command}" in README, command
+
+
+def commands() -> list[str]:
+    lines = [line.partition("#")[0].strip() for line in README.splitlines()]
+    return [line for line in lines if re.match(r"streams [a-z]+( |$)", line)]
+
+
+@pytest.mark.parametrize("line", commands())
+def test_every_command_can_be_given_like_that(line: str) -> None:
+    command, (name, *arguments) = typer.main.get_command(app), shlex.split(line)
+    context = None
+    while True:
+        # Raises if an argument is too many, missing or unknown; nothing runs.
+        context = command.make_context(name, list(arguments), parent=context)
+        if not isinstance(command, TyperGroup):
+            break
+        name, command, arguments = command.resolve_command(context, [*context._protected_args, *context.args])
+        assert name is not None
+        assert command is not None
 
 
 def test_every_file_named_exists() -> None:
