@@ -101,7 +101,7 @@ class AsOfJoin(Processor):
         for due in self._waiting.take(time):
             row = Record(due.key, due.value, due.place.time - self.grace_ms, due.headers)
             # They are taken out already: one that fails must not take the others along, nor the record that made them due.
-            self.ctx.attempt(partial(self._join, row))
+            self.ctx.attempt(partial(self._join, row), due.held(row.timestamp))
 
     def _join(self, record: Record) -> None:
         earliest = max(0, record.timestamp - self.within_ms)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
-from streams.operators.record import Record, RecordMetadata
+from streams.operators.record import HeldRecord, Record, RecordMetadata
 
 Mode = Literal["strict", "compat"]
 PunctuationType = Literal["stream_time", "wall_clock"]
@@ -91,8 +91,13 @@ class ProcessorContext(Protocol):
     def resume(self, held: Any) -> AbstractContextManager[None]:
         """Within it, the record that was held back is in process again: its metadata, its errors, its place in the order."""
 
-    def attempt(self, action: Callable[[], None]) -> None:
-        """Run one piece of `flush` under the processing policy, so that a failure of one key spares the others."""
+    def attempt(self, action: Callable[[], None], held: HeldRecord | None = None) -> None:
+        """Run one piece of the work under the processing policy, so that a failure of it spares the others.
+
+        Args:
+            action: What to do.
+            held: The record for which it is done, if that is not the one in process: it is what errors and dead letters name.
+        """
 
     def expire(self, store: str, stream_time: int) -> None:
         """Tell a windowed store its stream time: rows older than its retention before that can never matter again.

@@ -101,6 +101,22 @@ class RecordMetadata(NamedTuple):
     offset: int
 
 
+class HeldRecord(NamedTuple):
+    """A record that an operator has held back, as its store holds it: what a dead letter of it is made of.
+
+    Attributes:
+        key: The key's bytes.
+        value: The value's bytes.
+        timestamp: Milliseconds.
+        headers: Its headers.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: Headers
+
+
 class RecordContext(NamedTuple):
     """What a topic extractor may look at besides key and value (Kafka Streams: `RecordContext`).
 

@@ -150,4 +150,4 @@ class GraceTableJoin(StreamTableJoin):
         for due in self._rows.take(time - self.grace_ms + 1):
             row = Record(due.key, due.value, due.place.time, due.headers)
             # They are taken out already: one that fails must not take the others along.
-            self.ctx.attempt(partial(self._join, row, due.key))
+            self.ctx.attempt(partial(self._join, row, due.key), due.held(row.timestamp))

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from streams.operators.record import Headers, Record
+from streams.operators.record import Headers, HeldRecord, Record
 from streams.operators.waiting import LEFT, NEVER, RIGHT, Due, WaitingRows
 
 Emit = Callable[[int, Any, Any, int, Headers], None]
 """`(side, key, value, timestamp, headers)`: forward the row of a record without a partner."""
 
-Attempt = Callable[[Callable[[], None]], None]
+Attempt = Callable[[Callable[[], None], "HeldRecord | None"], None]
 
 
 class Unjoined(ABC):
@@ -73,7 +73,8 @@ class StrictUnjoined(Unjoined):
         for due in self._rows.take(stream_time):
             place = due.place
             time = place.time - self._waits[place.side]
-            self._attempt(partial(self._emit, place.side, due.key, due.value, time, due.headers))
+            emit = partial(self._emit, place.side, due.key, due.value, time, due.headers)
+            self._attempt(emit, due.held(time))
 
     @property
     def oldest(self) -> int:

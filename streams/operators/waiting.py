@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from streams.operators.record import Headers
+from streams.operators.record import Headers, HeldRecord
 from streams.operators.stores import KeyValueStore
 from streams.serdes.base import Serde
 
@@ -36,11 +36,12 @@ class WaitingKey(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A waiting record, besides its place."""
+    """A waiting record, besides its place; `data` is the value as it was in the store."""
 
     side: int
     value: Any
     headers: Headers
+    data: bytes = b""
 
 
 class Due(NamedTuple):
@@ -50,6 +51,11 @@ class Due(NamedTuple):
     key: Any
     value: Any
     headers: Headers
+    data: bytes
+
+    def held(self, timestamp: int) -> HeldRecord:
+        """The record as bytes; its timestamp is for the operator to know."""
+        return HeldRecord(self.place.key, self.data, timestamp, self.headers)
 
 
 class WaitingRows:
@@ -105,7 +111,7 @@ class WaitingRows:
         """All records, by time, side, key, arrival."""
         for place, waiting in self._store.all():
             key = self._key_serde.deserialize(self._name, place.key)
-            yield Due(place, key, waiting.value, waiting.headers)
+            yield Due(place, key, waiting.value, waiting.headers, waiting.data)
 
     def take(self, before: int) -> list[Due]:
         """Take out the records with a time below `before`, in their order."""
@@ -120,7 +126,8 @@ class WaitingRows:
             if place.time >= before:
                 following, self._ahead = place.time, max(1, self._ahead // 4)
                 break
-            due.append(Due(place, self._key_serde.deserialize(self._name, place.key), waiting.value, waiting.headers))
+            key = self._key_serde.deserialize(self._name, place.key)
+            due.append(Due(place, key, waiting.value, waiting.headers, waiting.data))
         self._state[_EARLIEST] = following
         for one in due:
             self.remove(one.place)

@@ -32,7 +32,7 @@ class Origin(NamedTuple):
 
     Attributes:
         topic: Source topic; None if there is no single record behind it (flush, punctuation): then key, timestamp and
-            headers are those of the result, and there is no value.
+            headers are those of the result, and there is no value; and None for a record that an operator has held back.
         partition: Its partition.
         offset: Its offset.
         timestamp: Milliseconds.
@@ -79,7 +79,8 @@ class RecordFailedError(RecordError):
         self.stage, self.node = stage, node
         self.topic, self.partition, self.offset, self.key = origin.topic, origin.partition, origin.offset, origin.key
         if origin.topic is None:
-            where = f"a result emitted at the end of the step, key {_short(origin.key)},"
+            what = "a result emitted at the end of the step" if origin.value is None else "a record that was held back"
+            where = f"{what}, key {_short(origin.key)},"
         else:
             where = f"record at {origin.topic}-{origin.partition} offset {origin.offset}, key {_short(origin.key)},"
         super().__init__(

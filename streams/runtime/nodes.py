@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from streams.errors import RecordError, StreamsError, TopologyError
 from streams.operators.dropped import dropped_record
 from streams.operators.processor import Mode, Processor, PunctuationType
-from streams.operators.record import Record, RecordMetadata
+from streams.operators.record import HeldRecord, Record, RecordMetadata
 from streams.runtime.handlers import RecordFailedError
 from streams.runtime.punctuation import Punctuation, Punctuations
 from streams.runtime.run import Run
@@ -140,12 +140,16 @@ class NodeContext:
         """See `ProcessorContext`."""
         return self._run.resume(held)
 
-    def attempt(self, action: Callable[[], None]) -> None:
+    def attempt(self, action: Callable[[], None], held: HeldRecord | None = None) -> None:
         """See `ProcessorContext`."""
+        before = self._run.held
+        self._run.held = held or before
         try:
             action()
         except Exception as error:
             guard(error, self.node, self._run)
+        finally:
+            self._run.held = before
 
     def expire(self, store: str, stream_time: int) -> None:
         """See `ProcessorContext`."""

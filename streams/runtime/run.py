@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from state.kafka.headers import decode_headers
-from streams.operators.record import Headers, Record, RecordMetadata
+from streams.operators.record import Headers, HeldRecord, Record, RecordMetadata
 from streams.runtime.collector import Collector
 from streams.runtime.counters import Counters
 from streams.runtime.handlers import NOWHERE, DeadLetter, ErrorHandlers, Origin
@@ -85,6 +85,7 @@ class Run:
         store_times: Windowed store -> its stream time, for its retention.
         cursor: Rows and index of the record in process; None while flushing.
         flushing: Whether the step is at its end.
+        held: The record that had been held back, while what became due of it is in process.
     """
 
     settings: TaskSettings
@@ -98,6 +99,7 @@ class Run:
     store_times: dict[str, int] = field(default_factory=dict)
     cursor: tuple[SourceRows, int] | None = None
     flushing: bool = False
+    held: HeldRecord | None = None
     handlers: ErrorHandlers = field(init=False)
 
     def __post_init__(self) -> None:
@@ -106,7 +108,10 @@ class Run:
         self.handlers = ErrorHandlers(self.settings, self.counters, self.task_id, self.send_dead_letter)
 
     def origin(self) -> Origin:
-        """The source record in process; an empty one while flushing."""
+        """The source record in process; an empty one while flushing; one that had been held back is of no source any more."""
+        if self.held is not None:
+            key, value, timestamp, headers = self.held
+            return Origin(None, -1, -1, timestamp, key, value, headers)
         return NOWHERE if self.cursor is None else self.cursor[0].origin(self.cursor[1])
 
     def metadata(self) -> RecordMetadata | None:

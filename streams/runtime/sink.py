@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from streams.errors import RecordError
 from streams.operators.record import Record, RecordContext, Windowed
 from streams.runtime.collector import DEFAULT_PARTITION
-from streams.runtime.handlers import Origin
+from streams.runtime.handlers import NOWHERE, Origin
 from streams.runtime.run import Run
 from streams.serdes.base import Serde
 from streams.topology.graph import SinkNode
@@ -49,7 +49,7 @@ class SinkRunner:
     def _origin(self, record: Record) -> Origin:
         """The source record; where there is no single one, the result's own key tells at least which result is missing."""
         origin = self._run.origin()
-        if origin.topic is not None:
+        if origin is not NOWHERE:
             return origin
         try:
             key = self._node.key_serde.serialize(self._topic or "", record.key, record.headers)

@@ -70,4 +70,4 @@ class WaitingSerde:
         end = at + _LENGTH.unpack_from(data, 1)[0]
         own = tuple(decode_headers(data[at:end]))
         value = (self.left if data[0] else self.right).deserialize(topic, data[end:], own)
-        return Waiting(data[0], value, own)
+        return Waiting(data[0], value, own, data[end:])

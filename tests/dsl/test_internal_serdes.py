@@ -59,7 +59,9 @@ def test_subscriptions_of_a_key_lie_together(foreign, primary):
 def test_waiting_records(time, side, key, number, value, own):
     both_ways(WaitingKeySerde(), WaitingKey(time, side, key, number))
     if value is not None:
-        both_ways(WaitingSerde(StringSerde(), JsonSerde()), Waiting(side, value, own))
+        serde = WaitingSerde(StringSerde(), JsonSerde())
+        data = (serde.left if side else serde.right).serialize("t", value)
+        both_ways(serde, Waiting(side, value, own, data))
 
 
 def test_waiting_records_are_ordered_by_time_side_key_and_arrival():

@@ -3,6 +3,7 @@
 import pytest
 
 from streams import (
+    BytesSerde,
     Consumed,
     Joined,
     JoinWindows,
@@ -199,13 +200,16 @@ def test_a_dead_letter_policy_needs_a_topic():
         TopologyTestDriver(through_head()[0], processing="dlq")
 
 
-def joined(kind):
-    """A left join of `kind`, in which a record waits for 10 ms or less, and whose joiner fails for "bad"."""
+def joined(kind, fails="joiner"):
+    """A left join of `kind`, in which a record waits for 10 ms or less; it, or what is behind it, fails for "bad"."""
 
     def joiner(left, right):
-        if left == "bad":
+        return checked([left, right]) if fails == "joiner" else [left, right]
+
+    def checked(pair):
+        if pair[0] == "bad":
             raise ValueError("bad")
-        return [left, right]
+        return pair
 
     builder = StreamsBuilder()
     left = builder.stream("l")
@@ -220,7 +224,7 @@ def joined(kind):
         result = left.left_join(left, joiner, JoinWindows.of_time_difference_with_no_grace(0).after(10).before(-5))
     else:
         result = left.left_join(builder.stream("r"), joiner, JoinWindows.of_time_difference_with_no_grace(10))
-    result.to("out")
+    result.map_values(checked).to("out")
     return builder.build()
 
 
@@ -233,3 +237,16 @@ def test_a_waiting_record_that_fails_spares_the_others_and_the_one_that_made_it_
         found = driver.create_output_topic("out").read_key_values_to_list()
         assert found == [("y", ["good", None]), ("z", ["next", None])]
         assert driver.dropped("processing") == 1
+
+
+@pytest.mark.parametrize("fails", ["joiner", "behind"])
+@pytest.mark.parametrize("kind", ["stream", "itself", "table", "as_of"])
+def test_the_dead_letter_of_a_waiting_record_is_that_record(kind, fails):
+    with TopologyTestDriver(joined(kind, fails), processing="dlq", dead_letter_topic="dead") as driver:
+        records = driver.create_input_topic("l")
+        for key, value, timestamp in [("x", "bad", 1), ("y", "good", 2), ("z", "next", 100)]:
+            records.pipe_input(key, value, timestamp, headers=(("of", key.encode()),))
+        (letter,) = driver.create_output_topic("dead", BytesSerde(), BytesSerde()).read_records_to_list()
+        assert (letter.key, letter.value, letter.timestamp) == (b"x", b'"bad"', 1)
+        assert letter.headers[0] == ("of", b"x")
+        assert driver.create_output_topic("out").read_key_values_to_list() == [("y", ["good", None])]
