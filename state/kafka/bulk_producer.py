@@ -27,6 +27,7 @@ from state.kafka.library import (
     Message,
     library,
 )
+from state.kafka.time_zero import TimeZero
 from state.kafka.transport import LAST_WORD_S, SendColumns
 
 _WAIT_FOR_ROOM_MS = 20
@@ -50,6 +51,7 @@ class BulkTransport:
         self._callback = DELIVERY_CALLBACK(self._on_delivery)
         conf = self._library.configuration(properties)
         self._library.conf_set_dr_msg_cb(conf, self._callback)
+        self._zero = TimeZero(self._library, conf)
         self._client = self._library.client(PRODUCER, conf)
 
     def _on_delivery(self, _client: int, message: ctypes._Pointer[Message], _opaque: int) -> None:
@@ -102,17 +104,19 @@ class BulkTransport:
         arguments = scatter.new_arguments(self._topic(columns.topic))
         cells = [BinaryCells(column) for column in (columns.keys, columns.values, columns.headers)]
         table = np.array([cell.addresses for cell in cells], np.int64)
+        timestamps = self._zero.marked(columns.timestamps)
         deadline = time.monotonic() + timeout_s
         row = 0
         while row < len(columns):
             reached, error = scatter.produce_rows(
-                self._client, self._functions, row, columns.partitions, columns.timestamps, table, arguments
+                self._client, self._functions, row, columns.partitions, timestamps, table, arguments
             )
             if reached > row:
                 deadline = time.monotonic() + timeout_s
             row = int(reached)
             if error:
                 self._refused(columns, row, self._library.take_error(int(error)), time.monotonic() > deadline)
+        self._zero.check()
         self._library.poll(self._client, 0)
         self.raise_delivery_failure()
 

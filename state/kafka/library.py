@@ -64,6 +64,7 @@ class Message(ctypes.Structure):
 
 
 ERROR_CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_void_p)
+ON_NEW_CALLBACK = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_size_t)
 DELIVERY_CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Message), c_void_p)
 
 _LIST = POINTER(TopicPartitionList)
@@ -73,6 +74,8 @@ _SIGNATURES: dict[str, tuple[type[ctypes._SimpleCData[object]] | type | None, tu
     "conf_destroy": (None, (c_void_p,)),
     "conf_set_dr_msg_cb": (None, (c_void_p, DELIVERY_CALLBACK)),
     "conf_set_error_cb": (None, (c_void_p, ERROR_CALLBACK)),
+    "conf_interceptor_add_on_new": (c_int, (c_void_p, c_char_p, ON_NEW_CALLBACK, c_void_p)),
+    "interceptor_add_on_send": (c_int, (c_void_p, c_char_p, c_void_p, c_void_p)),
     "new": (c_void_p, (c_int, c_void_p, c_char_p, c_size_t)),
     "destroy_flags": (None, (c_void_p, c_int)),
     "poll": (c_int, (c_void_p, c_int)),

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from itertools import repeat
 
+import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from state.errors import ProduceError
@@ -19,6 +20,9 @@ from state.kafka.headers import decode_headers
 from state.kafka.transport import LAST_WORD_S, SendColumns
 
 _WAIT_FOR_ROOM_S = 0.02
+# librdkafka reads timestamp 0 as "now", which would make results differ from run to run. This client cannot be told
+# otherwise (`time_zero` tells the bulk one), so it writes the next time there is.
+_EARLIEST_MS = 1
 
 
 class OrdinaryTransport:
@@ -84,9 +88,9 @@ class OrdinaryTransport:
         """See `ProducerTransport`."""
         keys = repeat(None) if columns.keys is None else columns.keys.to_pylist()
         headers = repeat(None) if columns.headers is None else columns.headers.to_pylist()
+        times = np.maximum(columns.timestamps, _EARLIEST_MS).tolist()
         rows = zip(
-            keys, columns.values.to_pylist(), columns.partitions.tolist(), columns.timestamps.tolist(), headers,
-            strict=False,
+            keys, columns.values.to_pylist(), columns.partitions.tolist(), times, headers, strict=False,
         )  # fmt: skip
         for key, value, partition, timestamp, cell in rows:
             self._send_row(columns.topic, key, value, partition, timestamp, cell, timeout_s)

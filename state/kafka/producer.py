@@ -102,7 +102,7 @@ class TransactionalProducer:
             partition: partition, or None = by Kafka's default partitioner (murmur2 of the key; any, without a key).
             key: key or None.
             value: value, or None for a tombstone.
-            timestamp_ms: milliseconds since the epoch; see `SendColumns` for the edge cases.
+            timestamp_ms: milliseconds since the epoch, >= 0.
             headers: (name, value or None) in order.
 
         Raises:
@@ -129,7 +129,7 @@ class TransactionalProducer:
             partitions: int32[n], or one partition for all; -1 = by Kafka's default partitioner.
             keys: binary[n]; None = no record has a key.
             values: binary[n], null = tombstone.
-            timestamps: int64[n], milliseconds since the epoch; see `SendColumns` for the edge cases.
+            timestamps: int64[n], milliseconds since the epoch, >= 0.
             headers: binary[n] of encoded header lists (`state.kafka.headers`); None = no record has any.
 
         Raises:

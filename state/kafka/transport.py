@@ -18,9 +18,6 @@ import pyarrow as pa
 from state.kafka.columns import BinaryColumn
 from state.kafka.headers import Header, encode_headers
 
-EARLIEST_TIMESTAMP_MS = 1
-"""librdkafka reads timestamp 0 as "now", so 1 ms after the epoch is the smallest time that can be written."""
-
 LAST_WORD_S = 0.1
 """What `init_transactions` gets at least, when waiting for the cluster took all the time: enough to say what is wrong."""
 
@@ -29,15 +26,14 @@ LAST_WORD_S = 0.1
 class SendColumns:
     """Records of one topic that are to be sent in this order.
 
-    Timestamps: 0 is written as 1 (`EARLIEST_TIMESTAMP_MS`): the broker's clock instead, which librdkafka would write,
-    would make results differ from run to run. Negative ones are refused, as by Kafka's own producer.
+    Negative timestamps are refused, as by Kafka's own producer.
 
     Attributes:
         topic: where to.
         partitions: int32[n], -1 = chosen by the partitioner.
         keys: binary[n] or None = no keys.
         values: binary[n], null = tombstone.
-        timestamps: int64[n], milliseconds, > 0.
+        timestamps: int64[n], milliseconds since the epoch, >= 0.
         headers: binary[n] of encoded header lists or None = no headers.
     """
 
@@ -75,11 +71,9 @@ class SendColumns:
         if len(partitions) != count:
             raise ValueError(f"records for {topic!r}: {len(partitions)} partitions for {count} timestamps")
         times = np.ascontiguousarray(timestamps, np.int64)
-        if count and times.min() < EARLIEST_TIMESTAMP_MS:
-            if times.min() < 0:
-                row = int(times.argmin())
-                raise ValueError(f"record {row} for {topic!r} has timestamp {times[row]}: Kafka takes none below 0")
-            times = np.maximum(times, EARLIEST_TIMESTAMP_MS)
+        if count and times.min() < 0:
+            row = int(times.argmin())
+            raise ValueError(f"record {row} for {topic!r} has timestamp {times[row]}: Kafka takes none below 0")
         return cls(
             topic,
             np.ascontiguousarray(partitions, np.int32),

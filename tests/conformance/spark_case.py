@@ -9,9 +9,10 @@ round in a circle between two queries: there both run all the time, and each str
 from __future__ import annotations
 
 import io
+import itertools
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -35,8 +36,10 @@ from tests.conformance.compare import Row
 from tests.conformance.driver_engine import Outcome, row_of
 from tests.conformance.json_values import CompactJsonSerde
 from tests.conformance.scripted_source import first_beyond, scripted
-from tests.conformance.spark_cluster import Cluster, running
+from tests.conformance.spark_cluster import Cluster
 from tests.conformance.stretches import Stretch, cut
+from tests.spark.harness import Sent
+from tests.spark.live import running_in_thread, write_transaction
 
 _TIMEOUT_S = 60.0
 
@@ -138,9 +141,7 @@ class SparkCase:
     # Scripted ---------------------------------------------------------------------------------------------------------
 
     def _run_scripted(self) -> None:
-        for stretch in self.stretches:
-            self._send(stretch)
-        self.cluster.producer.flush()
+        self._send(itertools.chain.from_iterable(self.stretches))
         limit = 0
         for at, run in enumerate(self.runs):
             limit += len(run)
@@ -178,7 +179,8 @@ class SparkCase:
         written = [str(s.topic) for p in self.plan.sub_topologies if p.name == sub for s in p.sinks]
         internal = [(topic, 0) for topic in written if topic in self.plan.repartition_topics]
         if internal and step is not None:
-            for (topic, _), end in self.cluster.admin.end_offsets(internal).items():
+            # A commit returns before its control records are written: the committed end may lag behind it.
+            for (topic, _), end in self.cluster.admin.end_offsets(internal, committed=False).items():
                 self.written[topic, step] = end
 
     def _step_of(self, sub: str, batch: int) -> int | None:
@@ -206,10 +208,9 @@ class SparkCase:
         for run in self.runs:
             shutil.rmtree(self.config.state_dir, ignore_errors=True)
             application = StreamsApplication(self.topology, self.config, self.progress)
-            with running(application, self.cluster.session) as check:
+            with running_in_thread(application, self.cluster.session) as check:
                 for stretch in run:
                     self._send(stretch)
-                    self.cluster.producer.flush()
                     deadline = time.monotonic() + _TIMEOUT_S
                     while not self._still():
                         check()
@@ -225,27 +226,27 @@ class SparkCase:
             # A client of its own: one that has once asked for a topic in vain goes on believing that there is none.
             with KafkaAdmin({"bootstrap.servers": self.cluster.servers}) as admin:
                 taken = admin.group_offsets(self.prefix, places)
-                ends = admin.end_offsets(places)
+                ends = admin.end_offsets(places, committed=False)  # What is not quite committed is on its way too.
         except TopicNotFoundError:
             return False  # The application has only just begun to make its topics.
         return all(taken.get(place, 0) == end for place, end in ends.items())
 
     # Kafka ------------------------------------------------------------------------------------------------------------
 
-    def _send(self, stretch: list[int]) -> None:
-        serde = CompactJsonSerde()
-        for index in stretch:
-            record = dict(self.case.records[index])
-            topic, key, value = record.pop("topic"), record.pop("key"), record.pop("value")
-            self.cluster.producer.produce(
-                topic, serde.serialize(topic, value), serde.serialize(topic, key), timestamp=record.pop("timestamp")
-            )
-            if record:
-                raise CaseError(f"a record has unknown fields {sorted(record)}")
+    def _send(self, indexes: Iterable[int]) -> None:
+        """In transactions: their producer keeps the order, and writes the timestamp 0, for others "now"."""
+        write_transaction(self.cluster.servers, (self._sent(self.case.records[index]) for index in indexes))
+
+    def _sent(self, record: dict[str, Any]) -> tuple[str, Sent]:
+        if unknown := set(record) - {"topic", "key", "value", "timestamp"}:
+            raise CaseError(f"a record has unknown fields {sorted(unknown)}")
+        topic, serde = record["topic"], CompactJsonSerde()
+        key, value = (serde.serialize(topic, record[part]) for part in ("key", "value"))
+        return topic, Sent(key, value, record["timestamp"])
 
     def _rows(self) -> Iterator[Row]:
         for topic, sink in self.sinks.items():
-            for message in self.cluster.read(topic):
-                key = sink.key_serde.deserialize(topic, message.key())
-                value = sink.value_serde.deserialize(topic, message.value())
-                yield row_of(topic.removeprefix(f"{self.prefix}."), key, value, message.timestamp()[1])
+            for record in self.cluster.read(topic):
+                key = sink.key_serde.deserialize(topic, record.key)
+                value = sink.value_serde.deserialize(topic, record.value)
+                yield row_of(topic.removeprefix(f"{self.prefix}."), key, value, record.timestamp)

@@ -17,7 +17,6 @@ from streams.spark.session import start_session
 from tests.conformance.build import build
 from tests.conformance.case import Case, CaseError
 from tests.conformance.driver_engine import Outcome
-from tests.conformance.shift import away_from_zero, moved_back
 from tests.conformance.spark_case import SparkCase
 from tests.conformance.spark_cluster import Cluster
 
@@ -32,8 +31,7 @@ def run_on_spark(case: Case, mode: Mode) -> Outcome:
 def run_on(cluster: Cluster, case: Case, mode: Mode) -> Outcome:
     """Runs a case on a cluster that is there."""
     prefix = f"case{next(_numbers)}"
-    moved, by = away_from_zero(case)
-    named = replace(moved, topology=_prefixed(case.topology, prefix), records=_prefixed(moved.records, prefix))
+    named = replace(case, topology=_prefixed(case.topology, prefix), records=_prefixed(case.records, prefix))
     try:
         topology = build(named.topology, case.config.get("optimize", False))
     except CaseError:
@@ -41,8 +39,7 @@ def run_on(cluster: Cluster, case: Case, mode: Mode) -> Outcome:
     except Exception as error:
         return Outcome([], error, -1, 0)
     try:
-        outcome = SparkCase(cluster, prefix, named, mode, topology).outcome()
-        return outcome._replace(rows=[moved_back(row, by) for row in outcome.rows])
+        return SparkCase(cluster, prefix, named, mode, topology).outcome()
     finally:
         shutil.rmtree(cluster.folder / prefix, ignore_errors=True)
 

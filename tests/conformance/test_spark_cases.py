@@ -14,9 +14,7 @@ from streams.operators.processor import Mode
 from streams.topology.plan import build_plan
 from tests.conformance.build import build
 from tests.conformance.case import Case, CaseError, parse, read_cases
-from tests.conformance.compare import Row
 from tests.conformance.runner import judge
-from tests.conformance.shift import away_from_zero, moved_back
 from tests.conformance.spark_cluster import Cluster
 from tests.conformance.spark_engine import run_on
 from tests.conformance.stretches import cut
@@ -118,15 +116,3 @@ def test_marks_cut_too(case: Case) -> None:
     clock = replace(case, records=[{"advance_wall_clock_ms": 5}])
     with pytest.raises(CaseError, match="wall clock"):
         stretches(clock)
-
-
-def test_the_timestamp_zero_is_moved_away(case: Case) -> None:
-    assert away_from_zero(case) == (case, 0)
-    zero = replace(case, records=[{**case.records[0], "timestamp": 0}])
-    moved, by = away_from_zero(zero)
-    assert [record["timestamp"] for record in moved.records] == [by] == [1000]
-    row = Row("out", '"k"', '{"end":1010,"start":1000}', "1", 1003)
-    assert moved_back(row, by) == Row("out", '"k"', '{"end":10,"start":0}', "1", 3)
-    hopping = [*case.topology, {"op": "windowed_by", "windows": {"type": "hopping"}}]
-    with pytest.raises(CaseError, match="timestamp 0"):
-        away_from_zero(replace(zero, topology=hopping))

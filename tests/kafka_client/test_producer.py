@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from state.errors import FencedError, ProduceError, ProducerStateError, RecordTooLargeError
+from state.errors import FencedError, KafkaClientError, ProduceError, ProducerStateError, RecordTooLargeError
 from state.kafka.admin import KafkaAdmin
+from state.kafka.bulk_producer import BulkTransport
 from state.kafka.config import ClientConfig
 from state.kafka.headers import encode_headers
 from state.kafka.partitioner import partition_for_key
@@ -230,8 +231,26 @@ def test_columns_that_do_not_fit_fail_the_producer(client: ClientConfig, topic: 
 
 def test_timestamp_zero_is_not_replaced_by_the_clock(client: ClientConfig, topic: TopicFactory, bulk: bool) -> None:
     name = topic()
-    commit_rows(client, name, [Row(b"k", b"v", 0)], bulk)
-    assert [row.timestamp for row in read_rows(client, name, 0, 1, bulk)] == [1]
+    # The only record of its batch, the first and the last of one; with and without what follows a message in memory.
+    rows = [Row(b"k", b"v", 0)], [Row(None, None, 0), Row(b"k", b"v", 5), Row(b"", b"x" * 5000, 0, [("h", b"0")])]
+    for batch in rows:
+        commit_rows(client, name, batch, bulk)
+    # The ordinary client cannot be told that 0 is a time.
+    zero = 0 if bulk else 1
+    assert [row.timestamp for row in read_rows(client, name, 0, 5, bulk)] == [zero, zero, 5, zero]
+    assert [row.timestamp for row in read_rows(client, name, 0, 5, not bulk)] == [zero, zero, 5, zero]
+
+
+def test_a_mark_that_was_not_replaced_is_never_committed(client: ClientConfig, topic: TopicFactory) -> None:
+    name = topic()
+    with started(client, name, bulk=True) as producer:
+        transport = producer._transport
+        assert isinstance(transport, BulkTransport)
+        transport._zero._about[1] += 1
+        with pytest.raises(KafkaClientError, match="cannot write the timestamp 0"):
+            producer.send(name, 0, b"k", b"v", 0)
+        with pytest.raises(ProducerStateError, match="failed"):
+            producer.commit()
 
 
 def test_transaction_timeout_looks_like_a_fence(client: ClientConfig, topic: TopicFactory, bulk: bool) -> None:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import io
 import itertools
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from state.kafka.admin import KafkaAdmin
+from state.kafka.decided import wait_until_decided
+from state.kafka.topics import TopicSpec
 from streams.config import StreamsConfig
 from streams.spark.progress import Progress
 from streams.spark.runner import StreamsApplication
 from streams.topology.graph import Topology
 
+DECIDED_S = 120.0
+"""More than any transaction may stay open."""
 _numbers = itertools.count(1)
 
 
@@ -54,13 +59,14 @@ class Harness:
         self.folder = folder
         self.application_id = f"{name}-{next(_numbers)}"
         self.progress: Progress | None = None
-        self._admin = AdminClient({"bootstrap.servers": servers})
 
     def topic(self, word: str, partitions: int = 2, **config: str) -> str:
         """Creates a topic of this test."""
         name = f"{self.application_id}.{word}"
         settings = {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in config.items()}}
-        self._admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result()
+        with KafkaAdmin({"bootstrap.servers": self.servers}) as admin:
+            # Ready once this returns: an application that finds no topic ends at once.
+            admin.create_topics([TopicSpec(name, partitions, settings, 1)])
         return name
 
     def send(self, topic: str, records: Iterable[Sent]) -> None:
@@ -87,21 +93,46 @@ class Harness:
         """All committed records of a topic."""
         return read_committed(self.servers, topic)
 
+    def group_offsets(self) -> dict[tuple[str, int], int]:
+        """Committed offsets of the application's group. Those of a commit that is just being finished are waited for."""
+        client = {"bootstrap.servers": self.servers, "group.id": self.application_id}
+        consumer = Consumer({**client, "isolation.level": "read_committed", "enable.auto.commit": False})
+        try:
+            topics = consumer.list_topics(timeout=60).topics
+            places = [TopicPartition(name, number) for name, of in topics.items() for number in of.partitions]
+            found = consumer.committed(places, DECIDED_S)
+        finally:
+            consumer.close()
+        assert not any(one.error for one in found), found
+        return {(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
+
     def config(self, **settings: Any) -> StreamsConfig:
         """Settings of this test's application."""
         given = {"available_now": True, "base_dir": self.folder, **settings}
         return StreamsConfig(application_id=self.application_id, bootstrap_servers=self.servers, **given)
 
     def run(self, topology: Topology, **settings: Any) -> Progress:
-        """Runs the application over all that is there."""
+        """Runs the application over all that is there, until all that it has committed can be read."""
         console = Console(file=io.StringIO())
         self.progress = Progress(self.application_id, console)
         StreamsApplication(topology, self.config(**settings), self.progress).run(self.spark)
+        with KafkaAdmin({"bootstrap.servers": self.servers}) as admin:
+            mine = [name for name in admin.topic_names() if name.startswith(self.application_id)]
+            found = admin.describe_topics(mine)
+            places = [(name, number) for name, info in found.items() for number in range(info.partitions)]
+            wait_until_decided(admin, places, DECIDED_S)
         return self.progress
 
 
 def read_committed(servers: str, topic: str) -> list[Read]:
-    """All committed records of a topic, by partition and offset."""
+    """All committed records of a topic, by partition and offset.
+
+    Also those of transactions that are just being finished: a commit returns before its control records are written, and only
+    these show its records. So it is read to where the log ends at the beginning, control records and aborted ones included.
+    """
+    with KafkaAdmin({"bootstrap.servers": servers}) as admin:
+        places = [(topic, number) for number in range(admin.describe_topics([topic])[topic].partitions)]
+        ends = admin.end_offsets(places, committed=False)
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -114,16 +145,20 @@ def read_committed(servers: str, topic: str) -> list[Read]:
             "fetch.wait.max.ms": 20,
         }
     )
-    partitions = sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
+    consumer.assign([TopicPartition(*place, 0) for place in places])
     found: list[Read] = []
-    waiting = set(partitions)
+    waiting = dict(ends)
+    deadline = time.monotonic() + DECIDED_S
     while waiting:
-        message = consumer.poll(20)
-        assert message is not None, f"nothing came from {topic} within 20 s"
+        message = consumer.poll(1)
+        assert time.monotonic() < deadline, f"not read within {DECIDED_S:g} s: {waiting}, ends {ends}"
+        if message is None:
+            continue
+        place = (message.topic(), message.partition())
         if message.error():
             assert message.error().name() == "_PARTITION_EOF", message.error()
-            waiting.discard(message.partition())
+            if message.offset() >= ends[place]:
+                waiting.pop(place, None)
             continue
         found.append(
             Read(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import io
-import itertools
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewPartitions
+from pyspark.sql import SparkSession
 from rich.console import Console
 
+from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.producer import TransactionalProducer
 from streams import BytesSerde, Materialized, StreamsBuilder
@@ -21,7 +23,7 @@ from streams.spark.runner import StreamsApplication
 from streams.topology.graph import Topology
 from tests.spark.harness import Harness, Sent
 
-_numbers = itertools.count()
+STOP_TIMEOUT_S = 150.0
 
 
 def copy_topology(source: str | Sequence[str], target: str) -> Topology:
@@ -39,36 +41,55 @@ def count_topology(source: str, target: str) -> Topology:
 
 
 @contextmanager
-def running(harness: Harness, topology: Topology, **settings: Any) -> Iterator[Progress]:
-    """Runs an application until the end of the block."""
-    progress = Progress(harness.application_id, Console(file=io.StringIO()))
-    config = harness.config(available_now=False, **settings)
-    application = StreamsApplication(topology, config, progress)
+def running_in_thread(application: StreamsApplication, session: SparkSession) -> Iterator[Callable[[], None]]:
+    """Runs an application until the end of the block; what it gives raises the error by which it ended."""
     failures: list[BaseException] = []
 
     def run() -> None:
         try:
-            application.run(harness.spark)
+            application.run(session)
         except BaseException as error:
             failures.append(error)
+
+    def check() -> None:
+        if failures:
+            raise failures[0]
 
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        yield progress
+        yield check
     finally:
         application.stop()
-        thread.join(60)
+        thread.join(STOP_TIMEOUT_S)
         # Its own error tells more than what was waited for in vain.
-        if failures:
-            raise failures[0]
-    assert not thread.is_alive()
+        check()
+    assert not thread.is_alive(), f"not stopped within {STOP_TIMEOUT_S:g} s"
+
+
+@contextmanager
+def running(harness: Harness, topology: Topology, **settings: Any) -> Iterator[Progress]:
+    """Runs an application of the harness until the end of the block."""
+    progress = Progress(harness.application_id, Console(file=io.StringIO()))
+    config = harness.config(available_now=False, **settings)
+    with running_in_thread(StreamsApplication(topology, config, progress), harness.spark):
+        yield progress
 
 
 def grow(harness: Harness, topic: str, partitions: int) -> None:
-    """Adds partitions to a topic."""
-    admin = AdminClient({"bootstrap.servers": harness.servers})
-    admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+    """Adds partitions to a topic, and waits until all of them answer."""
+    client = AdminClient({"bootstrap.servers": harness.servers})
+    client.create_partitions([NewPartitions(topic, partitions)])[topic].result(60)
+    places = [(topic, number) for number in range(partitions)]
+
+    def there() -> bool:
+        with kafka(harness) as admin:
+            try:
+                return admin.end_offsets(places).keys() == set(places)
+            except TopicNotFoundError:
+                return False
+
+    eventually(there, f"{partitions} partitions of {topic}")
 
 
 def eventually(ask: Callable[[], bool], what: str, seconds: float = 150) -> None:
@@ -80,13 +101,18 @@ def eventually(ask: Callable[[], bool], what: str, seconds: float = 150) -> None
 
 
 def transaction(harness: Harness, topic: str, records: Iterable[Sent], *, commit: bool = True) -> None:
-    """Writes records in one transaction, which is then committed or aborted."""
-    client = {"bootstrap.servers": harness.servers}
-    transactional_id = f"writer-{next(_numbers)}-of-{topic}"
+    """Writes records of one topic in one transaction, which is then committed or aborted."""
+    write_transaction(harness.servers, ((topic, record) for record in records), commit=commit)
+
+
+def write_transaction(servers: str, records: Iterable[tuple[str, Sent]], *, commit: bool = True) -> None:
+    """Writes records, each with its topic, in one transaction; returns when it is decided."""
+    client = {"bootstrap.servers": servers}
+    transactional_id = f"writer-{uuid.uuid4().hex}"
     with TransactionalProducer(client, transactional_id) as producer:
         producer.init_transactions()
         producer.begin()
-        for one in records:
+        for topic, one in records:
             producer.send(topic, one.partition, one.key, one.value, one.timestamp, one.headers)
         if commit:
             producer.commit()

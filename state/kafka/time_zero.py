@@ -1,0 +1,95 @@
+"""Timestamp 0, which librdkafka's producer takes for "now": written as it is.
+
+Why: the epoch is a time like any other (simulated clocks, dates without a time, tests), and the broker's clock in its place
+would make results differ from run to run. How: such a record is produced with a mark, a number that is no time, and an
+interceptor (`on_send` of librdkafka's public interface, called on each new message before it is queued) puts 0 there. A
+message's time has a public getter and no setter, so its word is looked for in the message: the getter says that the mark
+is there, hence the search ends. Invariant: nothing is written but the mark's own word, and the getter must then say 0.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import carray, cfunc, types
+
+from state.errors import KafkaClientError
+from state.kafka.compiled import as_pointer, call
+from state.kafka.library import ON_NEW_CALLBACK, Library
+
+MARK = -0x5A0F_C3E1_9B77_D264
+"""Stands for 0 until `on_send`: negative, so no time of anybody; and no pointer, size or flag of a message looks like it."""
+
+_NAME = b"streams time zero"
+# rd_kafka_message_t, and of the private rest behind it fewer words than it has had since librdkafka 1.0.
+_PUBLIC, _WORDS = 9, 18
+_GETTER, _MISSED = 0, 1
+
+
+def put_zero(_client: int, message: int, about: int) -> int:
+    """`on_send`: put 0 where the message has the mark.
+
+    Args:
+        message: address of the `rd_kafka_message_t`.
+        about: address of int64[2]: the address of `rd_kafka_message_timestamp`, and how many marks could not be replaced.
+    """
+    state = carray(as_pointer(about), 2, np.int64)
+    if call(state[_GETTER], (message, np.int64(0))) == MARK:
+        words = carray(as_pointer(message), _WORDS, np.int64)
+        for i in range(_PUBLIC, _WORDS):
+            if words[i] == MARK:
+                words[i] = 0
+                break
+        if call(state[_GETTER], (message, np.int64(0))) != 0:
+            state[_MISSED] += 1
+    return 0
+
+
+@lru_cache(maxsize=1)
+def on_send_address() -> int:
+    """Address of the compiled `put_zero`."""
+    signature = types.int32(types.int64, types.int64, types.int64)
+    compiled: Any = cfunc(signature, cache=True, error_model="numpy")(put_zero)
+    return int(compiled.address)
+
+
+class TimeZero:
+    """Makes one client write the mark as time 0.
+
+    Args:
+        library: of the client.
+        conf: its `rd_kafka_conf_t`, before the client is made.
+    """
+
+    def __init__(self, library: Library, conf: int) -> None:
+        self._library = library
+        self._about = np.array([library.address("message_timestamp"), 0], np.int64)
+        self._on_send, self._refusal = on_send_address(), 0
+        # Called once, by the call that makes the client; kept until then.
+        self._on_new = ON_NEW_CALLBACK(self._add)
+        library.conf_interceptor_add_on_new(conf, _NAME, self._on_new, None)
+
+    def _add(self, client: int, _conf: int, _opaque: int, _reason: int, _size: int) -> int:
+        about = self._about.ctypes.data
+        self._refusal = self._library.interceptor_add_on_send(client, _NAME, self._on_send, about)
+        return self._refusal
+
+    def marked(self, timestamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """int64[n], ms -> the same with the mark for 0."""
+        zeros = timestamps == 0
+        return np.where(zeros, MARK, timestamps) if zeros.any() else timestamps
+
+    def check(self) -> None:
+        """Call after sending, before the commit.
+
+        Raises:
+            KafkaClientError: a mark was sent as a time, because this librdkafka keeps times elsewhere.
+        """
+        if self._refusal or self._about[_MISSED]:
+            raise KafkaClientError(
+                "this version of librdkafka cannot write the timestamp 0; install the confluent-kafka of the lock file, or "
+                "set STREAMS_KAFKA_BULK=0, which writes 1 ms instead"
+            )
