@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.errors import TopologyError
-from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.processor import OuterProcessor, Processor, ProcessorContext
 from streams.operators.record import Record
 
 
-class FixedKeyProcessor(Processor):
+class FixedKeyProcessor(OuterProcessor):
     """Runs a processor and fails where it forwards a record under another key than that of the record in process.
 
     So its results lie where their keys belong, and nothing behind it needs a repartition. During a punctuation there is
@@ -21,33 +21,20 @@ class FixedKeyProcessor(Processor):
     """
 
     def __init__(self, supplier: Callable[[], Processor]) -> None:
-        self.inner = supplier()
+        super().__init__(supplier())
 
     def init(self, ctx: ProcessorContext) -> None:
         """Hand the inner processor a context that watches the key."""
-        super().init(ctx)
         self._watched = _WatchedContext(ctx)
-        self.inner.init(self._watched)
+        super().init(self._watched)
 
     def process(self, record: Record) -> None:
         """Process one record."""
         self._watched.record = record
         try:
-            self.inner.process(record)
+            super().process(record)
         finally:
             self._watched.record = None
-
-    def advance(self, elapsed_ms: int, limit: int) -> int:
-        """Stream time moves on."""
-        return self.inner.advance(elapsed_ms, limit)
-
-    def flush(self) -> None:
-        """End of the step."""
-        self.inner.flush()
-
-    def close(self) -> None:
-        """Let go."""
-        self.inner.close()
 
 
 class _WatchedContext:

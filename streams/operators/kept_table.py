@@ -1,17 +1,19 @@
 """What the operators of tables share: a store that may be missing, and the updates that leave it.
 
 Rules (Kafka Streams: `TimestampedTupleForwarder`, `CachingKeyValueStore`): without caching every update goes on, with it
-the last one of a key in a step, at the end of the step, unless the key had no row before and has none now. `Change.old`
-is filled only where it is asked for.
+the last one of a key in a step, at the end of the step, unless the key had no row before and has none now. They go on in
+order of time, so that a step, however long, makes nothing late that is below. `Change.old` is filled only where it is
+asked for.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from streams.operators.processor import ProcessorContext
+from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Headers, Record
-from streams.operators.stores import Entry, TimestampedKeyValueStore
+from streams.operators.stores import Entry, TimestampedKeyValueStore, in_time_order
 from streams.operators.versioned_store import NOT_PUT, VALID_TO_UNDEFINED, VersionedStore
 
 
@@ -23,12 +25,16 @@ class KeptTable:
         store: Name of a timestamped key-value store or a versioned one; None = the table is not kept.
         caching: Hold updates back until the end of the step; a versioned store never does.
         send_old: Whether `Change.old` is wanted downstream.
+        given_old: Without caching, `Change.old` is what `update` is given even if the store has another value.
     """
 
-    def __init__(self, ctx: ProcessorContext, store: str | None, caching: bool, send_old: bool) -> None:
+    def __init__(
+        self, ctx: ProcessorContext, store: str | None, caching: bool, send_old: bool, given_old: bool = False
+    ) -> None:
         self._ctx = ctx
         self._caching = caching
         self._send_old = send_old
+        self._given_old = given_old
         found = None if store is None else ctx.store(store)
         self._versioned: VersionedStore | None = found if isinstance(found, VersionedStore) else None
         self._store: TimestampedKeyValueStore | None = None if self._versioned is not None else found
@@ -53,7 +59,7 @@ class KeptTable:
         Args:
             record: Key, timestamp, headers.
             new: The value; None deletes.
-            old: The value before, for a table that is not kept.
+            old: The value before, for a table that is not kept, or with `given_old`.
             is_latest: For a table that is not kept: whether the update is newer than what the table above holds.
         """
         if self._versioned is not None:
@@ -67,23 +73,26 @@ class KeptTable:
             if self._caching:
                 self._pending[entry.key] = (record.key, record.headers, entry)
             else:
-                self._emit(self._store, record.key, record.headers, entry)
+                told = old if self._given_old else self._stored(self._store, entry)
+                self._emit(self._store, record.key, record.headers, entry, told)
 
     def flush(self) -> None:
-        """Pass on each key's last value, in order of their first update."""
+        """Pass on each key's last value, in order of time."""
         pending, self._pending = self._pending, {}
-        for key, headers, entry in pending.values():
+        for key, headers, entry in in_time_order(pending.values()):
             assert self._store is not None, "only a store holds updates back"
-            if entry.stored is None and entry.value is None:
+            if entry.comes_and_goes:
+                self._store.write(entry)  # a scan may have found it meanwhile, and so have written it
                 continue
-            self._ctx.attempt(
-                lambda store=self._store, key=key, headers=headers, entry=entry: self._emit(store, key, headers, entry)  # type: ignore[misc]
-            )
+            old = self._stored(self._store, entry)
+            self._ctx.attempt(partial(self._emit, self._store, key, headers, entry, old))
 
-    def _emit(self, store: TimestampedKeyValueStore, key: Any, headers: Headers, entry: Entry) -> None:
-        old = store.codec.read_value(entry.stored[8:]) if self._send_old and entry.stored is not None else None
+    def _stored(self, store: TimestampedKeyValueStore, entry: Entry) -> Any:
+        return store.codec.read_value(entry.stored[8:]) if self._send_old and entry.stored is not None else None
+
+    def _emit(self, store: TimestampedKeyValueStore, key: Any, headers: Headers, entry: Entry, old: Any) -> None:
         store.write(entry)
-        self._ctx.forward(Record(key, Change(entry.value, old), entry.timestamp, headers))
+        self._ctx.forward(Record(key, Change(entry.value, old if self._send_old else None), entry.timestamp, headers))
 
     def _put_version(self, store: VersionedStore, record: Record, new: Any) -> None:
         before = store.get(record.key) if self._send_old else None
@@ -93,3 +102,27 @@ class KeptTable:
             return
         old = None if before is None else before.value
         self._ctx.forward(record.with_value(Change(new, old, newer == VALID_TO_UNDEFINED)))
+
+
+class TableOperator(Processor):
+    """Base of the operators whose result is a table: opens it as `_table`, and passes on at the end of the step what it held back.
+
+    Args:
+        store: Name of a timestamped key-value store or a versioned one; None = the table is not kept.
+        caching: As in `KeptTable`.
+        send_old: As in `KeptTable`.
+    """
+
+    def __init__(self, store: str | None = None, caching: bool = True, send_old: bool = False) -> None:
+        self.store_name = store
+        self.caching = caching
+        self.send_old = send_old
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """Open the store."""
+        super().init(ctx)
+        self._table = KeptTable(ctx, self.store_name, self.caching, self.send_old)
+
+    def flush(self) -> None:
+        """Pass on each key's last value, in order of time."""
+        self._table.flush()

@@ -142,3 +142,35 @@ class Processor(ABC):
 
     def close(self) -> None:  # noqa: B027 - most operators hold nothing
         """After `flush`, also when the step failed: let go of resources."""
+
+
+class OuterProcessor(Processor):
+    """A processor around another one: hands everything on to it.
+
+    Attributes:
+        inner: The other one.
+    """
+
+    def __init__(self, inner: Processor) -> None:
+        self.inner = inner
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """See `Processor`."""
+        super().init(ctx)
+        self.inner.init(ctx)
+
+    def process(self, record: Record) -> None:
+        """See `Processor`."""
+        self.inner.process(record)
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """See `Processor`."""
+        return self.inner.advance(elapsed_ms, limit)
+
+    def flush(self) -> None:
+        """See `Processor`."""
+        self.inner.flush()
+
+    def close(self) -> None:
+        """See `Processor`."""
+        self.inner.close()

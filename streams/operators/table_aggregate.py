@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.operators.aggregate import Aggregator, Initializer
-from streams.operators.kept_table import KeptTable
-from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.kept_table import TableOperator
+from streams.operators.processor import ProcessorContext
 from streams.operators.record import Change, Record
 from streams.operators.stores import TimestampedKeyValueStore
 
 
-class TableAggregate(Processor):
+class TableAggregate(TableOperator):
     """Keeps a group's aggregate up to date as rows enter, change and leave.
 
     The old value is subtracted first, then the new one added. Nothing is subtracted from a group without an aggregate;
@@ -37,17 +37,15 @@ class TableAggregate(Processor):
         caching: bool = True,
         send_old: bool = False,
     ) -> None:
-        self.store_name = store
+        super().__init__(store, caching, send_old)
         self.initializer = initializer
         self.adder = adder
         self.subtractor = subtractor
-        self.caching = caching
-        self.send_old = send_old
 
     def init(self, ctx: ProcessorContext) -> None:
         """Open the store."""
         super().init(ctx)
-        self._table = KeptTable(ctx, self.store_name, self.caching, self.send_old)
+        assert self.store_name is not None, "what is aggregated is kept"
         self._store: TimestampedKeyValueStore = ctx.store(self.store_name)
 
     def process(self, record: Record) -> None:
@@ -65,10 +63,6 @@ class TableAggregate(Processor):
         if change.new is not None:
             value, time = self._added(record.key, change.new, value), newest
         self._table.update(Record(record.key, None, time, record.headers), value)
-
-    def flush(self) -> None:
-        """Pass on what was held back."""
-        self._table.flush()
 
     def _added(self, key: Any, new: Any, value: Any) -> Any:
         if value is None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streams.operators.kept_table import KeptTable
-from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.kept_table import TableOperator
+from streams.operators.processor import ProcessorContext
 from streams.operators.record import Change, Record
 
 
-class TableFilter(Processor):
+class TableFilter(TableOperator):
     """A table of the rows for which the predicate holds; what ceases to match is deleted downstream.
 
     A deletion of what was not there before goes on only where that cannot be known: with old values at hand it is left
@@ -21,6 +21,7 @@ class TableFilter(Processor):
         negate: True for `filter_not`.
         store: Name of a timestamped key-value store or a versioned one; None = not kept.
         knows_old: The table above fills `Change.old`.
+        told_old: What it fills in is what it told before; else (a join that is not kept) only compat mode relies on it.
         versioned: The table above is versioned.
         caching: As in `KeptTable`.
         send_old: As in `KeptTable`.
@@ -32,21 +33,22 @@ class TableFilter(Processor):
         negate: bool,
         store: str | None = None,
         knows_old: bool = False,
+        told_old: bool = True,
         versioned: bool = False,
         caching: bool = True,
         send_old: bool = False,
     ) -> None:
+        super().__init__(store, caching, send_old)
         self.predicate = predicate
         self.negate = negate
-        self.store_name = store
+        self.told_old = told_old
         self.drops_needless = (knows_old or send_old) and not versioned
-        self.caching = caching
-        self.send_old = send_old
 
     def init(self, ctx: ProcessorContext) -> None:
         """Open the store."""
         super().init(ctx)
-        self._table = KeptTable(ctx, self.store_name, self.caching, self.send_old)
+        if not self.told_old and ctx.mode == "strict":
+            self.drops_needless = False
 
     def process(self, record: Record) -> None:
         """Pass the update on, as a deletion if the new value does not match."""
@@ -58,10 +60,6 @@ class TableFilter(Processor):
         if new is None and old is None and self.drops_needless:
             return
         self._table.update(record, new, old, change.is_latest)
-
-    def flush(self) -> None:
-        """Pass on what was held back."""
-        self._table.flush()
 
     def _matching(self, key: Any, value: Any) -> Any:
         return value if value is not None and bool(self.predicate(key, value)) is not self.negate else None

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streams.operators.kept_table import KeptTable
-from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.kept_table import TableOperator
 from streams.operators.record import Change, Record
 
 
-class TableMapValues(Processor):
+class TableMapValues(TableOperator):
     """A table with another value for each key.
 
     Args:
@@ -27,25 +26,14 @@ class TableMapValues(Processor):
         caching: bool = True,
         send_old: bool = False,
     ) -> None:
+        super().__init__(store, caching, send_old)
         self.fn = fn
-        self.store_name = store
-        self.caching = caching
-        self.send_old = send_old
-
-    def init(self, ctx: ProcessorContext) -> None:
-        """Open the store."""
-        super().init(ctx)
-        self._table = KeptTable(ctx, self.store_name, self.caching, self.send_old)
 
     def process(self, record: Record) -> None:
         """Map the new value, and the old one where it is asked for and nobody keeps it."""
         change: Change = record.value
         old = self._mapped(record.key, change.old) if self.send_old and not self._table.kept else None
         self._table.update(record, self._mapped(record.key, change.new), old, change.is_latest)
-
-    def flush(self) -> None:
-        """Pass on what was held back."""
-        self._table.flush()
 
     def _mapped(self, key: Any, value: Any) -> Any:
         return None if value is None else self.fn(key, value)

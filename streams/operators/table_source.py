@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from streams.operators.kept_table import KeptTable
-from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.kept_table import TableOperator
 from streams.operators.record import Record
 
 
-class TableSource(Processor):
+class TableSource(TableOperator):
     """Keeps the last value of each key: the last to come wins, even if its timestamp is older. Null values delete.
 
     With a versioned store (KIP-914) time wins: an older update becomes a version of the past and goes on as one
@@ -20,23 +19,9 @@ class TableSource(Processor):
         send_old: Whether `Change.old` is wanted downstream.
     """
 
-    def __init__(self, store: str | None, caching: bool = True, send_old: bool = False) -> None:
-        self.store_name = store
-        self.caching = caching
-        self.send_old = send_old
-
-    def init(self, ctx: ProcessorContext) -> None:
-        """Open the store."""
-        super().init(ctx)
-        self._table = KeptTable(ctx, self.store_name, self.caching, self.send_old)
-
     def process(self, record: Record) -> None:
         """Set or delete; the store shows it at once, whatever is held back downstream."""
         if record.key is None:
             self.ctx.drop(record, "null_key")
         else:
             self._table.update(record, record.value)
-
-    def flush(self) -> None:
-        """Pass on each key's last value, in order of their first update."""
-        self._table.flush()

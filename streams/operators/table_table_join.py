@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streams.operators.kept_table import KeptTable
+from streams.operators.kept_table import KeptTable, TableOperator
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Record
 from streams.operators.views import View
@@ -30,6 +30,7 @@ class TableTableJoin(Processor):
         alone: A row of this side stands without the other's.
         other_alone: A row of the other side stands without this one's.
         versioned: This side's table is versioned.
+        related: Both sides are made of the same table, so that one update changes both.
         send_old: Whether `Change.old` is wanted downstream.
     """
 
@@ -41,6 +42,7 @@ class TableTableJoin(Processor):
         alone: bool,
         other_alone: bool,
         versioned: bool = False,
+        related: bool = False,
         send_old: bool = False,
     ) -> None:
         self.other = other
@@ -49,12 +51,18 @@ class TableTableJoin(Processor):
         self.alone = alone
         self.other_alone = other_alone
         self.versioned = versioned
+        self.related = related
         self.send_old = send_old
 
     def init(self, ctx: ProcessorContext) -> None:
         """Open the other table."""
         super().init(ctx)
         self._lookup = self.other.open(ctx)
+        # In strict mode what is joined is kept where old values are wanted, and so need not be joined again.
+        self._joins_old = self.send_old and ctx.mode == "compat"
+        # An inner join of related sides: the row of the other one may have gone with the same update as this one's, so that
+        # neither finds the other, and (in Kafka Streams) nobody deletes what was joined.
+        self._deletes_unseen = self.related and not self.alone and not self.other_alone and ctx.mode == "strict"
 
     def process(self, record: Record) -> None:
         """Join the new value, and the old one where it is asked for, with the other table's."""
@@ -67,10 +75,12 @@ class TableTableJoin(Processor):
             return
         found = self._lookup(record.key, None)
         if found is None and (not self.alone or (change.new is None and change.old is None)):
+            if self._deletes_unseen:
+                self.ctx.forward(record.with_value(Change(None, None, change.is_latest)))
             return
         other, other_time = (None, -1) if found is None else found
         new = self._joined(record.key, change.new, other)
-        old = self._joined(record.key, change.old, other) if self.send_old else None
+        old = self._joined(record.key, change.old, other) if self._joins_old else None
         self.ctx.forward(
             Record(record.key, Change(new, old, change.is_latest), max(record.timestamp, other_time), record.headers)
         )
@@ -82,30 +92,22 @@ class TableTableJoin(Processor):
         return self.joiner(key, left, right)
 
 
-class TableJoinMerge(Processor):
+class TableJoinMerge(TableOperator):
     """The joined table: what both sides give, kept if it has a store (Kafka Streams: `KTableKTableJoinMerger`).
 
     Args:
         store: Name of a timestamped key-value store or a versioned one; None = not kept.
         caching: As in `KeptTable`.
-        send_old: As in `KeptTable`.
+        send_old: As in `KeptTable`; the old value is the one that was told last. In compat mode, without caching, it is the one
+            that Kafka Streams computes: this side's old value with the other side's present one, which nobody may have seen.
     """
-
-    def __init__(self, store: str | None = None, caching: bool = True, send_old: bool = False) -> None:
-        self.store_name = store
-        self.caching = caching
-        self.send_old = send_old
 
     def init(self, ctx: ProcessorContext) -> None:
         """Open the store."""
         super().init(ctx)
-        self._table = KeptTable(ctx, self.store_name, self.caching, self.send_old)
+        self._table = KeptTable(ctx, self.store_name, self.caching, self.send_old, given_old=ctx.mode == "compat")
 
     def process(self, record: Record) -> None:
         """Keep and pass on."""
         change: Change = record.value
         self._table.update(record, change.new, change.old, change.is_latest)
-
-    def flush(self) -> None:
-        """Pass on what was held back."""
-        self._table.flush()

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from itertools import chain, islice, repeat
 from typing import Any
 
-from streams.operators.kept_table import KeptTable
-from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.kept_table import TableOperator
+from streams.operators.processor import ProcessorContext
 from streams.operators.record import Change, Record
 from streams.operators.stores import KeyValueStore
 from streams.serdes.base import Serde
@@ -17,7 +17,7 @@ _DOUBLE = struct.Struct(">d")
 _BITS = 2**64 - 1
 
 
-class TableTop(Processor):
+class TableTop(TableOperator):
     """Keeps all rows of a group ordered by score, and gives the list of the first n when it changes.
 
     Scores are compared as 64-bit floats, equal ones by the bytes of the values. A row without a score (None, or no number) is
@@ -47,20 +47,18 @@ class TableTop(Processor):
         caching: bool = True,
         send_old: bool = False,
     ) -> None:
-        self.store_name = store
+        super().__init__(store, caching, send_old)
         self.rows_name = rows
         self.key_serde = key_serde
         self.value_serde = value_serde
         self.n = n
         self.by = by
         self.largest = largest
-        self.caching = caching
-        self.send_old = send_old
 
     def init(self, ctx: ProcessorContext) -> None:
         """Open the stores."""
         super().init(ctx)
-        self._table = KeptTable(ctx, self.store_name, self.caching, self.send_old)
+        assert self.store_name is not None, "the lists are kept"
         self._tops = ctx.store(self.store_name)
         self._rows: KeyValueStore = ctx.store(self.rows_name)
 
@@ -79,10 +77,6 @@ class TableTop(Processor):
         if now != before:
             time = max(timestamp, record.timestamp)
             self._table.update(Record(record.key, None, time, record.headers), now)
-
-    def flush(self) -> None:
-        """Pass on what was held back."""
-        self._table.flush()
 
     def _count(self, group: bytes, value: Any, difference: int, timestamp: int) -> None:
         score = None if value is None else self.by(value)

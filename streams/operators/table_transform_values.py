@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.errors import TopologyError
-from streams.operators.kept_table import KeptTable
-from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.kept_table import TableOperator
+from streams.operators.processor import ProcessorContext
 from streams.operators.record import Change, Record
 
 
@@ -32,7 +32,7 @@ class ValueTransformer(ABC):
         """End of the step, also when it failed."""
 
 
-class TableTransformValues(Processor):
+class TableTransformValues(TableOperator):
     """A table whose values a transformer makes.
 
     Kafka Streams calls the transformer again to look a row up, or to know its old value, while the result is not kept; with
@@ -52,15 +52,12 @@ class TableTransformValues(Processor):
         caching: bool = True,
         send_old: bool = False,
     ) -> None:
+        super().__init__(store, caching, send_old)
         self.transformer = supplier()
-        self.store_name = store
-        self.caching = caching
-        self.send_old = send_old
 
     def init(self, ctx: ProcessorContext) -> None:
         """Open the store, and let the transformer open its own ones."""
         super().init(ctx)
-        self._table = KeptTable(ctx, self.store_name, self.caching, self.send_old)
         self.transformer.init(_SilentContext(ctx))
 
     def process(self, record: Record) -> None:
@@ -68,10 +65,6 @@ class TableTransformValues(Processor):
         change: Change = record.value
         new = self.transformer.transform(record.key, change.new)
         self._table.update(record, new, None, change.is_latest)
-
-    def flush(self) -> None:
-        """Pass on what was held back."""
-        self._table.flush()
 
     def close(self) -> None:
         """Let go."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from streams.operators.processor import Processor, ProcessorContext
-from streams.operators.record import Record
+from streams.operators.processor import OuterProcessor, Processor
 
 ProcessorWrapper: TypeAlias = Callable[[str, Processor], Processor]
 """`(name of the node, its processor) -> the processor to run`; usually a `WrappedProcessor`, or the one that was given."""
 
 
-class WrappedProcessor(Processor):
+class WrappedProcessor(OuterProcessor):
     """Does what another processor does: a base class for wrappers that trace, measure or check.
 
     Example:
@@ -28,29 +27,8 @@ class WrappedProcessor(Processor):
     """
 
     def __init__(self, node: str, inner: Processor) -> None:
+        super().__init__(inner)
         self.node = node
-        self.inner = inner
-
-    def init(self, ctx: ProcessorContext) -> None:
-        """See `Processor`."""
-        super().init(ctx)
-        self.inner.init(ctx)
-
-    def process(self, record: Record) -> None:
-        """See `Processor`."""
-        self.inner.process(record)
-
-    def advance(self, elapsed_ms: int, limit: int) -> int:
-        """See `Processor`."""
-        return self.inner.advance(elapsed_ms, limit)
-
-    def flush(self) -> None:
-        """See `Processor`."""
-        self.inner.flush()
-
-    def close(self) -> None:
-        """See `Processor`."""
-        self.inner.close()
 
     def __getattr__(self, name: str) -> Any:
         """What else the runtime asks of some of the engine's own processors."""

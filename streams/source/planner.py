@@ -156,7 +156,7 @@ class BatchPlanner:
             end = {tp: min(at, self._target.get(tp, 0)) for tp, at in end.items()}
         end.update(first)
         moved = bool(new) or any(positions[tp] != start.of(*tp) for tp in partitions)
-        tick = start.tick + self._tick_is_due()
+        tick = self._next_tick(start.tick)
         if tick == start.tick and not moved and all(end[tp] <= positions[tp] for tp in partitions):
             # Partitions that have come up empty would change the text of the offsets, and so make an empty batch.
             return start
@@ -168,16 +168,16 @@ class BatchPlanner:
         self._planned = replace(admitted, global_topics=self._global_ends(start), tick=tick)
         return self._planned
 
-    def _tick_is_due(self) -> bool:
-        """The first one is due at once: tasks are to see that the application has started."""
+    def _next_tick(self, last: int) -> int:
+        """The next number if a tick is due, else the last one. The first is due at once: tasks are to see the start."""
         interval = self._spec.tick_ms
         if interval is None or self._target is not None:
-            return False
+            return last
         now = self._now_ms()
         if self._ticked_ms is not None and 0 <= now - self._ticked_ms < interval:
-            return False
+            return last
         self._ticked_ms = now
-        return True
+        return last + 1
 
     def report(self) -> SourceOffsets:
         """The ends of all partitions, for the lag."""

@@ -70,7 +70,17 @@ def read_range(payload: bytes, partition: RangePartition) -> Iterator[pa.RecordB
 def read_tick(payload: bytes, tick: TickPartition) -> Iterator[pa.RecordBatch]:
     """Rows of `ROW_SCHEMA` that have every task called; they are of no topic."""
     for salt in task_salts(load_job(payload).tasks):
-        yield _batch(salt, tick.batch, "", 0, 0, 0, "", None, None, tick.global_topics, None, tick.backlog)
+        yield _batch(
+            task_key=salt,
+            batch=tick.batch,
+            topic="",
+            # A null among them would make floats of all the offsets that pandas shows to the task.
+            partition=0,
+            first=0,
+            last=0,
+            global_topics=tick.global_topics,
+            backlog=tick.backlog,
+        )
 
 
 def _row(
@@ -78,22 +88,22 @@ def _row(
 ) -> pa.RecordBatch:
     offsets = partition.offsets
     return _batch(
-        key,
-        partition.batch,
-        offsets.topic,
-        offsets.partition,
-        offsets.start,
-        offsets.end,
-        partition.topic_id,
-        counters,
-        None if time is None else str(time),
-        partition.global_topics,
-        payload,
-        partition.backlog,
+        task_key=key,
+        batch=partition.batch,
+        topic=offsets.topic,
+        partition=offsets.partition,
+        first=offsets.start,
+        last=offsets.end,
+        topic_id=partition.topic_id,
+        counters=counters,
+        partition_time=None if time is None else str(time),
+        global_topics=partition.global_topics,
+        payload=payload,
+        backlog=partition.backlog,
     )
 
 
-def _batch(*values: Any) -> pa.RecordBatch:
-    """One row, as a batch."""
-    arrays = [pa.array([value], type=field.type) for value, field in zip(values, ROW_SCHEMA, strict=True)]
+def _batch(**values: Any) -> pa.RecordBatch:
+    """One row, as a batch; what is not given is null."""
+    arrays = [pa.array([values.get(field.name)], type=field.type) for field in ROW_SCHEMA]
     return pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from state.stores.memory import MemoryTable
 from state.stores.task_store import TaskStore
 from streams.operators.processor import Mode, PunctuationType
-from streams.operators.record import Record, RecordMetadata
+from streams.operators.record import HeldRecord, Record, RecordMetadata
 from streams.runtime.punctuation import Punctuation, Punctuations
 from streams.runtime.typed_stores import typed_store
 from streams.topology.graph import StoreNode
@@ -109,7 +109,7 @@ class MockProcessorContext:
         finally:
             self.record_metadata = before
 
-    def attempt(self, action: Callable[[], None]) -> None:
+    def attempt(self, action: Callable[[], None], held: HeldRecord | None = None) -> None:
         """See `ProcessorContext`; errors are raised."""
         action()
 

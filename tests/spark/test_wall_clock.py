@@ -64,4 +64,4 @@ def test_a_start_without_any_record_ticks_too(harness: Harness) -> None:
     harness.run(topology, tasks=2)
     seen = [orjson.loads(record.value or b"") for record in harness.read(target)]
     by_task = [[one["ticks"] for one in seen if (one["seen"] > 0) == first] for first in (True, False)]
-    assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in by_task)
+    assert all(numbers == list(range(1, len(numbers) + 1)) and numbers for numbers in by_task)

@@ -1,9 +1,12 @@
 """`MockProcessorContext`: processors alone."""
 
+import inspect
+
 import pytest
 
 from streams import Processor, ProcessorContext, Record, Stores, StringSerde, ValueTransformer
 from streams.operators.record import RecordMetadata
+from streams.runtime.nodes import NodeContext
 from streams.serdes import Int64Serde
 from streams.testing import Forwarded, MockProcessorContext
 
@@ -73,3 +76,19 @@ def test_it_has_all_that_a_context_has():
     with ctx.resume(held):
         assert ctx.record_metadata.offset == 7
     assert ctx.record_metadata is None
+
+
+def methods(of):
+    found = inspect.getmembers(of, lambda one: inspect.isfunction(one) or isinstance(one, property))
+    return {name: one for name, one in found if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("context", [NodeContext, MockProcessorContext])
+def test_contexts_are_called_as_the_protocol_says(context):
+    """An operator that gives an argument must not fail under the one or the other of them."""
+    for name, wanted in methods(ProcessorContext).items():
+        if isinstance(wanted, property):
+            continue
+        given = inspect.signature(methods(context)[name]).parameters.values()
+        asked = inspect.signature(wanted).parameters.values()
+        assert [(one.name, one.default) for one in given] == [(one.name, one.default) for one in asked], name
