@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streams.dsl import functions
 from streams.dsl.aggregates import Aggregate, agg, results
-from streams.dsl.options import Materialized, NameLike, plain_name
+from streams.dsl.options import Materialized, NameLike, option, plain_name
 from streams.dsl.top import TopAggregator, checked_top
 from streams.errors import TopologyError
 from streams.serdes.base import Serde
@@ -123,7 +123,7 @@ class Aggregating(ABC):
         return self._build(built_in_aggregation({"mean": agg.mean(field)}), named, materialized)
 
     def _build(self, what: Aggregation, named: NameLike, materialized: Materialized | None) -> KTable:
-        how = materialized or Materialized()
+        how = option(materialized, Materialized)
         if what.view is not None and how.value_serde is not None and type(how.value_serde) is not JsonSerde:
             raise TopologyError(
                 "The store of built-in aggregates holds JSON: leave the value_serde out of Materialized."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from streams.dsl.functions import Function, key_value
 from streams.dsl.graph_builder import GraphBuilder, Port
-from streams.dsl.options import Branched
+from streams.dsl.options import Branched, option
 from streams.errors import TopologyError
 from streams.operators.branch import Branch
 from streams.operators.pass_through import PassThrough
@@ -73,7 +73,7 @@ class BranchedKStream:
     def _add(
         self, predicate: Callable[[Any, Any], bool] | None, branched: Branched | None, number: str
     ) -> BranchedKStream:
-        branched = branched or Branched()
+        branched = option(branched, Branched)
         name = self._prefix + (branched.name or number)
         if self._ended or any(name == other for other, _ in self._branches):
             why = "it has ended" if self._ended else f"it has a branch '{name}' already"

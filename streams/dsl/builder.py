@@ -14,7 +14,7 @@ from streams.dsl.graph_builder import GraphBuilder, Port
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable import KTable
 from streams.dsl.materialize import key_value_store
-from streams.dsl.options import Consumed, Materialized, NameLike, plain_name
+from streams.dsl.options import Consumed, Materialized, NameLike, option, plain_name
 from streams.dsl.table_source import add_table
 from streams.errors import TopologyError
 from streams.operators.processor import Processor
@@ -75,9 +75,9 @@ class StreamsBuilder:
             TopologyError: no topic, an impossible name, or a topic that is read already in another way.
         """
         if isinstance(topics, re.Pattern):
-            return KStream(self._graph, self._pattern_source(topics, consumed or Consumed()))
+            return KStream(self._graph, self._pattern_source(topics, option(consumed, Consumed)))
         names = (topics,) if isinstance(topics, str) else tuple(topics)
-        return KStream(self._graph, self._source(names, consumed or Consumed()))
+        return KStream(self._graph, self._source(names, option(consumed, Consumed)))
 
     def table(self, topic: str, consumed: Consumed | None = None, materialized: Materialized | None = None) -> KTable:
         """Reads a topic as a table: the last value of each key, by offset.
@@ -90,7 +90,7 @@ class StreamsBuilder:
 
         Source: Kafka Streams' ``KTableSource``.
         """
-        consumed, how, graph = consumed or Consumed(), materialized or Materialized(), self._graph
+        consumed, how, graph = option(consumed, Consumed), option(materialized, Materialized), self._graph
         # As in Kafka Streams, the given name is the table's; the source has it with an ending.
         source_name = None if consumed.name is None else f"{consumed.name}-source"
         source = self._source((check_topic(topic),), replace(consumed, name=source_name))
@@ -112,7 +112,7 @@ class StreamsBuilder:
         Raises:
             TopologyError: the topic is read already, or history_retention is asked for.
         """
-        consumed, how, graph = consumed or Consumed(), materialized or Materialized(), self._graph
+        consumed, how, graph = option(consumed, Consumed), option(materialized, Materialized), self._graph
         source = self._global_source(topic, consumed)
         # Its topic is its changelog.
         spec = key_value_store(how.name or f"{topic}-STATE-STORE", replace(how, logging=False, changelog_config={}))
@@ -188,7 +188,7 @@ class StreamsBuilder:
         return finished(built, self._wrapper, self._persistent)
 
     def _global_source(self, topic: str, consumed: Consumed | None) -> SourceNode:
-        given = consumed or Consumed()
+        given = option(consumed, Consumed)
         return self._source_node((check_topic(topic),), replace(given, name=f"{given.name or topic}-source"))
 
     def _source(self, topics: tuple[str, ...], consumed: Consumed) -> Port:

@@ -14,7 +14,7 @@ from streams.dsl.aggregating import Aggregation
 from streams.dsl.custom_windows import Windows
 from streams.dsl.grouped import Group, KGroupedStream, windowing_of
 from streams.dsl.materialize import table_names
-from streams.dsl.options import Materialized, NameLike, plain_name
+from streams.dsl.options import Materialized, NameLike, option, plain_name
 from streams.dsl.stream_join import common_key_serde
 from streams.dsl.table_node import TableNode
 from streams.dsl.windowing import AnyWindows, Windowing
@@ -124,7 +124,7 @@ def _table(
 ) -> KTable:
     from streams.dsl.ktable import KTable
 
-    how, start = materialized or Materialized(), functions.initializer(initializer)
+    how, start = option(materialized, Materialized), functions.initializer(initializer)
     graph = parts[0][0].graph
     placed = [group.placed_port(how) for group, _ in parts]
     key_serde, lineage = placed[0][1], placed[0][0].lineage

@@ -11,7 +11,7 @@ from streams.serdes.base import Serde
 from streams.topology.graph import ProcessorNode, SourceNode
 from streams.topology.naming import stateless_name
 
-_MERGES = {"KSTREAM-MERGE", "KTABLE-MERGE"}
+_MERGES = {"KSTREAM-MERGE", "KTABLE-MERGE", "COGROUPKSTREAM-MERGE"}
 
 
 def add_dropped(graph: GraphBuilder, port: Port, name: str | None) -> Port:
@@ -24,7 +24,6 @@ def add_dropped(graph: GraphBuilder, port: Port, name: str | None) -> Port:
     for node in nodes:
         # Whole columns have no records that could be handed on.
         graph.topology.nodes[node.name] = replace(node, projection=None)
-    key_serde = nodes[0].key_serde if nodes[0].input_key_serde is None else nodes[0].input_key_serde
     name = name or stateless_name("KSTREAM-DROPPED", port.lineage, graph.topology.nodes)
     graph.topology.add(
         ProcessorNode(
@@ -32,7 +31,7 @@ def add_dropped(graph: GraphBuilder, port: Port, name: str | None) -> Port:
             kind="KSTREAM-DROPPED",
             supplier=PassThrough,
             parents=tuple(node.name for node in nodes),
-            key_serde=key_serde,
+            key_serde=(key_serde := _key_serde(graph, nodes[0])),
             value_serde=(value_serde := _value_serde(graph, nodes)),
             takes_dropped=True,
         )
@@ -46,9 +45,14 @@ def add_dropped(graph: GraphBuilder, port: Port, name: str | None) -> Port:
 
 
 def _dropping(graph: GraphBuilder, port: Port) -> list[ProcessorNode]:
-    """The operator that made the port; of a join, both its sides."""
+    """The operator that made the port; of a join and of a cogroup, all its sides."""
     made = graph.topology.nodes[port.node]
-    names = made.parents if isinstance(made, ProcessorNode) and made.kind in _MERGES else (port.node,)
+    names: tuple[str, ...] = (port.node,)
+    if isinstance(made, ProcessorNode) and made.kind in _MERGES:
+        names = made.parents
+    elif isinstance(made, ProcessorNode) and made.kind == "KTABLE-FK-JOIN-OUTPUT":
+        # The left rows: of the rest of such a join only messages of its own would be dropped.
+        names = (f"{made.parents[0].removesuffix('-response-resolver')}-subscription-registration",)
     found = [graph.topology.nodes[name] for name in names]
     nodes = [node for node in found if isinstance(node, ProcessorNode) and (node.drops or not node.stateless)]
     if not nodes:
@@ -57,6 +61,16 @@ def _dropping(graph: GraphBuilder, port: Port) -> list[ProcessorNode]:
             f"gave, right behind it."
         )
     return nodes
+
+
+def _key_serde(graph: GraphBuilder, node: ProcessorNode) -> Serde | None:
+    """The serde of the keys that come into an operator."""
+    if node.input_key_serde is not None:
+        return node.input_key_serde
+    if not node.key_changing:
+        return node.key_serde
+    above = graph.topology.nodes[node.parents[0]]
+    return above.key_serde if isinstance(above, ProcessorNode | SourceNode) else None
 
 
 def _value_serde(graph: GraphBuilder, nodes: list[ProcessorNode]) -> Serde | None:

@@ -55,6 +55,7 @@ def join_foreign_key(
         f"{base}-subscription-registration",
         new_key=True,
         new_value=True,
+        drops=True,
     )
     subscriptions = graph.repartition(asked, f"{base}-subscription", right_key, SubscriptionSerde(left_key))
     responses = _right_part(graph, base, subscriptions, right_port, right_node, left_key, how)

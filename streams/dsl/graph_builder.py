@@ -190,7 +190,8 @@ class GraphBuilder:
         table = self.topology.nodes[node]
         assert isinstance(table, ProcessorNode), "only tables are materialised"
         supplier = partial(cast("Callable[..., Processor]", table.supplier), store=spec.name)
-        self.topology.nodes[node] = replace(table, stores=(*table.stores, spec.name), supplier=supplier)
+        stores = (*table.stores, spec.name)
+        self.topology.nodes[node] = replace(table, stores=stores, supplier=supplier, stateless=False)
         return spec.name
 
     def colocated(self, port: Port, name: str | None, key_serde: Serde, value_serde: Serde) -> Port:

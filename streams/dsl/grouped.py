@@ -65,7 +65,8 @@ class Group:
             input_key_serde=key_serde,
             key_serde=windowing.key_serde(key_serde),
             value_serde=value_serde,
-            projection=what.projection if windowing.on_columns else None,
+            # Without a cache every update goes on at its place among the step's records, ahead of which columns are processed.
+            projection=what.projection if windowing.on_columns and how.caching else None,
             parameters=parameters,
         )
         return KTable(graph, table, store, from_stored=what.view)
@@ -135,7 +136,7 @@ class TimeWindowedKStream(AggregatingByRecord):
 
         Source: Kafka Streams' ``EmitStrategy`` (KIP-825).
         """
-        return TimeWindowedKStream(self._group, replace(self._windowing, emit=strategy))
+        return TimeWindowedKStream(self._group, replace(self._windowing, emit=emit_of(strategy)))
 
     def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable:
         return self._group.table(what, how, name, self._windowing)
@@ -157,7 +158,7 @@ class SessionWindowedKStream(Aggregating):
         A session is closed when stream time has passed its end by more than gap plus grace. Source: Kafka Streams'
         ``EmitStrategy`` (KIP-825).
         """
-        return SessionWindowedKStream(self._group, replace(self._windowing, emit=strategy))
+        return SessionWindowedKStream(self._group, replace(self._windowing, emit=emit_of(strategy)))
 
     def aggregate(
         self,
@@ -202,6 +203,15 @@ class SessionWindowedKStream(Aggregating):
 
     def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable:
         return self._group.table(what, how, name, self._windowing)
+
+
+def emit_of(strategy: EmitStrategy) -> EmitStrategy:
+    """The strategy, checked."""
+    if not isinstance(strategy, EmitStrategy):
+        raise TopologyError(
+            f"emit_strategy takes EmitStrategy.on_window_update() or EmitStrategy.on_window_close(), not {strategy!r}."
+        )
+    return strategy
 
 
 def windowing_of(windows: AnyWindows) -> Windowing:

@@ -10,7 +10,7 @@ from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl import functions
 from streams.dsl.graph_builder import GraphBuilder, Port
 from streams.dsl.materialize import key_value_store, table_names
-from streams.dsl.options import Grouped, Materialized, NameLike, plain_name
+from streams.dsl.options import Grouped, Materialized, NameLike, option, plain_name
 from streams.dsl.top import checked_top
 from streams.operators.table_aggregate import TableAggregate
 from streams.operators.table_top import TableTop
@@ -109,7 +109,7 @@ class KGroupedTable:
         """
         from streams.dsl.ktable import KTable
 
-        score, graph, how = checked_top(n, by), self._graph, materialized or Materialized()
+        score, graph, how = checked_top(n, by), self._graph, option(materialized, Materialized)
         placed, key_serde = self._placed_port(how)
         list_serde = graph.value_serde(how.value_serde)
         parameters: Parameters = (("n", n), ("largest", largest))
@@ -159,7 +159,7 @@ class KGroupedTable:
     ) -> KTable:
         from streams.dsl.ktable import KTable
 
-        graph, how = self._graph, materialized or Materialized()
+        graph, how = self._graph, option(materialized, Materialized)
         placed, key_serde = self._placed_port(how)
         stored_serde = graph.value_serde(how.value_serde, value_serde)
         name, store = table_names(kind, placed.lineage, plain_name(named), how, ())

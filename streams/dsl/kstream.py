@@ -19,14 +19,7 @@ from streams.dsl.grouped import KGroupedStream
 from streams.dsl.kstream_calls import CallingStream
 from streams.dsl.kstream_joins import JoiningStream
 from streams.dsl.materialize import table_names
-from streams.dsl.options import (
-    Grouped,
-    Materialized,
-    NameLike,
-    Produced,
-    Repartitioned,
-    plain_name,
-)
+from streams.dsl.options import Grouped, Materialized, NameLike, Produced, Repartitioned, option, plain_name
 from streams.dsl.process import add_process, add_process_values
 from streams.dsl.table_source import add_table
 from streams.operators.filter import Filter
@@ -150,7 +143,7 @@ class KStream(JoiningStream, CallingStream):
 
         Source: Kafka Streams' ``KStreamImpl.merge``.
         """
-        self._check_same_builder(other)
+        self._check_stream(other)
         port = self._graph.stateless("KSTREAM-MERGE", self._port, PassThrough, plain_name(named), others=(other._port,))
         return KStream(self._graph, port)
 
@@ -231,7 +224,7 @@ class KStream(JoiningStream, CallingStream):
 
         Source: Kafka Streams' ``SinkNode``, ``TopicNameExtractor``.
         """
-        produced = produced or Produced()
+        produced = option(produced, Produced)
         extractor = None if isinstance(topic, str) else functions.topic_extractor(topic)
         fixed = check_topic(topic) if isinstance(topic, str) else None
         name = produced.name or self._graph.numbered(f"KSTREAM-SINK-{fixed or self._port.lineage}")
@@ -253,7 +246,7 @@ class KStream(JoiningStream, CallingStream):
         ``KStream[K, V]`` to the same; nulls, time and headers stay, the order between records of different tasks does not.
         Source: Kafka Streams' ``repartition`` (KIP-221), which drops null keys, as compat mode does.
         """
-        how = repartitioned or Repartitioned()
+        how = option(repartitioned, Repartitioned)
         name = how.name or stateful_name("KSTREAM-REPARTITION", self._port.lineage, (("partitions", how.partitions),))
         key_serde = self._graph.key_serde(how.key_serde, self._port.key_serde)
         value_serde = self._graph.value_serde(how.value_serde, self._port.value_serde)
@@ -275,7 +268,7 @@ class KStream(JoiningStream, CallingStream):
 
         ``KStream[K, V]`` to ``KGroupedStream[K, V]``. Source: Kafka Streams' ``groupByKey``.
         """
-        return KGroupedStream(self._graph, self._port, grouped or Grouped(), "key")
+        return KGroupedStream(self._graph, self._port, option(grouped, Grouped), "key")
 
     def group_by(
         self, selector: functions.Function, grouped: Grouped | None = None, named: NameLike = None
@@ -285,7 +278,7 @@ class KStream(JoiningStream, CallingStream):
         ``KStream[K, V]`` to ``KGroupedStream[K2, V]``. Source: Kafka Streams' ``groupBy``.
         """
         rekeyed = self.select_key(selector, named)
-        return KGroupedStream(self._graph, rekeyed._port, grouped or Grouped(), "by")
+        return KGroupedStream(self._graph, rekeyed._port, option(grouped, Grouped), "by")
 
     def to_table(self, materialized: Materialized | None = None, named: NameLike = None) -> KTable:
         """Reads the stream as updates of a table: the last value of each key, a null value deletes, a null key is dropped.
@@ -295,7 +288,7 @@ class KStream(JoiningStream, CallingStream):
         """
         from streams.dsl.ktable import KTable
 
-        how = materialized or Materialized()
+        how = option(materialized, Materialized)
         graph = self._graph
         key_serde = graph.key_serde(how.key_serde, self._port.key_serde)
         value_serde = graph.value_serde(how.value_serde, self._port.value_serde)

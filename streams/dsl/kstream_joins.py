@@ -9,7 +9,7 @@ from streams.dsl import functions
 from streams.dsl.graph_builder import GraphBuilder, Port
 from streams.dsl.join import join_any
 from streams.dsl.join_all import check_names, join_all_streams, port_of
-from streams.dsl.options import Joined, NameLike, StreamJoined, plain_name
+from streams.dsl.options import Joined, NameLike, StreamJoined, option, plain_name
 from streams.dsl.stream_extras import add_deduplicate, join_as_of
 from streams.dsl.windows import Duration, JoinWindows
 from streams.errors import TopologyError
@@ -170,8 +170,8 @@ class JoiningStream:
         Raises:
             TopologyError: a negative duration, or the two sides are keyed by different serdes.
         """
-        self._check_same_builder(other)
-        fn, how = functions.joiner(joiner), joined or StreamJoined()
+        self._check_stream(other)
+        fn, how = functions.joiner(joiner), option(joined, StreamJoined)
         return self._stream(join_as_of(self._graph, self._port, other._port, fn, within, grace, left, how))
 
     def deduplicate(
@@ -203,6 +203,11 @@ class JoiningStream:
         from streams.dsl.kstream import KStream
 
         return KStream(self._graph, port)
+
+    def _check_stream(self, other: Any) -> None:
+        self._check_same_builder(other)
+        if not isinstance(other, JoiningStream):
+            raise TopologyError(f"Here belongs a stream, not a {type(other).__name__}: a table has to_stream().")
 
     def _check_same_builder(self, other: Any) -> None:
         if getattr(other, "_graph", None) is not self._graph:

@@ -16,7 +16,7 @@ from streams.dsl.foreign_key_join import join_foreign_key
 from streams.dsl.graph_builder import GraphBuilder, Port
 from streams.dsl.grouped_table import KGroupedTable
 from streams.dsl.kstream import KStream
-from streams.dsl.options import Grouped, Materialized, NameLike, plain_name
+from streams.dsl.options import Grouped, Materialized, NameLike, option, plain_name
 from streams.dsl.suppress import add_suppress
 from streams.dsl.suppressed import Suppressed
 from streams.dsl.table_join import join_tables
@@ -88,7 +88,9 @@ class KTable:
         self, predicate: functions.Function, named: NameLike, materialized: Materialized | None, *, negate: bool
     ) -> KTable:
         fn = functions.key_value(predicate, "predicate")
-        port, node = add_filter(self._port, self._node, fn, negate, plain_name(named), materialized or Materialized())
+        port, node = add_filter(
+            self._port, self._node, fn, negate, plain_name(named), option(materialized, Materialized)
+        )
         return KTable(self._graph, port, node=node)
 
     def map_values(
@@ -104,7 +106,7 @@ class KTable:
         Source: Kafka Streams' ``KTableMapValues``.
         """
         fn = functions.key_value(mapper, "value mapper")
-        port, node = add_map_values(self._port, self._node, fn, plain_name(named), materialized or Materialized())
+        port, node = add_map_values(self._port, self._node, fn, plain_name(named), option(materialized, Materialized))
         return KTable(self._graph, port, node=node)
 
     def transform_values(
@@ -130,7 +132,7 @@ class KTable:
 
         Source: Kafka Streams' ``KTableTransformValues``.
         """
-        how = materialized or Materialized()
+        how = option(materialized, Materialized)
         port, node = add_transform_values(self._port, self._node, supplier, stores, plain_name(named), how)
         return KTable(self._graph, port, node=node)
 
@@ -171,7 +173,7 @@ class KTable:
         port = self._graph.stateless(
             "KTABLE-SELECT", self._port, supplier, plain_name(named), new_key=True, new_value=True
         )
-        return KGroupedTable(self._graph, port, grouped or Grouped())
+        return KGroupedTable(self._graph, port, option(grouped, Grouped))
 
     # Joins ------------------------------------------------------------------------------------------------------------
 
@@ -242,7 +244,7 @@ class KTable:
         if not isinstance(other, KTable) or other._graph is not self._graph:
             what = "another StreamsBuilder's" if isinstance(other, KTable) else f"{type(other).__name__}, no"
             raise TopologyError(f"A table joins with a KTable of its own StreamsBuilder; this is {what} table.")
-        how, fn, name = materialized or Materialized(), functions.joiner(joiner), plain_name(named)
+        how, fn, name = option(materialized, Materialized), functions.joiner(joiner), plain_name(named)
         left, right = (self._port, self._node), (other._port, other._node)
         if foreign_key is None:
             port, node = join_tables(left, right, fn, kind, name, how)

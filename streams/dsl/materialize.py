@@ -55,12 +55,18 @@ def key_value_store(name: str, how: Materialized) -> StoreSpec:
 
 def history_ms(how: Materialized) -> int | None:
     """How far back a table remembers, ms; None: it is not versioned."""
-    return None if how.history_retention is None else to_ms(how.history_retention, "history_retention")
+    if how.history_retention is None:
+        return None
+    history = to_ms(how.history_retention, "history_retention")
+    if history < 0:
+        raise TopologyError(f"history_retention must not be negative, but is {history} ms.")
+    return history
 
 
 def is_kept(how: Materialized) -> bool:
     """Whether a table that could do without a store was asked to have one."""
-    return how.name is not None or how.history_retention is not None
+    wishes = (how.name, how.history_retention, how.retention, how.ttl)
+    return any(wish is not None for wish in wishes)
 
 
 def table_store(name: str, how: Materialized) -> StoreSpec:

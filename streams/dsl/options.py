@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from streams.dsl.windows import Duration, to_ms
 from streams.errors import TopologyError
@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 Partitioner: TypeAlias = Callable[[str, Any, Any, int], "int | Collection[int] | None"]
 
 
+Option = TypeVar("Option")
+
+
 class _Checked:
-    """Checks the name, if there is one."""
+    """Checks names and serdes, if there are any."""
 
     __slots__ = ()
 
@@ -36,6 +39,12 @@ class _Checked:
             name = getattr(self, option, None)
             if name is not None:
                 check_name(name)
+        for option in ("key_serde", "value_serde", "other_value_serde"):
+            serde = getattr(self, option, None)
+            if serde is not None and (isinstance(serde, type) or not isinstance(serde, Serde)):
+                raise TopologyError(
+                    f"{type(self).__name__}({option}=...) takes a serde such as StringSerde(), not {serde!r}."
+                )
 
 
 @dataclass(frozen=True)
@@ -169,6 +178,11 @@ class Joined(_Checked):
     name: str | None = None
     grace: Duration | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.grace is not None and to_ms(self.grace, "Joined(grace=...)") < 0:
+            raise TopologyError(f"Joined(grace=...) must not be negative, but is {self.grace}.")
+
 
 @dataclass(frozen=True)
 class StreamJoined(_Checked):
@@ -215,6 +229,15 @@ class Branched(_Checked):
 
 
 NameLike: TypeAlias = str | Named | None
+
+
+def option(given: Option | None, kind: type[Option]) -> Option:
+    """The option, checked; that of no wishes if none is given."""
+    if given is None:
+        return kind()
+    if not isinstance(given, kind):
+        raise TopologyError(f"Here belongs a {kind.__name__}(...), not {given!r}.")
+    return given
 
 
 def plain_name(named: NameLike) -> str | None:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import cast
 
 from state.stores.spec import StoreKind, StoreSpec
+from streams.dsl.custom_windows import UnlimitedWindows
 from streams.dsl.graph_builder import Port
 from streams.dsl.suppressed import Suppressed
 from streams.dsl.table_node import TableNode
@@ -24,12 +25,19 @@ _WINDOWED = ("size_ms", "difference_ms", "gap_ms", "windows")
 
 def add_suppress(port: Port, above: TableNode, how: Suppressed, name: str | None) -> tuple[Port, TableNode]:
     """The node and its stores. It needs the old values of the table above: they are what others see meanwhile."""
+    if not isinstance(how, Suppressed):
+        raise TopologyError(
+            f"suppress takes Suppressed.until_window_closes() or Suppressed.until_time_limit(...), not {how!r}."
+        )
     if above.versioned:
         raise TopologyError(
             f"'{port.node}' is a versioned table, which cannot be suppressed: what it holds back could not be seen as of "
             f"a time. Leave history_retention out."
         )
     above.enable_old(True)
+    if how.limit_ms is not None or above.parents:
+        # What is held back, since when, and what moves time on here must not depend on how records are cut into steps.
+        above.update_at_once()
     graph, rules = above.graph, _rules(above.graph.topology, port, how)
     parameters: Parameters = (("until", "window_closes" if rules.by_window else "time_limit"), ("ms", rules.wait_ms))
     name = name or stateful_name("KTABLE-SUPPRESS", port.lineage, parameters)
@@ -54,6 +62,8 @@ def add_suppress(port: Port, above: TableNode, how: Suppressed, name: str | None
     )
 
     def computed() -> View:
+        # Else an update that lies in a cache above would be seen though it has not come here, to be held back.
+        above.update_at_once()
         return SuppressView(above.view(), buffer, places, key_serde, value_serde)
 
     return made, TableNode(graph, (made.node,), None, parents=(above,), computed=computed)
@@ -68,12 +78,14 @@ def _rules(topology: Topology, port: Port, how: Suppressed) -> SuppressRules:
                 f"'{port.node}' has no windows, so none of them closes: suppress it with Suppressed.until_time_limit(...), "
                 f"or aggregate in windows first."
             )
+        if any(str(dict(node.parameters).get("windows")).startswith(UnlimitedWindows.__name__) for node in windowed):
+            raise TopologyError(f"The windows of '{port.node}' never close, so nothing would ever be emitted.")
         _update_sessions_at_once(topology, windowed)
         # As Kafka Streams (GraphGraceSearchUtil): of several, the longest.
         wait_ms, inclusive = max(_wait(node) for node in windowed)
     buffer = how.buffer
     return SuppressRules(
-        wait_ms, how.limit_ms is None, inclusive, buffer.max_records, buffer.max_bytes, buffer.emit_early
+        wait_ms, how.limit_ms is None, inclusive, buffer.max_records, buffer.max_bytes, buffer.emit_early is True
     )
 
 

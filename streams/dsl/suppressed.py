@@ -16,12 +16,12 @@ class BufferConfig:
         max_records: most keys in it; None: no bound.
         max_bytes: most bytes of keys and values in it; None: no bound.
         emit_early: when full: True: the oldest update is emitted early; False: the application fails, so that nothing
-            is ever emitted too early.
+            is ever emitted too early; None: it fails where windows close, and emits early at a time limit.
     """
 
     max_records: int | None = None
     max_bytes: int | None = None
-    emit_early: bool = False
+    emit_early: bool | None = None
 
     def __post_init__(self) -> None:
         for bound in (self.max_records, self.max_bytes):
@@ -84,7 +84,7 @@ class Suppressed:
                 "suppress until the window closes gives only final results, so a full buffer cannot emit early: "
                 "use shut_down_when_full()."
             )
-        return cls(None, buffer)
+        return cls(None, buffer.shut_down_when_full())
 
     @classmethod
     def until_time_limit(cls, limit: Duration, buffer: BufferConfig | None = None) -> Suppressed:
@@ -92,7 +92,7 @@ class Suppressed:
 
         Args:
             limit: a ``timedelta`` or ms, since the first update of the key that is held back.
-            buffer: bounds; none by default.
+            buffer: bounds; none by default. ``shut_down_when_full()`` of it fails instead.
 
         Raises:
             TopologyError: the limit is negative.
@@ -102,4 +102,5 @@ class Suppressed:
         limit_ms = to_ms(limit, "suppress' time limit")
         if limit_ms < 0:
             raise TopologyError(f"suppress' time limit must not be negative, but is {limit_ms} ms.")
-        return cls(limit_ms, buffer or BufferConfig.unbounded().emit_early_when_full())
+        buffer = buffer or BufferConfig.unbounded()
+        return cls(limit_ms, buffer.emit_early_when_full() if buffer.emit_early is None else buffer)

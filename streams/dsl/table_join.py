@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from streams.dsl.graph_builder import Port
-from streams.dsl.materialize import history_ms, is_kept, table_names
+from streams.dsl.materialize import history_ms, is_kept, table_names, table_store
 from streams.dsl.options import Materialized
 from streams.dsl.stream_join import common_key_serde, sides
 from streams.dsl.table_node import TableNode
@@ -40,12 +40,13 @@ def join_tables(
     parameters: Parameters = (("kind", kind), *sides(left_port, right_port))
     base = name or stateful_name("KTABLE-JOIN", left_port.lineage | right_port.lineage, parameters)
     stores = tuple(dict.fromkeys((*views[0].stores, *views[1].stores)))
+    related = not set(views[0].stores).isdisjoint(views[1].stores)
 
     def side(port: Port, node: TableNode, other: View, is_left: bool, alone: bool, other_alone: bool) -> Port:
         return graph.stateful(
             "KTABLE-JOINTHIS" if is_left else "KTABLE-JOINOTHER",
             port,
-            partial(TableTableJoin, other, joiner, is_left, alone, other_alone, node.versioned),
+            partial(TableTableJoin, other, joiner, is_left, alone, other_alone, node.versioned, related),
             f"{base}-{'this' if is_left else 'other'}-join",
             stores=stores,
             input_key_serde=key_serde,
@@ -59,19 +60,21 @@ def join_tables(
     nodes = (this.node, that.node)
     parents = (left_node, right_node)
     if not is_kept(how):
-        merged = graph.stateless("KTABLE-MERGE", this, TableJoinMerge, base, others=(that,))
+        # Without a store, and with one that old values ask for, every update goes on at once.
+        supplier = partial(TableJoinMerge, caching=False)
+        merged = graph.stateless("KTABLE-MERGE", this, supplier, base, others=(that,))
 
         def computed() -> View:
             return JoinView(left_node.view(), right_node.view(), joiner, kind)
 
-        node = TableNode(
-            graph, (*nodes, merged.node), None, parents=parents, computed=computed, needs_kept_parents=True
-        )
+        def keep() -> str:
+            spec = table_store(f"{base}-store", how)
+            return graph.materialize(merged.node, spec, how.key_serde or key_serde, graph.value_serde(how.value_serde))
+
+        node = TableNode(graph, (*nodes, merged.node), None, keep, parents, computed, joined=True, related=related)
         return merged, node
     name, store = table_names("KTABLE-MERGE", this.lineage | that.lineage, base, how, ())
     supplier = partial(TableJoinMerge, caching=how.caching)
     value_serde = graph.value_serde(how.value_serde)
     port, store = keep_table(graph, "KTABLE-MERGE", (this, that), supplier, name, store, how, value_serde)
-    return port, TableNode(
-        graph, (*nodes, port.node), store, parents=parents, history_ms=history_ms(how), needs_kept_parents=True
-    )
+    return port, TableNode(graph, (*nodes, port.node), store, parents=parents, history_ms=history_ms(how), joined=True)

@@ -1,8 +1,10 @@
 """What the DSL knows of a table while it builds: where it is kept, what it is made of, whether its updates hold old values.
 
 Rules (Kafka Streams: `KTableImpl.enableSendingOldValues`, `valueGetterSupplier`): a table is kept only if it has a name,
-is looked up, or somebody needs its old values; a filtered, mapped or joined one without a name never is: it is computed
-from the tables above at each look-up. Changes of a node come late, when something below asks; so it is replaced in place.
+is looked up, or somebody needs its old values; a filtered or mapped one without a name never is: it is computed from the
+tables above at each look-up. A joined one is computed, too, unless both sides are made of one table and its old values are
+needed: what can be computed then was never told (the other side has changed with the same update), which only compat mode
+puts up with. Changes of a node come late, when something below asks; so it is replaced in place.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from inspect import signature
 from typing import Any, cast
 
 from streams.dsl.graph_builder import GraphBuilder
@@ -31,7 +34,8 @@ class TableNode:
         computed: how it is looked up without a store.
         from_stored: makes the table's values of those in its store, where they differ.
         history_ms: how far back its own versioned store remembers; None: it is not kept in one.
-        needs_kept_parents: old values can only be had if the tables above are kept (joins).
+        joined: made of two tables, which must be kept for old values to be had at all.
+        related: joined of two sides that are made of one table.
     """
 
     graph: GraphBuilder
@@ -42,7 +46,8 @@ class TableNode:
     computed: Callable[[], View] | None = None
     from_stored: Callable[[Any], Any] | None = None
     history_ms: int | None = None
-    needs_kept_parents: bool = False
+    joined: bool = False
+    related: bool = False
     _sends_old: bool = field(default=False, init=False)
 
     @property
@@ -72,10 +77,26 @@ class TableNode:
             for name in self.nodes:
                 self._with(name, send_old=True)
             self._sends_old = True
+        if force and self._sends_old:
+            self._keep_related()
         return self._sends_old
 
+    def _keep_related(self) -> None:
+        if self.store is None and self.related:
+            self.keep()
+        elif self.store is None:
+            for parent in self.parents:
+                parent._keep_related()
+
+    @property
+    def knows_told(self) -> bool:
+        """Whether its old values, where they are sent, are those that were told before."""
+        if self.store is not None:
+            return True
+        return not self.related and all(parent.knows_told for parent in self.parents)
+
     def _can_send_old(self, force: bool) -> bool:
-        if self.needs_kept_parents:
+        if self.joined:
             enabled = [parent.enable_old(True) for parent in self.parents]
             return all(enabled)
         if self.store is not None:
@@ -99,6 +120,16 @@ class TableNode:
         if self.store is None and self.computed is not None:
             return self.computed()
         return StoreView(self.keep(), self.from_stored, self.history_ms is not None)
+
+    def update_at_once(self) -> None:
+        """Switches the caches off, its own and those of the tables it is made of, so that each update goes on as it comes."""
+        for name in self.nodes:
+            node = self.graph.topology.nodes[name]
+            if isinstance(node, ProcessorNode) and "caching" in signature(node.supplier).parameters:
+                self.graph.topology.nodes[name] = replace(node, projection=None)
+                self._with(name, caching=False)
+        for parent in self.parents:
+            parent.update_at_once()
 
     def _with(self, name: str, **arguments: Any) -> None:
         """Gives an operator more arguments."""

@@ -31,7 +31,9 @@ def add_filter(
 ) -> tuple[Port, TableNode]:
     """A filtered table. It leaves needless deletions out if the table above can tell old values for nothing."""
     knows_old = above.enable_old(False)
-    supplier = partial(TableFilter, predicate, negate, knows_old=knows_old, versioned=above.versioned)
+    supplier = partial(
+        TableFilter, predicate, negate, knows_old=knows_old, told_old=above.knows_told, versioned=above.versioned
+    )
 
     def computed() -> View:
         return FilterView(above.view(), predicate, negate)

@@ -14,7 +14,7 @@ from typing import Any
 from streams.dsl import functions
 from streams.dsl.builder import StreamsBuilder
 from streams.dsl.graph_builder import Port
-from streams.dsl.options import Consumed, Produced
+from streams.dsl.options import Consumed, Produced, option
 from streams.dsl.process import checked_supplier, split_stores
 from streams.errors import TopologyError
 from streams.operators.processor import Processor
@@ -52,7 +52,7 @@ class TopologyBuilder:
             TopologyError: a name that is taken, or a topic that another source reads.
         """
         self._check_free(name)
-        port = self._builder.stream(topics, replace(consumed or Consumed(), name=name))._port
+        port = self._builder.stream(topics, replace(option(consumed, Consumed), name=name))._port
         if port.node != name:
             raise TopologyError(f"The source '{port.node}' reads what '{name}' is to read: a topic has one source.")
         self._ports[name] = port
@@ -100,7 +100,7 @@ class TopologyBuilder:
             TopologyError: a name that is taken, or a parent that does not exist.
         """
         self._check_free(name)
-        how, above = produced or Produced(), self._above(name, parents)
+        how, above = option(produced, Produced), self._above(name, parents)
         self._graph.topology.add(
             SinkNode(
                 name,

@@ -7,7 +7,7 @@ from typing import Any
 
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Headers, Record
-from streams.operators.stores import Entry, TimestampedKeyValueStore
+from streams.operators.stores import Entry, TimestampedKeyValueStore, in_time_order
 
 Initializer = Callable[[], Any]
 Aggregator = Callable[[Any, Any, Any], Any]
@@ -59,17 +59,19 @@ class StreamAggregate(Processor):
             self._emit(record.key, record.headers, entry)
 
     def flush(self) -> None:
-        """Emit each key's last value, in order of their first update."""
+        """Emit each key's last value, in order of time."""
         pending, self._pending = self._pending, {}
-        for key, headers, entry in pending.values():
+        for key, headers, entry in in_time_order(pending.values()):
             if not entry.unsent:
                 continue  # another stream of the same cogroup has emitted it
+            if entry.comes_and_goes:
+                self.store.write(entry)  # a scan may have found it meanwhile, and so have written it
+                continue
             self.ctx.attempt(lambda key=key, headers=headers, entry=entry: self._emit(key, headers, entry))  # type: ignore[misc]
 
     def _emit(self, key: Any, headers: Headers, entry: Entry) -> None:
         old = self.store.codec.read_value(entry.stored[8:]) if self.send_old and entry.stored is not None else None
-        self.store.write(entry)
-        entry.unsent = False
+        entry.sent(self.store.write(entry))
         self.ctx.forward(Record(key, Change(entry.value, old), entry.timestamp, headers))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streams.operators.accumulate import accumulate, cell
+from streams.operators.accumulate import accumulate
 from streams.operators.column_rows import ColumnRows
 from streams.operators.fields import pick, results
 from streams.operators.group_rows import Groups, group
@@ -79,10 +79,7 @@ class ColumnAggregate(Processor):
         self._add(key, record.timestamp, record.value is None, values, record)
 
     def process_columns(self, rows: ColumnRows) -> None:
-        """Add all records of the step, in their order."""
-        if not self.caching:
-            self._add_one_by_one(rows)
-            return
+        """Add all records of the step, in their order; for an operator with caching."""
         no_key = rows.key_codes < 0
         taken = ~no_key if self.windows is not None else ~(no_key | rows.null_values)
         self.ctx.drop_many(int(no_key.sum()), "null_key")
@@ -105,9 +102,9 @@ class ColumnAggregate(Processor):
         return limit
 
     def flush(self) -> None:
-        """Emit each group's last value, in order of their first update."""
+        """Emit each group's last value, in order of time."""
         pending, self._pending = self._pending, {}
-        for headers, entry in pending.values():
+        for headers, entry in sorted(pending.values(), key=lambda held: held[1].timestamp):
             self.ctx.attempt(lambda headers=headers, entry=entry: self._emit(headers, entry))  # type: ignore[misc]
         if self.windows is not None:
             self.ctx.expire(self.store_name, self._stream_time)
@@ -137,8 +134,7 @@ class ColumnAggregate(Processor):
         accumulators = self._accumulators(entry)
         pairs = zip(self.aggregates, accumulators, values, strict=True)
         added = [aggregate.add(accumulator, value) for aggregate, accumulator, value in pairs]
-        entry.value = added[0] if self.bare else added
-        entry.timestamp = max(entry.timestamp, timestamp)
+        entry.set(added[0] if self.bare else added, max(entry.timestamp, timestamp))
         if self.caching:
             self._pending[(key, start)] = (headers, entry)
         else:
@@ -161,19 +157,8 @@ class ColumnAggregate(Processor):
         last_rows[groups.of_rows] = at  # the last assignment to a place stays
         columns = zip(places, entries, timestamps.tolist(), last_rows.tolist(), *after, strict=True)
         for place, entry, timestamp, last_row, *accumulators in columns:
-            entry.value, entry.timestamp = accumulators[0] if self.bare else accumulators, timestamp
+            entry.set(accumulators[0] if self.bare else accumulators, timestamp)
             self._pending[place] = (rows.headers_of(last_row), entry)
-
-    def _add_one_by_one(self, rows: ColumnRows) -> None:
-        """Every update is wanted, so there is nothing to gain from columns."""
-        columns = [None if aggregate.field is None else rows.fields[aggregate.field] for aggregate in self.aggregates]
-        for row, (code, timestamp) in enumerate(zip(rows.key_codes.tolist(), rows.timestamps.tolist(), strict=True)):
-            record = Record(None, None, timestamp, rows.headers_of(row))
-            if code < 0:
-                self.ctx.drop(record, "null_key")
-                continue
-            values = [cell(column, row) if column is not None else None for column in columns]
-            self._add(rows.keys[code], timestamp, bool(rows.null_values[row]), values, record)
 
     def _accumulators(self, entry: Entry) -> list[Any]:
         if entry.value is None:
@@ -190,7 +175,7 @@ class ColumnAggregate(Processor):
         codec = self.store.codec
         key = codec.read_key(entry.key)
         old = codec.read_value(entry.stored[8:]) if self.send_old and entry.stored is not None else None
-        self.store.write(entry)
+        entry.sent(self.store.write(entry))
         if self.windows is not None:
             key = Windowed(key, Window(entry.start, entry.start + self.windows.size_ms))
         change = Change(self._result(entry.value), self._result(old))

@@ -33,7 +33,8 @@ class ForeignKeySubscriptions(Processor):
         """Open the subscriptions and the right table."""
         super().init(ctx)
         self._store: KeyValueStore = ctx.store(self.store_name)
-        self._lookup = self.other.open(ctx)
+        # What the right table has passed on, so that whatever becomes of the row is told, too.
+        self._lookup = self.other.open(ctx, told=True)
 
     def process(self, record: Record) -> None:
         """Keep or forget, then respond if that was asked for."""

@@ -69,7 +69,7 @@ class KeptTable:
             self._ctx.forward(record.with_value(change))
         else:
             entry = self._store.entry(record.key)
-            entry.value, entry.timestamp = new, record.timestamp
+            entry.set(new, record.timestamp)
             if self._caching:
                 self._pending[entry.key] = (record.key, record.headers, entry)
             else:
@@ -91,7 +91,7 @@ class KeptTable:
         return store.codec.read_value(entry.stored[8:]) if self._send_old and entry.stored is not None else None
 
     def _emit(self, store: TimestampedKeyValueStore, key: Any, headers: Headers, entry: Entry, old: Any) -> None:
-        store.write(entry)
+        entry.sent(store.write(entry))
         self._ctx.forward(Record(key, Change(entry.value, old if self._send_old else None), entry.timestamp, headers))
 
     def _put_version(self, store: VersionedStore, record: Record, new: Any) -> None:

@@ -100,10 +100,7 @@ class SessionAggregate(Processor):
                     self._delete(record.key, session, value)
             starts = aggregate is None and self.initializer is None
             added = record.value if starts else self.aggregator(record.key, record.value, aggregate)
-            before = next((value for session, value in found if session == merged), None)
-            # Without a cache Kafka Streams does not tell the old value of a session that stays as it is.
-            is_known = self.caching or self.ctx.mode == "strict"
-            self._put(record.key, merged, added, before if is_known else None)
+            self._put(record.key, merged, added, self._told(merged, found))
         if self._open is not None:
             self._emit_closed(self._open, close_time, at, record.headers)
 
@@ -117,7 +114,7 @@ class SessionAggregate(Processor):
         return min(limit, NO_LIMIT if first_end is None else first_end)
 
     def flush(self) -> None:
-        """Emit each session's last value, in order of their first update; tell the store what can never be read again."""
+        """Emit each session's last value, in order of time; tell the store what can never be read again."""
         for key, old, new in self.store.take_updates():
             if old is not None or new is not None:
                 self.ctx.attempt(lambda key=key, old=old, new=new: self._forward(key, new, old))  # type: ignore[misc]
@@ -132,6 +129,13 @@ class SessionAggregate(Processor):
         self.ctx.state[STREAM_TIME] = self._stream_time
         if self._open is not None:
             self._open.let_go()
+
+    def _told(self, merged: Window, found: list[tuple[Window, Any]]) -> Any:
+        """The value of the session before this update, as far as it was not deleted downstream just now."""
+        # Without a cache Kafka Streams does not tell the old value of a session that stays as it is.
+        if merged.start != merged.end or not found or (self.ctx.mode == "compat" and not self.caching):
+            return None
+        return found[0][1]
 
     def _delete(self, key: Any, session: Window, value: Any) -> None:
         self.store.put(key, session.start, session.end, None)

@@ -34,6 +34,14 @@ class SessionStore:
         value = self.fetch(key.key, key.window.start, key.window.end)
         return None if value is None else ValueAndTimestamp(value, key.window.end)
 
+    def told(self, key: Windowed) -> ValueAndTimestamp | None:
+        """The same, but what was forwarded last of a session that is held back."""
+        place = (self.codec.key(key.key), key.window)
+        if place not in self._updates:
+            return self.get(key)
+        value = self._updates[place][1]
+        return None if value is None else ValueAndTimestamp(value, key.window.end)
+
     def find_sessions(
         self, key: Any, earliest_end: int, latest_start: int, reverse: bool = False
     ) -> Iterator[tuple[Window, Any]]:
@@ -57,6 +65,6 @@ class SessionStore:
         self._updates[place] = (key, first, new)
 
     def take_updates(self) -> list[tuple[Windowed, Any, Any]]:
-        """Session, old value, new value of all updates that were held back, in order of the first of each."""
+        """Session, old value, new value of all updates that were held back, in order of time, then as they came."""
         updates, self._updates = self._updates, {}
-        return list(updates.values())
+        return sorted(updates.values(), key=lambda update: update[0].window.end)

@@ -101,8 +101,8 @@ class SlidingAggregate(Processor):
         return min(limit, self._open.first_start)
 
     def flush(self) -> None:
-        """Emit each window's last value, in order of their first update; tell the store what can never be read again."""
-        updates = list(self._updates.values())
+        """Emit each window's last value, in order of time; tell the store what can never be read again."""
+        updates = sorted(self._updates.values(), key=lambda update: update[2].timestamp)
         self._updates.clear()
         for key, old, new, headers in updates:
             if old is not None or new.value is not None:

@@ -7,11 +7,11 @@ Invariant: without the cache every read decodes anew, so a value that user code 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from streams.operators.byte_stores import KeyValueBytes, WindowBytes
-from streams.operators.record import ValueAndTimestamp, Windowed
+from streams.operators.record import Headers, ValueAndTimestamp, Windowed
 from streams.serdes.base import Serde
 
 
@@ -68,7 +68,7 @@ class Entry:
         start: Window start, ms; -1 in a key-value store.
         value: The value; None = no row.
         timestamp: Milliseconds; -1 = no row.
-        stored: The local value as it was stored before this step (or, without a cache, before this update).
+        stored: The local value that was forwarded last: before this step, or (without a cache) before this update.
         unsent: Set, and not forwarded since.
     """
 
@@ -86,6 +86,20 @@ class Entry:
     def set(self, value: Any, timestamp: int) -> None:
         """Change it."""
         self.value, self.timestamp, self.unsent = value, timestamp, True
+
+    def sent(self, written: bytes | None) -> None:
+        """It is forwarded as it was written now."""
+        self.stored, self.unsent = written, False
+
+    @property
+    def comes_and_goes(self) -> bool:
+        """Whether there was no row before this step, and is none now: nobody need be told."""
+        return self.stored is None and self.value is None
+
+
+def in_time_order(held: Iterable[tuple[Any, Headers, Entry]]) -> list[tuple[Any, Headers, Entry]]:
+    """Updates that were held back (key, headers, row), the oldest first; equally old ones as they came."""
+    return sorted(held, key=lambda one: one[2].timestamp)
 
 
 class KeyValueStore:
@@ -149,9 +163,11 @@ class TimestampedKeyValueStore:
             cache[key] = Entry(key, -1, stored, self.codec)
         return [cache[key] for key, _ in places]
 
-    def write(self, entry: Entry) -> None:
-        """Write an entry's value and timestamp; None deletes."""
-        self._rows.put(entry.key, self.codec.timestamped(entry.value, entry.timestamp), entry.timestamp)
+    def write(self, entry: Entry) -> bytes | None:
+        """Write an entry's value and timestamp, None deletes; the local value."""
+        data = self.codec.timestamped(entry.value, entry.timestamp)
+        self._rows.put(entry.key, data, entry.timestamp)
+        return data
 
     def get(self, key: Any) -> ValueAndTimestamp | None:
         """Value and timestamp, or None."""
@@ -160,6 +176,11 @@ class TimestampedKeyValueStore:
         if entry is not None:
             return None if entry.value is None else ValueAndTimestamp(entry.value, entry.timestamp)
         return self.codec.read_timestamped(self._rows.get(key_bytes))
+
+    def told(self, key: Any) -> ValueAndTimestamp | None:
+        """The same, but what was forwarded last of a row that is held back."""
+        entry = self._cache.get(self.codec.key(key)) if self._cache else None
+        return self.codec.read_timestamped(entry.stored) if entry is not None and entry.unsent else self.get(key)
 
     def put(self, key: Any, value: Any, timestamp: int) -> None:
         """Write; None deletes."""
@@ -230,9 +251,11 @@ class TimestampedWindowStore:
             cache[place] = Entry(place[0], place[1], stored, self.codec)
         return [cache[place] for place in places]
 
-    def write(self, entry: Entry) -> None:
-        """Write an entry's value and timestamp; None deletes."""
-        self._rows.put(entry.key, entry.start, self.codec.timestamped(entry.value, entry.timestamp), entry.timestamp)
+    def write(self, entry: Entry) -> bytes | None:
+        """Write an entry's value and timestamp, None deletes; the local value."""
+        data = self.codec.timestamped(entry.value, entry.timestamp)
+        self._rows.put(entry.key, entry.start, data, entry.timestamp)
+        return data
 
     def fetch(self, key: Any, start: int) -> ValueAndTimestamp | None:
         """Value and timestamp of one window, or None."""
@@ -245,6 +268,15 @@ class TimestampedWindowStore:
     def get(self, key: Windowed) -> ValueAndTimestamp | None:
         """The same, as tables are looked up."""
         return self.fetch(key.key, key.window.start)
+
+    def told(self, key: Windowed) -> ValueAndTimestamp | None:
+        """The same, but what was forwarded last of a row that is held back; of a sliding window without its time (-1)."""
+        place = (self.codec.key(key.key), key.window.start)
+        if place in self.updates:
+            value = self.updates[place][1]
+            return None if value is None else ValueAndTimestamp(value, -1)
+        entry = self._cache.get(place) if self._cache else None
+        return self.codec.read_timestamped(entry.stored) if entry is not None and entry.unsent else self.get(key)
 
     def put(self, key: Any, start: int, value: Any, timestamp: int) -> None:
         """Write; None deletes."""

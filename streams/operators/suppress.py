@@ -229,9 +229,9 @@ class SuppressView:
         own = (self.buffer,) if self.places is None else (self.buffer, self.places)
         return (*self.parent.stores, *own)
 
-    def open(self, ctx: ProcessorContext) -> Lookup:
+    def open(self, ctx: ProcessorContext, told: bool = False) -> Lookup:
         """What is held back is seen as it was before; its timestamp is not known any more, so it is -1."""
-        above, rows = self.parent.open(ctx), ctx.store(self.buffer)
+        above, rows = self.parent.open(ctx, told), ctx.store(self.buffer)
         places = None if self.places is None else ctx.store(self.places)
         codec = Codec(f"{ctx.application_id}-{self.buffer}-changelog", self.key_serde, self.value_serde)
 

@@ -57,9 +57,10 @@ class TableTableJoin(Processor):
     def init(self, ctx: ProcessorContext) -> None:
         """Open the other table."""
         super().init(ctx)
-        self._lookup = self.other.open(ctx)
-        # In strict mode what is joined is kept where old values are wanted, and so need not be joined again.
-        self._joins_old = self.send_old and ctx.mode == "compat"
+        # What the other table has passed on: what it holds back may be gone before anybody is told of it.
+        self._lookup = self.other.open(ctx, told=True)
+        # In strict mode what is joined of related sides is kept where old values are wanted.
+        self._joins_old = self.send_old and not (self.related and ctx.mode == "strict")
         # An inner join of related sides: the row of the other one may have gone with the same update as this one's, so that
         # neither finds the other, and (in Kafka Streams) nobody deletes what was joined.
         self._deletes_unseen = self.related and not self.alone and not self.other_alone and ctx.mode == "strict"

@@ -26,8 +26,14 @@ class View(Protocol):
     def stores(self) -> tuple[str, ...]:
         """Names of the stores that it reads."""
 
-    def open(self, ctx: ProcessorContext) -> Lookup:
-        """What reads it, within one step."""
+    def open(self, ctx: ProcessorContext, told: bool = False) -> Lookup:
+        """What reads it, within one step.
+
+        Args:
+            ctx: of the node that looks up.
+            told: see the table as it was passed on last, without the updates that a cache still holds back: for those whose
+                own result must follow the table's updates.
+        """
 
 
 @dataclass(frozen=True)
@@ -49,12 +55,13 @@ class StoreView:
         """See `View`."""
         return (self.store,)
 
-    def open(self, ctx: ProcessorContext) -> Lookup:
+    def open(self, ctx: ProcessorContext, told: bool = False) -> Lookup:
         """See `View`."""
         store, from_stored, versioned = ctx.store(self.store), self.from_stored, self.versioned
+        get = store.told if told and not versioned else store.get
 
         def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:
-            found: ValueAndTimestamp | None = store.get(key, as_of) if versioned else store.get(key)
+            found: ValueAndTimestamp | None = get(key, as_of) if versioned else get(key)
             if found is None or from_stored is None:
                 return found
             return ValueAndTimestamp(from_stored(found.value), found.timestamp)
@@ -81,9 +88,9 @@ class FilterView:
         """See `View`."""
         return self.parent.stores
 
-    def open(self, ctx: ProcessorContext) -> Lookup:
+    def open(self, ctx: ProcessorContext, told: bool = False) -> Lookup:
         """See `View`."""
-        above, predicate, negate = self.parent.open(ctx), self.predicate, self.negate
+        above, predicate, negate = self.parent.open(ctx, told), self.predicate, self.negate
 
         def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:
             found = above(key, as_of)
@@ -109,9 +116,9 @@ class MapView:
         """See `View`."""
         return self.parent.stores
 
-    def open(self, ctx: ProcessorContext) -> Lookup:
+    def open(self, ctx: ProcessorContext, told: bool = False) -> Lookup:
         """See `View`."""
-        above, fn = self.parent.open(ctx), self.fn
+        above, fn = self.parent.open(ctx, told), self.fn
 
         def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:
             found = above(key, as_of)
@@ -141,9 +148,9 @@ class JoinView:
         """See `View`."""
         return tuple(dict.fromkeys((*self.left.stores, *self.right.stores)))
 
-    def open(self, ctx: ProcessorContext) -> Lookup:
+    def open(self, ctx: ProcessorContext, told: bool = False) -> Lookup:
         """See `View`."""
-        on_left, on_right, joiner = self.left.open(ctx), self.right.open(ctx), self.joiner
+        on_left, on_right, joiner = self.left.open(ctx, told), self.right.open(ctx, told), self.joiner
         needs_left, needs_right = self.kind != "outer", self.kind == "inner"
 
         def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:

@@ -9,7 +9,7 @@ from streams.operators.aggregate import Aggregator, Initializer, updated
 from streams.operators.idle_time import advanced
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Headers, Record, Window, Windowed
-from streams.operators.stores import Entry, TimestampedWindowStore
+from streams.operators.stores import Entry, TimestampedWindowStore, in_time_order
 
 if TYPE_CHECKING:
     from streams.dsl.custom_windows import Windows
@@ -87,11 +87,14 @@ class WindowAggregate(Processor):
         return limit
 
     def flush(self) -> None:
-        """Emit each window's last value; tell the store what can never be read again."""
+        """Emit each window's last value, in order of time; tell the store what can never be read again."""
         pending, self._pending = self._pending, {}
-        for key, headers, entry in pending.values():
+        for key, headers, entry in in_time_order(pending.values()):
             if not entry.unsent:
                 continue  # another stream of the same cogroup has emitted it
+            if entry.comes_and_goes:
+                self.store.write(entry)  # a scan may have found it meanwhile, and so have written it
+                continue
             self.ctx.attempt(lambda key=key, headers=headers, entry=entry: self._emit(key, headers, entry))  # type: ignore[misc]
         self.ctx.expire(self.store_name, self._stream_time)
 
@@ -101,8 +104,7 @@ class WindowAggregate(Processor):
 
     def _emit(self, key: Any, headers: Headers, entry: Entry) -> None:
         old = self.store.codec.read_value(entry.stored[8:]) if self.send_old and entry.stored is not None else None
-        self.store.write(entry)
-        entry.unsent = False
+        entry.sent(self.store.write(entry))
         windowed = Windowed(key, Window(entry.start, self.windows.end_of(entry.start)))
         change = Change(self._viewed(entry.value), self._viewed(old))
         self.ctx.forward(Record(windowed, change, entry.timestamp, headers))

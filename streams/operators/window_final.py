@@ -108,7 +108,7 @@ class WindowFinal(Processor):
         entry = self.store.entry(key, start)
         if entry.value is None:
             self._open.add(key, start, end, record.timestamp)
-        entry.set(*updated(entry, record, self.initializer, self.aggregator))
+        entry.value, entry.timestamp = updated(entry, record, self.initializer, self.aggregator)
         if self.caching:
             self._unwritten[(key, start)] = entry
         else:

@@ -139,16 +139,22 @@ class StreamTask:
         which, row_of = in_order(batches)
         for task_rows, entry in inputs:
             task_rows.rows.raw = entry.raw
-        watched = graph.watches_stream_time
+        watched, before = graph.watches_stream_time, None
         for index, row in zip(which.tolist(), row_of.tolist(), strict=True):
             task_rows, entry = inputs[index]
             rows = task_rows.rows
+            if watched:
+                place = rows.topic, rows.partition, rows.offsets[row]
+                # One record may come in by several entries: it is processed as a whole before time is told.
+                if before not in (None, place):
+                    graph.punctuate("stream_time", run.stream_time)
+                before = place
             run.cursor = (rows, row)
             timestamp = rows.timestamps[row]
             run.stream_time = max(run.stream_time, timestamp)
             entry.receive(rows, row, timestamp)
-            if watched:
-                graph.punctuate("stream_time", run.stream_time)
+        if before is not None:
+            graph.punctuate("stream_time", run.stream_time)
 
 
 def _send_dead_letters(run: Run, batches: Sequence[RowBatch]) -> None:

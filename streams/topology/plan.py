@@ -31,6 +31,8 @@ from streams.topology.groups import node_groups
 from streams.topology.hashing import topology_hash
 from streams.topology.pattern_name import fit_for_topic
 
+_SEES_STREAM_TIME = {"KSTREAM-PROCESSOR", "KSTREAM-PROCESSVALUES", "KTABLE-TRANSFORMVALUES"}
+
 Transport: TypeAlias = Literal["raw", "object", "columns"]
 
 
@@ -234,9 +236,11 @@ def _entries(topology: Topology, nodes: dict[str, Node], head: frozenset[str]) -
 
 def _from_source(index: int, nodes: dict[str, Node], node: Node, source: SourceNode) -> Entry:
     projection = node.projection if isinstance(node, ProcessorNode) else None
-    # Columns are processed ahead of the step's other records: a table that others look up must not run ahead of them.
+    # Columns are processed ahead of the step's other records: a table that others look up must not run ahead of them, nor
+    # must stream time where a user's processor sees it or is called by it.
     looked_up = any(other is not node and set(other.stores) & set(node.stores) for other in nodes.values())
-    if projection is not None and type(source.value_serde) is JsonSerde and not looked_up:
+    seen = any(isinstance(other, ProcessorNode) and other.kind in _SEES_STREAM_TIME for other in nodes.values())
+    if projection is not None and type(source.value_serde) is JsonSerde and not looked_up and not seen:
         return Entry(index, node.name, source.name, "columns", source.name, source.key_serde, projection)
     return Entry(index, node.name, source.name, "raw", source.name, source.key_serde)
 

@@ -12,6 +12,7 @@ from streams import (
     Grouped,
     Int32Serde,
     Int64Serde,
+    Joined,
     JsonSerde,
     Materialized,
     Named,
@@ -19,9 +20,11 @@ from streams import (
     Repartitioned,
     StreamsBuilder,
     StringSerde,
+    Suppressed,
     TimeWindowedSerde,
     TimeWindows,
     TopologyError,
+    UnlimitedWindows,
     agg,
 )
 from streams.operators.column_aggregate import ColumnAggregate
@@ -248,6 +251,36 @@ def test_a_built_topology_stays_as_it_is():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
+        (lambda b: b.stream("in", "x"), r"belongs a Consumed\(...\), not 'x'"),
+        (
+            lambda b: b.stream("in", Consumed(key_serde=StringSerde)),
+            r"key_serde=...\) takes a serde such as StringSerde",
+        ),
+        (lambda b: b.stream("in").group_by_key().count(materialized="name"), "belongs a Materialized"),
+        (lambda b: b.stream("in").merge(b.table("t")), "belongs a stream, not a KTable"),
+        (
+            lambda b: b.stream("in").as_of_join(b.table("t"), lambda one, two: one, within=5),
+            "belongs a stream, not a KTable",
+        ),
+        (lambda b: b.table("in").suppress(5), "suppress takes Suppressed"),
+        (
+            lambda b: (
+                b.stream("in")
+                .group_by_key()
+                .windowed_by(UnlimitedWindows())
+                .count()
+                .suppress(Suppressed.until_window_closes())
+            ),
+            "never close",
+        ),
+        (
+            lambda b: b.stream("in").group_by_key().windowed_by(UnlimitedWindows()).emit_strategy("close"),
+            "emit_strategy takes EmitStrategy",
+        ),
+        (lambda b: b.table("in").filter(bool, materialized=Materialized(ttl=5)), "cannot expire"),
+        (lambda b: b.table("in").map_values(bool, materialized=Materialized(retention=5)), "has no windows"),
+        (lambda b: b.table("in", materialized=Materialized(history_retention=-5)), "must not be negative"),
+        (lambda b: Joined(grace=-5), "must not be negative"),
         (lambda b: b.build(), "reads no topic"),
         (lambda b: b.stream([]), "takes one topic or several"),
         (lambda b: b.stream(["a", "a"]), "takes one topic or several"),

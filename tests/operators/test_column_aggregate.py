@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams import JsonSerde, Materialized, StreamsBuilder, StringSerde, TimeWindows, agg
+from streams import JoinWindows, JsonSerde, Materialized, StreamsBuilder, StringSerde, TimeWindows, agg
 from streams.dsl.aggregates import Aggregate
 from streams.operators.accumulate import accumulate, add_rows
 from streams.operators.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
@@ -130,3 +130,16 @@ def test_assign_equals_its_twin(timestamps, windows, stream_time):
     assert [x.tolist() if hasattr(x, "tolist") else x for x in a] == [
         x.tolist() if hasattr(x, "tolist") else x for x in b
     ]
+
+
+def test_every_update_goes_on_at_its_place_in_the_step():
+    """Without a cache: not ahead of the other records, which would be late then."""
+    builder = StreamsBuilder()
+    counts = builder.stream("in").group_by_key().count(materialized=Materialized(caching=False)).to_stream()
+    windows = JoinWindows.of_time_difference_with_no_grace(5)
+    counts.join(builder.stream("more"), lambda count, value: [count, value], windows).to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        with driver.batch():
+            for topic, time in (("in", 1), ("more", 2), ("in", 50), ("more", 51)):
+                driver.create_input_topic(topic).pipe_input("a", time, time)
+        assert driver.create_output_topic("out").read_values_to_list() == [[1, 2], [2, 51]]

@@ -3,7 +3,9 @@
 import pytest
 
 from streams import (
+    Consumed,
     Grouped,
+    Int64Serde,
     JoinWindows,
     JsonSerde,
     Materialized,
@@ -110,3 +112,21 @@ def test_what_lies_right_needs_no_topic():
     builder = StreamsBuilder()
     builder.stream("in").process(DropsAll).dropped().group_by_key().count(materialized=Materialized(name="c"))
     assert not build_plan(builder.build(), "app").repartition_topics
+
+
+def test_of_a_cogroup_and_of_a_foreign_key_join():
+    """Of all streams of the one; of the other the left rows without a foreign key."""
+    builder = StreamsBuilder()
+    one, two = builder.stream("one").group_by_key(), builder.stream("two").group_by_key()
+    windowed = one.cogroup(lambda v, n: n + v).cogroup(two, lambda v, n: n + v)
+    windowed.windowed_by(TimeWindows.of_size_with_no_grace(10)).aggregate(lambda: 0).dropped().to("side")
+    left = builder.table("left", Consumed(key_serde=Int64Serde()))
+    joined = left.join(builder.table("right"), lambda a, b: [a, b], foreign_key=lambda v: v["fk"])
+    joined.dropped().to("homeless")
+    with TopologyTestDriver(builder.build()) as driver:
+        for topic in ("one", "two"):
+            driver.create_input_topic(topic).pipe_input("a", 1, 50)
+            driver.create_input_topic(topic).pipe_input("a", 2, 5)
+        driver.create_input_topic("left").pipe_input(7, {"fk": None}, 1)
+        assert side(driver) == [("a", 2, 5, "late"), ("a", 2, 5, "late")]
+        assert side(driver, "homeless") == [(7, {"fk": None}, 1, "null_foreign_key")]

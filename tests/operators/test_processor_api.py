@@ -227,3 +227,30 @@ def test_a_name_that_is_unknown_is_no_records_fault(value, told):
     topology = builder.add_sink("out", "out", ["astray"]).build()
     with TopologyTestDriver(topology, processing="skip") as driver, pytest.raises(TopologyError, match=told):
         driver.create_input_topic("in").pipe_input("a", value, 1)
+
+
+class Ticking(Processor):
+    """Forwards each record with stream time, and a tick for each ten milliseconds of it."""
+
+    def init(self, ctx):
+        super().init(ctx)
+        ctx.schedule(10, "stream_time", lambda time: ctx.forward(Record("tick", time, time)))
+
+    def process(self, record):
+        self.ctx.forward(record.with_value(self.ctx.stream_time))
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_stream_time_goes_on_record_by_record_beside_an_aggregation(counted):
+    """Whatever reads the same records, in one step: each is processed by all, then time is told."""
+    builder = StreamsBuilder()
+    stream = builder.stream("in")
+    grouped = stream.group_by_key()
+    _ = grouped.count() if counted else grouped.reduce(lambda a, b: b)
+    stream.process(Ticking).to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        with driver.batch():
+            for time in (5, 15, 27):
+                driver.create_input_topic("in").pipe_input("a", 1, time)
+        rows = driver.create_output_topic("out").read_key_values_to_list()
+    assert rows == [("a", 5), ("tick", 5), ("a", 15), ("tick", 15), ("a", 27), ("tick", 27)]
