@@ -18,9 +18,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from state.errors import StreamsError
 from state.kafka.admin import KafkaAdmin, TopicSpec
 from state.kafka.config import consumer_config
+from state.kafka.decided import wait_until_decided
 
 PARTITIONS = 4
 TIMEOUT_S = 30.0
+DECIDED_S = 90.0
+"""How long what was committed just now is waited for: more than a transaction may stay open."""
 _POLL_EVERY = 2_000
 _WAIT_S = 0.2
 
@@ -148,11 +151,14 @@ def read_table(client: Mapping[str, str], topic: str) -> dict[str, Any]:
 
     Raises:
         LoadError: the topic cannot be read to its end.
+        KafkaClientError: a transaction that writes to it stays open.
     """
+    with KafkaAdmin(client) as admin:
+        partitions = range(admin.describe_topics([topic])[topic].partitions)
+        wait_until_decided(admin, [(topic, partition) for partition in partitions], DECIDED_S)
     consumer = Consumer({**consumer_config(client), "auto.offset.reset": "earliest", "group.id": f"read-{topic}"})
     table: dict[str, Any] = {}
     try:
-        partitions = consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
         unread = set(partitions)
         consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
         heard = time.monotonic()

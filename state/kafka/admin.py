@@ -151,7 +151,7 @@ class KafkaAdmin:
         self._wait_until_ready(specs)
 
     def _wait_until_ready(self, specs: Mapping[str, TopicSpec]) -> None:
-        """Wait until each topic is described with all its partitions and a leader for each."""
+        """Wait until each topic is described with all its partitions and a leader for each, which answers."""
         deadline = time.monotonic() + self._timeout_s
         waiting = set(specs)
         while True:
@@ -161,12 +161,15 @@ class KafkaAdmin:
                 if all(partition.leader is not None for partition in described.partitions):
                     waiting.discard(name)
             if not waiting:
-                return
+                break
             if time.monotonic() > deadline:
                 raise KafkaClientError(
                     f"topics {sorted(waiting)} have no leader after {self._timeout_s:g} s; check the brokers"
                 )
             time.sleep(_POLL_S)
+        # A leader may be named before it knows: what is asked next must not be told that there is no such partition.
+        places = [(name, number) for name, spec in specs.items() for number in range(spec.partitions)]
+        self._list_offsets(dict.fromkeys(places, OffsetSpec.earliest()), new=True)
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics and wait until they are gone; missing ones are no error."""
@@ -234,9 +237,14 @@ class KafkaAdmin:
         return {partition: info.timestamp for partition, info in found.items()}
 
     def _list_offsets(
-        self, specs: Mapping[Partition, OffsetSpec], committed: bool = True
+        self, specs: Mapping[Partition, OffsetSpec], committed: bool = True, new: bool = False
     ) -> dict[Partition, ListOffsetsResultInfo]:
         """One request for all partitions; asked again of those whose leader is being elected or has just been.
+
+        Args:
+            specs: what to ask of each partition.
+            committed: see `end_offsets`.
+            new: the partitions are known to exist, so their leaders are waited for.
 
         Raises:
             TopicNotFoundError: a topic or partition does not exist.
@@ -252,7 +260,7 @@ class KafkaAdmin:
                 try:
                     info = self._result(future, f"listing offsets of {where.topic}-{where.partition}")
                 except KafkaClientError as error:
-                    if time.monotonic() - begun < self._patience(error.code):
+                    if time.monotonic() - begun < self._patience(error.code, new):
                         continue
                     if error.code in _NO_LEADER:
                         raise TopicNotFoundError(where.topic, where.partition, error.failure) from error
@@ -263,9 +271,11 @@ class KafkaAdmin:
                 time.sleep(_POLL_S)
         return found
 
-    def _patience(self, code: int | None) -> float:
+    def _patience(self, code: int | None, new: bool) -> float:
         """Seconds for which a failure may pass by itself."""
-        return self._timeout_s if code in TRANSIENT else _NEW_PARTITION_S if code in _NO_LEADER else 0.0
+        if code in _NO_LEADER:
+            return self._timeout_s if new else _NEW_PARTITION_S
+        return self._timeout_s if code in TRANSIENT else 0.0
 
     def delete_records(self, before: Mapping[Partition, int]) -> dict[Partition, int]:
         """Delete the records below an offset (refused by topics that are only compacted).

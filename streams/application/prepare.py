@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from state.changelog.topics import commits_topic, ensure_changelogs, ensure_commits, ensure_repartition
 from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
+from state.kafka.decided import wait_until_decided
 from streams.application.reset import internal_topics
 from streams.config import StreamsConfig
 from streams.runtime.settings import TaskSettings
@@ -17,6 +18,9 @@ from streams.topology.check import check_explicit_names
 from streams.topology.graph import Topology
 from streams.topology.patterns import has_patterns, with_matching_topics
 from streams.topology.plan import Plan, SubTopology, build_plan
+
+DECIDE_S = 30.0
+"""What brokers get beyond a transaction's timeout, to notice it and to write the control records, seconds."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,16 @@ class Application:
     plan: Plan
     config: StreamsConfig
     subs: tuple[PreparedSub, ...]
+
+    def await_written(self, admin: KafkaAdmin, prepared: PreparedSub) -> None:
+        """Waits until all that other sub-topologies have committed for this one can be read.
+
+        Raises:
+            KafkaClientError: a transaction stays open for longer than any may.
+        """
+        found = admin.describe_topics(set(prepared.sub.topics) & set(self.plan.repartition_topics))
+        places = [(name, p) for name, info in found.items() for p in range(info.partitions)]
+        wait_until_decided(admin, places, self.config.transaction_timeout_ms / 1000 + DECIDE_S)
 
     def unfinished(self, admin: KafkaAdmin) -> tuple[PreparedSub, ...]:
         """The sub-topologies that have not read all that others have written for them."""
@@ -142,6 +156,11 @@ def ensure_internal_topics(
     """
     config = application.config
     app = config.application_id
+    outputs = {str(sink.topic) for p in application.subs for sink in p.sub.sinks if sink.topic is not None}
+    if config.dead_letter_topic:
+        outputs.add(config.dead_letter_topic)
+    # First of all, so that a misspelt name leaves nothing behind in Kafka.
+    _check_exist(outputs - set(application.plan.repartition_topics), admin)
     for prepared in application.subs:
         specs = [node.spec for node in prepared.sub.stores.values()]
         made = ensure_changelogs(admin, specs, app, prepared.tasks, config.replication_factor)
@@ -153,11 +172,17 @@ def ensure_internal_topics(
                 made += ensure_repartition(admin, name, partitions, config.replication_factor)
         for topic in made:
             report(f"created topic {topic}")
-    outputs = {str(sink.topic) for p in application.subs for sink in p.sub.sinks if sink.topic is not None}
-    if config.dead_letter_topic:
-        outputs.add(config.dead_letter_topic)
-    found = admin.describe_topics(sorted(outputs))
-    for topic in sorted(outputs):
+    return _check_exist(outputs, admin)
+
+
+def _check_exist(topics: set[str], admin: KafkaAdmin) -> dict[str, int]:
+    """The partition counts of topics.
+
+    Raises:
+        TopicNotFoundError: one does not exist.
+    """
+    found = admin.describe_topics(sorted(topics))
+    for topic in sorted(topics):
         if topic not in found:
             raise TopicNotFoundError(topic)
     return {topic: info.partitions for topic, info in found.items()}
@@ -172,8 +197,4 @@ def _frozen_tasks(plan: Plan, admin: KafkaAdmin) -> dict[str, int]:
 def _source_partitions(plan: Plan, admin: KafkaAdmin) -> dict[str, int]:
     read = {topic for sub in plan.sub_topologies for topic in sub.topics if topic not in plan.repartition_topics}
     read.update(str(table.source.topics[0]) for table in plan.topology.global_tables.values())
-    found = admin.describe_topics(sorted(read))
-    for topic in sorted(read):
-        if topic not in found:
-            raise TopicNotFoundError(topic)
-    return {topic: info.partitions for topic, info in found.items()}
+    return _check_exist(read, admin)

@@ -8,12 +8,14 @@ A task may be one step ahead of Spark (a crash between the two commits), so the 
 at which it was true: a repeated range finds the time it began with the first time.
 """
 
+# ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from state.commit.marker import CommitMarker
+from state.kafka.decided import wait_until_decided
 from state.kafka.reader import shared_reader
 from streams.source.offsets import OffsetRange
 from streams.topology.graph import SourceNode
@@ -27,6 +29,8 @@ from streams.topology.timestamps import (
 NO_TIME = -1
 TopicPartition = tuple[str, int]
 _NAME = "partition_times"
+_DECIDE_S = 120.0
+"""More than the transaction of an attempt that was killed stays open."""
 _KEPT = 2
 _DO_NOT_ASK = (
     FailOnInvalidTimestamp,
@@ -39,9 +43,11 @@ _DO_NOT_ASK = (
 class Admin(Protocol):
     """What is needed of `state.kafka.admin.KafkaAdmin`."""
 
-    def describe_topics(self, names: Sequence[str]) -> Mapping[str, Any]: ...  # noqa: D102
-    def begin_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...  # noqa: D102
-    def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...  # noqa: D102
+    def describe_topics(self, names: Sequence[str]) -> Mapping[str, Any]: ...
+    def begin_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], committed: bool = True
+    ) -> dict[TopicPartition, int]: ...
 
 
 def asks_for_partition_time(source: SourceNode) -> bool:
@@ -80,6 +86,10 @@ class PartitionTimes:
     def before(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, int]:
         """The partition time at the start of each range, ms; `NO_TIME` where nothing was read before."""
         self._refresh()
+        if not all(self._is_known(one) for one in ranges):
+            # The last micro-batch is committed, but its markers may not be readable yet.
+            wait_until_decided(self._admin, self._commits(), _DECIDE_S)
+            self._refresh()
         found = {}
         for one in ranges:
             place = (one.topic, one.partition)
@@ -87,10 +97,17 @@ class PartitionTimes:
             found[place] = times[-1] if times else NO_TIME
         return found
 
+    def _is_known(self, one: OffsetRange) -> bool:
+        """Whether a micro-batch has told the time where this range starts; none has at the beginning, or behind lost offsets."""
+        return any(offset == one.start for offset, _ in self._known.get((one.topic, one.partition), []))
+
+    def _commits(self) -> list[TopicPartition]:
+        tasks = range(self._admin.describe_topics([self._topic])[self._topic].partitions)
+        return [(self._topic, task) for task in tasks]
+
     def _refresh(self) -> None:
         """Takes in the markers that are new."""
-        tasks = range(self._admin.describe_topics([self._topic])[self._topic].partitions)
-        commits = [(self._topic, task) for task in tasks]
+        commits = self._commits()
         begin, end = self._admin.begin_offsets(commits), self._admin.end_offsets(commits)
         for place in commits:
             start = self._read_to.get(place, begin[place])

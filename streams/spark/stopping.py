@@ -15,7 +15,8 @@ from pyspark.sql.streaming import StreamingQuery
 
 DRAIN_S = 8.0
 """How long the running micro-batch may take to end before it is interrupted after all."""
-_RELEASE_S = 0.5
+_HOLD_S = 120.0
+"""How long a held micro-batch waits for its query to be stopped: others may be stopped before it."""
 _POLL_S = 0.05
 # In py4j's own message these words stand so far apart that Spark's search for them ends in a StackOverflowError.
 _INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling collect: java.lang.InterruptedException"
@@ -34,7 +35,7 @@ class StopGate:
     def __init__(self) -> None:
         self._closed = threading.Event()
         self._holds = threading.Event()
-        self._stopping = threading.Event()
+        self._stopped: StreamingQuery | None = None
 
     @property
     def closed(self) -> bool:
@@ -54,9 +55,14 @@ class StopGate:
         if self._closed.is_set():
             self._holds.set()
             # Only once Spark knows that it stops does it take an interruption for one.
-            self._stopping.wait(DRAIN_S)
-            time.sleep(_RELEASE_S)
+            deadline = time.monotonic() + _HOLD_S
+            while not self._spark_knows() and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
             raise BatchInterruptedError
+
+    def _spark_knows(self) -> bool:
+        """A query ceases to be active before its thread is interrupted and waited for."""
+        return self._stopped is not None and not self._stopped.isActive
 
     def stop(self, query: StreamingQuery) -> None:
         """Closes the gate, waits for the running micro-batch, and stops the query."""
@@ -66,5 +72,5 @@ class StopGate:
             if not query.status["isDataAvailable"]:
                 break
             time.sleep(_POLL_S)
-        self._stopping.set()
+        self._stopped = query
         query.stop()

@@ -19,6 +19,8 @@ from streams.broker.processes import started_at
 
 pytestmark = pytest.mark.kafka
 
+START_TIMEOUT_S = 240.0
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _jars() -> None:
@@ -28,7 +30,7 @@ def _jars() -> None:
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
     """A broker object for a test that starts, stops or kills it."""
-    broker = EmbeddedBroker(tmp_path / "kafka", die_with_parent=True)
+    broker = EmbeddedBroker(tmp_path / "kafka", die_with_parent=True, start_timeout_s=START_TIMEOUT_S)
     yield broker
     broker.stop(delete=True)
 
@@ -39,13 +41,13 @@ def _pids(broker: EmbeddedBroker) -> list[int]:
 
 def _create_topic(broker: EmbeddedBroker, name: str, replication: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic(name, 1, replication)])[name].result(30)
+    admin.create_topics([NewTopic(name, 1, replication)])[name].result(60)
 
 
 def _write(broker: EmbeddedBroker, topic: str, value: bytes) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "acks": "all"})
     producer.produce(topic, value, timestamp=1000)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def _read(broker: EmbeddedBroker, topic: str, count: int) -> list[bytes | None]:
@@ -54,7 +56,7 @@ def _read(broker: EmbeddedBroker, topic: str, count: int) -> list[bytes | None]:
     )
     try:
         consumer.subscribe([topic])
-        messages = consumer.consume(count, timeout=30)
+        messages = consumer.consume(count, timeout=120)
         assert [message.error() for message in messages] == [None] * count
         return [message.value() for message in messages]
     finally:
@@ -105,7 +107,7 @@ def test_a_process_id_taken_over_by_another_process_is_left_alone(own_broker: Em
     own_broker.kill()
     record = own_broker.data_dir / "broker.json"
     content = json.loads(record.read_text())
-    with subprocess.Popen(["sleep", "60"]) as innocent:
+    with subprocess.Popen(["sleep", "600"]) as innocent:
         content["nodes"][0]["process"] = {"pid": innocent.pid, "started": "long ago"}
         record.write_text(json.dumps(content))
 
@@ -148,7 +150,7 @@ def test_a_folder_of_another_kind_is_refused(tmp_path: Path) -> None:
 def test_it_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path; from streams.broker import EmbeddedBroker\n"
-        "broker = EmbeddedBroker(Path(sys.argv[1]), die_with_parent=True)\n"
+        "broker = EmbeddedBroker(Path(sys.argv[1]), die_with_parent=True, start_timeout_s=240)\n"
         "broker.start(); print('ready', flush=True); time.sleep(600)\n"
     )
     starter = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "kafka")], stdout=subprocess.PIPE)
@@ -158,7 +160,7 @@ def test_it_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
         broker = EmbeddedBroker(tmp_path / "kafka")
         (pid,) = _pids(broker)
         os.kill(starter.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while started_at(pid) is not None and time.monotonic() < deadline:
         time.sleep(0.1)
     assert started_at(pid) is None
@@ -168,7 +170,9 @@ def test_it_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_three_nodes_go_on_when_one_is_killed(tmp_path: Path) -> None:
-    broker = EmbeddedBroker(tmp_path / "kafka", nodes=3, heap="256m", die_with_parent=True)
+    broker = EmbeddedBroker(
+        tmp_path / "kafka", nodes=3, heap="256m", die_with_parent=True, start_timeout_s=START_TIMEOUT_S
+    )
     try:
         broker.start()
         _create_topic(broker, "letters", replication=3)

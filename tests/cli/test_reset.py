@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from state.kafka.admin import KafkaAdmin
 from state.kafka.producer import TransactionalProducer
+from state.kafka.topics import TopicSpec
 from streams.broker import EmbeddedBroker
+from tests.kafka_client.rows import eventually
 
 KEPT = ("app-resets.input", "app-resets-changelog-of-somebody", "app-resetsother-s-changelog")
 DELETED = ("app-resets-s-changelog", "app-resets-sub-commits", "app-resets-by-word-repartition")
@@ -19,14 +20,15 @@ DELETED = ("app-resets-s-changelog", "app-resets-sub-commits", "app-resets-by-wo
 def application(broker: EmbeddedBroker, tmp_path: Path) -> dict[str, str]:
     """Topics, committed offsets, local state and a checkpoint."""
     client = {"bootstrap.servers": broker.bootstrap_servers}
-    admin = AdminClient(client)
-    for created in admin.create_topics([NewTopic(name, 1, 1) for name in (*KEPT, *DELETED)]).values():
-        created.result(30)
-    with TransactionalProducer(client, "resets") as producer:
-        producer.init_transactions()
-        producer.begin()
-        producer.send_offsets({(KEPT[0], 0): 5}, "app-resets")
-        producer.commit()
+    with KafkaAdmin(client) as admin:
+        admin.create_topics(TopicSpec(name, 1) for name in (*KEPT, *DELETED))
+        with TransactionalProducer(client, "resets") as producer:
+            producer.init_transactions()
+            producer.begin()
+            producer.send_offsets({(KEPT[0], 0): 5}, "app-resets")
+            producer.commit()
+        # They show a moment after the commit.
+        eventually(lambda: admin.group_offsets("app-resets"), {(KEPT[0], 0): 5})
     for folder in (
         "state/app-resets/sub/0/db",
         "state/other/sub/0/db",

@@ -41,7 +41,7 @@ from tests.conformance.stretches import Stretch, cut
 from tests.spark.harness import Sent
 from tests.spark.live import running_in_thread, write_transaction
 
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 150.0
 
 
 class _Application(StreamsApplication):

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from state.kafka.admin import KafkaAdmin
+from state.kafka.topics import TopicSpec
 from tests.spark.harness import Read, read_committed
 
 
@@ -34,10 +34,7 @@ class Cluster:
 
     def create_topics(self, names: list[str]) -> None:
         """Topics with one partition whose records never expire."""
-        admin = AdminClient({"bootstrap.servers": self.servers})
-        made = admin.create_topics([NewTopic(name, 1, 1, config={"retention.ms": "-1"}) for name in names])
-        for name in names:
-            made[name].result(30)
+        self.admin.create_topics(TopicSpec(name, 1, {"retention.ms": "-1"}, 1) for name in names)
 
     def read(self, topic: str) -> list[Read]:
         """All committed records of a topic."""

@@ -29,7 +29,7 @@ class ReadRow(NamedTuple):
     headers: list[Header]
 
 
-def eventually(ask: Callable[[], object], expected: object, seconds: float = 10) -> None:
+def eventually(ask: Callable[[], object], expected: object, seconds: float = 120) -> None:
     """A commit returns before its control records are written: what it shows may come a moment later."""
     deadline = time.monotonic() + seconds
     while (found := ask()) != expected and time.monotonic() < deadline:
@@ -55,7 +55,7 @@ def rows_of(columns: RecordColumns) -> list[ReadRow]:
 def read_rows(
     client: ClientConfig, topic: str, start: int, end: int, bulk: bool, partition: int = 0, max_records: int = 100_000
 ) -> list[ReadRow]:
-    reader = open_range_reader(client, topic, partition, start, bulk, timeout_s=15)
+    reader = open_range_reader(client, topic, partition, start, bulk, timeout_s=60)
     try:
         rows = [row for columns in reader.read(end, max_records) for row in rows_of(columns)]
         assert reader.position == end

@@ -5,6 +5,7 @@ import pytest
 from state.errors import KafkaClientError, TopicMismatchError, TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import ClientConfig
+from state.kafka.decided import wait_until_decided
 from state.kafka.producer import TransactionalProducer
 from state.kafka.topics import TopicSpec
 from tests.conftest import TopicFactory
@@ -63,6 +64,22 @@ def test_offsets(client: ClientConfig, admin: KafkaAdmin, topic: TopicFactory) -
     assert admin.begin_offsets(both)[name, 0] == 3
 
 
+def test_what_is_not_decided_is_waited_for(client: ClientConfig, admin: KafkaAdmin, topic: TopicFactory) -> None:
+    name = topic(2)
+    both = [(name, 0), (name, 1)]
+    assert wait_until_decided(admin, both, 0) == dict.fromkeys(both, 0)
+    with TransactionalProducer(client, f"open-{name}") as producer:
+        producer.init_transactions()
+        producer.begin()
+        producer.send(name, 0, b"open", b"v", 900)
+        producer.flush()
+        with pytest.raises(KafkaClientError, match=f"writes to {name}-0 was still open after 0.1 s"):
+            wait_until_decided(admin, both, 0.1)
+        producer.commit()
+    wait_until_decided(admin, both, 60)
+    assert admin.end_offsets(both) == {(name, 0): 2, (name, 1): 0}
+
+
 def test_time_after_the_last_record_gives_the_end(client: ClientConfig, admin: KafkaAdmin, topic: TopicFactory) -> None:
     name = topic()
     commit_rows(client, name, [Row(b"k", b"v", 100)])
@@ -71,8 +88,9 @@ def test_time_after_the_last_record_gives_the_end(client: ClientConfig, admin: K
 
 def test_control_records_have_timestamps_too(client: ClientConfig, admin: KafkaAdmin, topic: TopicFactory) -> None:
     name = topic()
-    commit_rows(client, name, [Row(b"k", b"v", 100)])
-    commit_rows(client, name, [Row(b"k", b"v", 300)])
+    for end, timestamp in ((2, 100), (4, 300)):
+        commit_rows(client, name, [Row(b"k", b"v", timestamp)])
+        eventually(lambda: admin.end_offsets([(name, 0)])[name, 0], end)
     assert admin.offsets_for_times({(name, 0): 200}) == {(name, 0): 1}
     assert admin.max_timestamps([(name, 0)])[name, 0] > 300
 

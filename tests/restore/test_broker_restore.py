@@ -10,6 +10,7 @@ from state.changelog.topics import changelog_topic, ensure_changelogs
 from state.changelog.trim import trim, trim_targets
 from state.commit.digest import changelog_digest
 from state.kafka.admin import KafkaAdmin
+from state.kafka.decided import wait_until_decided
 from state.kafka.reader import open_range_reader
 from state.restore.plan import RestoreTarget
 from state.restore.restorer import Restorer
@@ -78,7 +79,8 @@ class Application:
         return self.admin.begin_offsets([partition])[partition]
 
     def end_offsets(self, partitions):
-        return self.admin.end_offsets(partitions)
+        # A commit returns before its control records are written.
+        return wait_until_decided(self.admin, partitions, 120)
 
     def read(self, topic, partition, start, end):
         if start >= end:
@@ -177,7 +179,7 @@ def test_compacted_changelog_gives_the_same_store(application, tmp_path):
             table.put(b"%d" % i, None if gone else b"%d" % version * 1000, version)
         target = app.commit()
     written = target.changelog_ends["table"]
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 150
     topic = app.topic("table")
     while True:
         restored, report = app.restored(tmp_path / str(time.monotonic()), target)

@@ -37,7 +37,7 @@ from streams.testing import TopologyTestDriver
 from streams.topology.plan import build_plan
 from tests.serdes.registry_server import FakeRegistry, running
 
-QUICK = {"max.retries": 0, "timeout": 5}
+QUICK = {"max.retries": 0, "timeout": 60}
 
 
 def avro(name: str, *fields: dict) -> str:

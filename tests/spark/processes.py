@@ -18,7 +18,8 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.spark.harness import Read
 
 ROOT = Path(__file__).parents[2]
-START_TIMEOUT_S = 200.0
+START_TIMEOUT_S = 400.0
+END_TIMEOUT_S = 60.0
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, what: str, log: Callable[[], str] = str) -> None:
@@ -103,8 +104,14 @@ class Application:
     def ended(self, timeout_s: float) -> int:
         """Waits for its end and for that of its processes; gives the exit code."""
         wait_until(lambda: self.process.poll() is not None, timeout_s, "the application has not ended", self.log)
-        wait_until(lambda: not self.left_behind(), 10, f"processes are left behind: {self.left_behind()}", self.log)
+        self.all_gone()
         return int(self.process.returncode)
+
+    def all_gone(self) -> None:
+        """Waits until none of its processes lives any more."""
+        wait_until(
+            lambda: not self.left_behind(), END_TIMEOUT_S, "processes are left behind", lambda: str(self.left_behind())
+        )
 
     def close(self) -> None:
         """Ends what is left, after a failed test."""

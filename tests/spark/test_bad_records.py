@@ -56,7 +56,8 @@ def topology_of(transport: str, source: str, target: str) -> Topology:
     """Sums per key, by way of each transport."""
     builder = StreamsBuilder()
     stream = builder.stream(source)
-    store = Materialized(name="sums", caching=False)
+    # Only an aggregate with a cache takes columns: it emits the last update of a step.
+    store = Materialized(name="sums", caching=transport == "columns")
     if transport == "columns":
         table = stream.group_by_key().aggregate(n=agg.sum("n"), w=agg.last("w"), materialized=store)
     else:
@@ -74,8 +75,8 @@ def good_records() -> list[Sent]:
     return [*records, Sent(None, b'{"n":1,"w":"x"}', 1_100, 0), Sent(b"a", None, 1_101, 0)]
 
 
-def check_results(records: list[Read]) -> None:
-    """Every update of every good key, once and in order; nothing else."""
+def check_results(records: list[Read], transport: str) -> None:
+    """Every update of every good key, or with columns the last one, once and in order; nothing else."""
     totals: Counter[bytes] = Counter()
     expected: dict[bytes | None, list[int]] = {}
     for key, n in GOOD:
@@ -84,7 +85,7 @@ def check_results(records: list[Read]) -> None:
     found: dict[bytes | None, list[int]] = {}
     for record in records:
         found.setdefault(record.key, []).append(orjson.loads(record.value or b"")["n"])
-    assert found == expected
+    assert found == ({key: sums[-1:] for key, sums in expected.items()} if transport == "columns" else expected)
 
 
 def counters(progress: Progress) -> dict[str, int]:
@@ -127,7 +128,7 @@ def test_a_bad_record_fails_by_name_and_a_restart_skips_it(
     assert "\n" not in said
     assert harness.read(target) == []
     progress = harness.run(topology, **settings, **SKIP_ALL)
-    check_results(harness.read(target))
+    check_results(harness.read(target), transport)
     stage = {"boom": "processing", "big": "production", "future": "future"}.get(kind, "deserialization")
     assert counters(progress)[f"skipped:{stage}"] == 1
     assert sum(n for name, n in counters(progress).items() if name.endswith((":null_key", ":null_value"))) == 2
@@ -154,7 +155,7 @@ def test_dead_letters_are_part_of_the_transaction(
         **dict.fromkeys(SKIP_ALL, "dlq"),
     )
     assert (tmp_path / "killed").exists()
-    check_results(harness.read(target))
+    check_results(harness.read(target), transport)
     letters = harness.read(dead)
     assert sorted(letter.key or b"" for letter in letters) == sorted(sent)
     first = {record.key: offset for offset, record in enumerate(sent.values(), 15)}
@@ -168,7 +169,7 @@ def test_dead_letters_are_part_of_the_transaction(
             assert (letter.value, errors["topic"]) == (None, b"")
             continue
         assert letter.value == original.value
-        assert letter.timestamp == max(1, original.timestamp)
+        assert letter.timestamp == max(0, original.timestamp)
         assert letter.headers[: len(original.headers)] == original.headers
         place = (errors["topic"], errors["partition"], errors["offset"])
         assert place == (source.encode(), b"1", b"%d" % first[letter.key])

@@ -63,8 +63,7 @@ class Application:
     def _committed(self) -> list[Any]:
         with kafka(self.harness) as admin:
             mine = [t for t in admin.topic_names() if t.startswith(f"{self.harness.application_id}-")]
-            offsets = admin.group_offsets(self.harness.application_id)
-        return [offsets, *(self.harness.read(topic) for topic in [self.target, *mine])]
+        return [self.harness.group_offsets(), *(self.harness.read(topic) for topic in [self.target, *mine])]
 
 
 @pytest.fixture

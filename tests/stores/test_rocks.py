@@ -13,7 +13,7 @@ from state.errors import StateCorruptedError, StateError, StateLockedError
 from state.stores.rocks import RocksTable
 from state.stores.rocks_options import RocksSettings
 
-QUICK = RocksSettings(lock_timeout_s=0.2)
+QUICK, PATIENT = RocksSettings(lock_timeout_s=0.2), RocksSettings(lock_timeout_s=120)
 ROWS = [(b"%05d" % i, os.urandom(100)) for i in range(20_000)]
 
 
@@ -79,13 +79,11 @@ def test_a_store_open_elsewhere_is_named(tmp_path):
         input()
     """)
     assert process.stdout.readline() == "open\n"
-    started = time.monotonic()
-    with pytest.raises(StateLockedError, match=r"open elsewhere.*fuser"):
+    with pytest.raises(StateLockedError, match=r"open elsewhere .*within 0\.2 s.*fuser"):
         RocksTable(path, QUICK)
-    assert time.monotonic() - started < 3
     # It is waited for: the process ends soon.
     process.stdin.close()
-    RocksTable(path).close()
+    RocksTable(path, PATIENT).close()
     process.wait()
 
 
@@ -148,8 +146,7 @@ def test_killed_at_any_time_a_write_is_there_as_a_whole_or_not_at_all(tmp_path):
         process = child(f"""
             from state.stores.rocks import RocksTable
             table = RocksTable({str(path)!r})
-            step = int(table.get(b"step") or b"0")
-            print("ready")
+            done = step = int(table.get(b"step") or b"0")
             while True:
                 step += 1
                 rows = [(b"%05d" % i, b"%d" % step) for i in range(5000)]
@@ -158,6 +155,8 @@ def test_killed_at_any_time_a_write_is_there_as_a_whole_or_not_at_all(tmp_path):
                     table.write(head + rows + [(b"step", b"%d" % step)])
                 else:
                     table.write_sorted(iter(head + rows + [(b"step", b"%d" % step)]))
+                if step == done + 1:
+                    print("ready")
         """)
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.15 + 0.037 * attempt)
@@ -178,4 +177,5 @@ def test_opening_is_cheap(tmp_path):
         started = time.process_time()
         RocksTable(tmp_path / "db").close()
         seconds.append(time.process_time() - started)
-    assert min(seconds) < 0.015
+    # Seconds of the processor; about 0.004 on the machine that this was written on.
+    assert min(seconds) < 0.1

@@ -13,7 +13,7 @@ FOLDER = Path(topologies.__file__).parent
 
 
 def run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment())
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment())
     assert done.returncode == 0, done.stderr
     return done.stdout
 

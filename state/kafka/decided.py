@@ -1,0 +1,52 @@
+"""Waits until what transactions have written can be read.
+
+Why: a commit returns once the coordinator has decided. The control records, which show the records to `read_committed`
+readers and move the last stable offset past them, are written after that; mostly within milliseconds. Who is to read all that
+another one has committed waits for them first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Protocol
+
+from state.errors import KafkaClientError
+from state.kafka.topics import Partition
+
+_POLL_S = 0.02
+
+
+class LogEnds(Protocol):
+    """What is needed of `state.kafka.admin.KafkaAdmin`."""
+
+    def end_offsets(self, partitions: Iterable[Partition], committed: bool = True) -> dict[Partition, int]: ...  # noqa: D102
+
+
+def wait_until_decided(admin: LogEnds, partitions: Iterable[Partition], timeout_s: float) -> dict[Partition, int]:
+    """Wait until each transaction that has written to the partitions by now is committed or aborted, for readers too.
+
+    Args:
+        admin: asks the broker.
+        partitions: where to look.
+        timeout_s: how long to wait; a transaction whose producer died is aborted once its own timeout is over.
+
+    Returns:
+        Where the logs ended when this was called: all below can be read, or will never be seen.
+
+    Raises:
+        KafkaClientError: a transaction is still open after that time.
+    """
+    deadline = time.monotonic() + timeout_s
+    ends = admin.end_offsets(partitions, committed=False)
+    while True:
+        stable = admin.end_offsets(ends)
+        open_ones = [f"{topic}-{number}" for (topic, number), end in ends.items() if stable[topic, number] < end]
+        if not open_ones:
+            return ends
+        if time.monotonic() > deadline:
+            raise KafkaClientError(
+                f"a transaction that writes to {', '.join(open_ones)} was still open after {timeout_s:g} s: another producer "
+                f"writes there, or the brokers are too busy to end it"
+            )
+        time.sleep(_POLL_S)
