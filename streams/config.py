@@ -199,18 +199,27 @@ def load_config(
         return StreamsConfig(**merged)
     except ValidationError as error:
         lines = [
-            f"  {'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors(include_input=False)
+            f"  {'.'.join(map(str, e['loc'])) or 'settings'}: "
+            + ("there is no such setting" if e["type"] == "extra_forbidden" else e["msg"].removeprefix("Value error, "))
+            for e in error.errors(include_input=False)
         ]
         raise ConfigError("bad settings:\n" + "\n".join(lines)) from None
 
 
 def _from_environment() -> dict[str, Any]:
-    """Settings named by STREAMS_… variables, as pydantic-settings reads them."""
+    """Settings named by STREAMS_… variables, as pydantic-settings reads them; tables as JSON."""
     source = StreamsConfig.model_config
-    from pydantic_settings import EnvSettingsSource
+    from pydantic_settings import EnvSettingsSource, SettingsError
 
-    return EnvSettingsSource(
+    variables = EnvSettingsSource(
         StreamsConfig,
         env_prefix=str(source.get("env_prefix", "")),
         env_nested_delimiter=source.get("env_nested_delimiter"),
-    )()
+    )
+    try:
+        return variables()
+    except SettingsError:
+        # Not the text itself, nor a cause that holds it: it may be a password.
+        raise ConfigError(
+            'STREAMS_KAFKA or STREAMS_SPARK is not a JSON object of texts, such as {"security.protocol": "SASL_SSL"}'
+        ) from None

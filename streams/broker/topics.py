@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec, TopicMetadata
 
 from state.errors import StreamsError
 from streams.errors import ConfigError
 
 _INTERNAL_PREFIX = "__"
+CONNECT_S = 10.0
+"""How long a cluster may take to answer, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +47,7 @@ def list_topics(client: Mapping[str, str], *, internal: bool = False, timeout_s:
         ConfigError: the client does not know a property, or not such a value.
         ClusterUnreachableError: no answer in that time; with the client's last complaint.
     """
-    complaints: list[KafkaError] = []
-    try:
-        admin = AdminClient({**client, "error_cb": complaints.append, "log_level": "0"})
-    except KafkaException as error:
-        raise ConfigError(f"The Kafka client refuses its properties: {error.args[0].str()}.") from error
-    try:
-        found = admin.list_topics(timeout=timeout_s).topics
-    except KafkaException as error:
-        admin.poll(0)  # hands over what the client complained of in the background
-        telling = [complaint for complaint in complaints if complaint.code() != KafkaError._ALL_BROKERS_DOWN]
-        cause = (telling[-1] if telling else error.args[0]).str()
-        raise ClusterUnreachableError(
-            f"Kafka at {client.get('bootstrap.servers')} did not answer: {cause}. "
-            "Check that it runs, the address, and the security settings."
-        ) from error
+    admin, found = _connect(client, timeout_s)
     partitions = {
         name: len(topic.partitions)
         for name, topic in found.items()
@@ -67,6 +55,19 @@ def list_topics(client: Mapping[str, str], *, internal: bool = False, timeout_s:
     }
     offsets = _offsets(admin, partitions, timeout_s)
     return [TopicSummary(name, partitions[name], offsets[name]) for name in sorted(partitions)]
+
+
+def check_reachable(client: Mapping[str, str]) -> None:
+    """Asks the cluster something, so that a wrong address is told in one sentence, before clients fill pages with it.
+
+    Args:
+        client: librdkafka client properties.
+
+    Raises:
+        ConfigError: the client does not know a property, or not such a value.
+        ClusterUnreachableError: no answer within `CONNECT_S`; with the client's last complaint.
+    """
+    _connect(client, CONNECT_S)
 
 
 def sizes_on_disk(data_dir: Path) -> dict[str, int]:
@@ -80,6 +81,25 @@ def sizes_on_disk(data_dir: Path) -> dict[str, int]:
             # Deleted by the broker in the meantime.
             continue
     return sizes
+
+
+def _connect(client: Mapping[str, str], timeout_s: float) -> tuple[AdminClient, Mapping[str, TopicMetadata]]:
+    """A client that has had an answer, and the topics it was told."""
+    complaints: list[KafkaError] = []
+    try:
+        admin = AdminClient({**client, "error_cb": complaints.append, "log_level": "0"})
+    except KafkaException as error:
+        raise ConfigError(f"The Kafka client refuses its properties: {error.args[0].str()}.") from error
+    try:
+        return admin, admin.list_topics(timeout=timeout_s).topics
+    except KafkaException as error:
+        admin.poll(0)  # hands over what the client complained of in the background
+        telling = [complaint for complaint in complaints if complaint.code() != KafkaError._ALL_BROKERS_DOWN]
+        cause = (telling[-1] if telling else error.args[0]).str()
+        raise ClusterUnreachableError(
+            f"Kafka at {client.get('bootstrap.servers')} did not answer: {cause}. "
+            "Check that it runs, the address, and the security settings."
+        ) from error
 
 
 def _offsets(admin: AdminClient, partitions: Mapping[str, int], timeout_s: float) -> dict[str, int | None]:

@@ -21,6 +21,7 @@ from streams.cli.connection import (
     with_embedded_default,
 )
 from streams.cli.errors import readable_errors
+from streams.cli.topic import create, read, send
 from streams.errors import ConfigError
 
 _NOT_RUNNING = 3
@@ -43,7 +44,8 @@ def fetch() -> None:
 def start(
     data_dir: DataDir = DEFAULT_DATA_DIR,
     port: Annotated[
-        list[int] | None, typer.Option(help="Port for clients, once for each node. Default: as before, or free ones.")
+        list[int] | None,
+        typer.Option(min=1, max=65535, help="Port for clients, once for each node. Default: as before, or free ones."),
     ] = None,
     nodes: Annotated[int | None, typer.Option(help="1 or 3 nodes. Default: as before, or 1.")] = None,
     heap: Annotated[str, typer.Option(help="Java's largest heap for each node.")] = "512m",
@@ -121,6 +123,11 @@ def topics(
         records = "?" if topic.offsets is None else f"{topic.offsets:,}"
         table.add_row(escape(topic.name), str(topic.partitions), records, *size)
     console.print(table)
+
+
+app.command()(create)
+app.command()(send)
+app.command()(read)
 
 
 def _fetch(console: Console, *, quiet: bool = False) -> None:

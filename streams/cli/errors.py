@@ -1,4 +1,7 @@
-"""Errors on the command line: one readable sentence and exit code 1, no stack trace unless it is a fault of ours."""
+"""Errors on the command line: one readable sentence and exit code 1, no stack trace unless it is a fault of ours.
+
+A file or folder that cannot be used (missing rights, a full disk) is the machine's matter, so it is told the same way.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,19 @@ R = TypeVar("R")
 
 
 def readable_errors(command: Callable[P, R]) -> Callable[P, R]:
-    """Prints a `StreamsError` instead of a stack trace. `STREAMS_TRACEBACK=1` shows the trace too."""
+    """Prints a `StreamsError`, or what is wrong with a file, not a stack trace. `STREAMS_TRACEBACK=1` shows the trace."""
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return command(*args, **kwargs)
-        except StreamsError as error:
-            if os.environ.get("STREAMS_TRACEBACK"):
+        except (StreamsError, OSError) as error:
+            if os.environ.get("STREAMS_TRACEBACK") or (isinstance(error, OSError) and error.filename is None):
                 raise
+            told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
             console = Console(stderr=True)
             console.print(f"[bold red]{type(error).__name__}[/]: ", end="")
-            console.print(str(error), markup=False, highlight=False, soft_wrap=True)
+            console.print(told, markup=False, highlight=False, soft_wrap=True)
             raise typer.Exit(1) from error
 
     return wrapped

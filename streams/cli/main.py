@@ -39,7 +39,9 @@ COMMANDS = {
     "state": LazyCommand("streams.cli.state", "state", "Print or count the rows of a store."),
     "reset": LazyCommand("streams.cli.reset", "reset", "Delete an application's state and internal topics."),
     "broker": LazyCommand(
-        "streams.cli.broker", "app", "A real Kafka on this machine: fetch, start, stop, status, topics."
+        "streams.cli.broker",
+        "app",
+        "A real Kafka on this machine: fetch, start, stop, status; topics, create, send, read.",
     ),
 }
 """All sub-commands, in the order in which the help lists them."""

@@ -11,7 +11,7 @@ from streams.application.reset import internal_topics
 from streams.application.reset import reset as reset_application
 from streams.cli.connection import Bootstrap, PropertiesFile, Property
 from streams.cli.errors import readable_errors
-from streams.cli.settings import BaseDir, ConfigFile, client_options, load_settings
+from streams.cli.settings import BaseDir, ConfigFile, client_options, load_settings, reachable
 
 
 @readable_errors
@@ -27,13 +27,12 @@ def reset(
     """Delete an application's internal topics, group offsets, local state and checkpoint. Inputs and outputs stay."""
     options: dict[str, Any] = {"application_id": application_id, "base_dir": base_dir}
     options |= client_options(bootstrap_servers, properties, properties_file)
-    settings = load_settings(application_id, config, options)
+    settings = reachable(load_settings(application_id, config, options))
     admin = KafkaAdmin(settings.client)
     try:
         topics = internal_topics(application_id, admin)
-        typer.echo(
-            f"topics: {', '.join(topics) or 'none'}\nstate: {settings.state_dir}\ncheckpoint: {settings.checkpoint_dir}"
-        )
+        state = settings.state_dir / application_id
+        typer.echo(f"topics: {', '.join(topics) or 'none'}\nstate: {state}\ncheckpoint: {settings.checkpoint_dir}")
         if not yes:
             typer.confirm("Delete all of this?", abort=True)
         reset_application(settings, admin, typer.echo)

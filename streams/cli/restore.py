@@ -30,6 +30,7 @@ from streams.cli.settings import (
     default_application_id,
     load_settings,
     other_settings,
+    reachable,
 )
 from streams.errors import ConfigError
 
@@ -81,7 +82,8 @@ def restore(
     options: dict[str, Any] = {"application_id": application_id, "base_dir": base_dir}
     options |= client_options(bootstrap_servers, properties, properties_file) | other_settings(settings)
     effective = load_settings(default_application_id(target), config, options)
-    tasks = stored_tasks(load_topology(target), effective)
+    topology = load_topology(target)
+    tasks = stored_tasks(topology, reachable(effective))
     folder = _empty_folder(into, effective.base_dir, effective.application_id)
     started = time.monotonic()
     try:

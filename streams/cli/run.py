@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from state.errors import StreamsError
 from streams.cli.connection import Bootstrap, PropertiesFile, Property
 from streams.cli.errors import readable_errors
 from streams.cli.settings import (
@@ -23,9 +24,12 @@ from streams.cli.settings import (
     default_application_id,
     load_settings,
     other_settings,
+    reachable,
+    split_target,
 )
 from streams.config import ErrorPolicy, Mode, StreamsConfig
 from streams.errors import TopologyError
+from streams.runtime.users_code import users_line
 from streams.topology.graph import Topology
 
 Build = Callable[[], Topology]
@@ -77,7 +81,8 @@ def run(
     if explain:
         typer.echo("\n".join(f"{name} = {value!r}" for name, value in effective.printable().items()))
         return
-    run_topology(load_topology(target), effective)
+    topology = load_topology(target)
+    run_topology(topology, reachable(effective))
 
 
 def run_topology(topology: Topology, config: StreamsConfig) -> None:
@@ -128,19 +133,35 @@ def load_topology(target: str) -> Topology:
     """
     found: Any = _known.get(target)
     if found is None:
-        module_name, _, attribute = target.partition(":")
+        module_name, attribute = split_target(target)
         # Modules of the working directory, as python -m and spark-submit find them.
         if "" not in sys.path:
             sys.path.insert(0, "")
         try:
-            found = getattr(importlib.import_module(module_name), attribute or "build")
+            module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
             raise TopologyError(
                 f"{target}: there is no module {error.name!r}. Run from its folder, or install it."
             ) from error
-        except AttributeError as error:
-            raise TopologyError(f"{target}: module {module_name!r} has no {attribute or 'build'!r}") from error
-    topology = found() if callable(found) else found
+        except Exception as error:
+            raise _failed(target, error) from error
+        if not hasattr(module, attribute):
+            raise TopologyError(f"{target}: module {module_name!r} has no {attribute!r}")
+        found = getattr(module, attribute)
+    try:
+        topology = found() if callable(found) else found
+    except Exception as error:
+        raise _failed(target, error) from error
     if not isinstance(topology, Topology):
         raise TopologyError(f"{target} is a {type(topology).__name__}, not a Topology nor a function that makes one")
     return topology
+
+
+def _failed(target: str, error: Exception) -> StreamsError:
+    """What a module or a function of the user's raised: in one sentence, with the line that it comes from."""
+    if isinstance(error, StreamsError):
+        return error
+    what = error.msg if isinstance(error, SyntaxError) else error
+    return TopologyError(
+        f"{target}: {type(error).__name__}: {what} ({users_line(error)}; STREAMS_TRACEBACK=1 shows the whole trace)"
+    )

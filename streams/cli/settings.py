@@ -16,13 +16,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from streams.cli.connection import DEFAULT_DATA_DIR, client_properties, with_embedded_default
 from streams.config import StreamsConfig, load_config
-from streams.errors import ConfigError
+from streams.errors import ConfigError, TopologyError
 
 Target = Annotated[
     str,
     typer.Argument(
         metavar="MODULE:TOPOLOGY",
-        help="The topology as module:attribute; a Topology, or a function that makes one.",
+        help="The topology as module:attribute; a Topology, or a function that makes one. Default attribute: build.",
         show_default=False,
     ),
 ]
@@ -73,9 +73,36 @@ def load_settings(
     return config.model_copy(update={"bootstrap_servers": servers})
 
 
+def reachable(config: StreamsConfig) -> StreamsConfig:
+    """The settings, once their cluster has answered.
+
+    Raises:
+        ConfigError: the client does not know a property.
+        ClusterUnreachableError: the cluster does not answer.
+    """
+    from streams.broker.topics import check_reachable
+
+    check_reachable(config.client)
+    return config
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """Module and attribute of `module:attribute`; without an attribute, `build`.
+
+    Raises:
+        TopologyError: it cannot be one.
+    """
+    module, _, attribute = target.partition(":")
+    if not all(part.isidentifier() for part in [*module.split("."), attribute or "build"]):
+        raise TopologyError(
+            f"{target!r} names no topology: write it as Python imports it, such as topologies.word_count:build"
+        )
+    return module, attribute or "build"
+
+
 def default_application_id(target: str) -> str:
     """`module:attribute` made fit for the names of topics."""
-    return target.replace(":", "-").replace("_", "-")
+    return "-".join(split_target(target)).replace("_", "-")
 
 
 def client_options(servers: str | None, properties: Sequence[str] | None, file: Path | None) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from streams.cli.settings import (
     default_application_id,
     load_settings,
     other_settings,
+    reachable,
 )
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
@@ -145,7 +146,7 @@ def _restore(
 ) -> None:
     wanted = [
         one
-        for one in stored_tasks(topology, config)
+        for one in stored_tasks(topology, reachable(config))
         if one.place.sub_topology in subs and task in (None, one.place.task)
     ]
     with RestoreProgress() as progress:

@@ -15,6 +15,7 @@ from streams.errors import RecordError, RegistryError
 from streams.operators.record import Headers
 from streams.runtime.counters import Counters
 from streams.runtime.settings import Policy, TaskSettings
+from streams.runtime.users_code import users_line
 
 Stage = Literal["deserialization", "processing", "production", "future"]
 
@@ -83,9 +84,11 @@ class RecordFailedError(RecordError):
             where = f"{what}, key {_short(origin.key)},"
         else:
             where = f"record at {origin.topic}-{origin.partition} offset {origin.offset}, key {_short(origin.key)},"
+        line = None if isinstance(error, RecordError) else users_line(error)
+        what = f"{type(error).__name__}: {_one_line(error)}" + (f" ({line})" if line else "")
         super().__init__(
-            f"{where} {_WHAT[stage]} in node {node!r} of task {task_id}: {type(error).__name__}: {_one_line(error)}. Mend the "
-            f"record or the code, or set the policy {stage!r} to 'skip' or 'dlq'."
+            f"{where} {_WHAT[stage]} in node {node!r} of task {task_id}: {what}. Mend the record or the code, or set the "
+            f"policy {stage!r} to 'skip' or 'dlq'."
         )
 
 

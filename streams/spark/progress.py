@@ -11,12 +11,15 @@ from typing import Any
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from streams.runtime.counters import Counters
 
 PARTS = ("fence", "decide", "restore", "process", "commit", "apply")
 LINE_INTERVAL_S = 2.0
+LEFT_OUT = ("dropped:", "skipped:", "dead_letters:", "failures:")
+"""Counters of records that are not in the results: nothing is dropped in silence."""
 
 
 @dataclass
@@ -50,6 +53,10 @@ class SubProgress:
     def total(self, name: str) -> int:
         """Sum of a number over the tasks."""
         return sum(getattr(task, name) for task in self.per_task.values())
+
+    def left_out(self) -> list[str]:
+        """What was dropped, skipped or sent to the dead letters, and how often."""
+        return [f"{name} {count:,}" for name, count in sorted(self.counters.items()) if name.startswith(LEFT_OUT)]
 
 
 class Progress:
@@ -89,9 +96,9 @@ class Progress:
         self.console.print(text, highlight=False)
 
     def started(self, sub: str, tasks: int, topics: tuple[str, ...]) -> None:
-        """A query starts."""
+        """A query starts; one that starts again goes on with its numbers."""
         with self._lock:
-            self.subs[sub] = SubProgress(tasks, topics)
+            self.subs.setdefault(sub, SubProgress(tasks, topics))
 
     def step(self, sub: str, batch_id: int, reports: list[Mapping[str, Any]]) -> None:
         """A micro-batch is done: the reports of its tasks."""
@@ -144,12 +151,17 @@ class Progress:
                 if sub.told == (sub.batch_id, sub.lag):
                     continue
                 sub.told = (sub.batch_id, sub.lag)
+                lag = f"lag {'?' if sub.lag is None else sub.lag}"
                 slowest = max((task.total_s for task in sub.per_task.values()), default=0.0)
+                numbers = [
+                    f"batch {sub.batch_id}, in {sub.total('records_in')}, out {sub.total('records_out')}",
+                    f"changelog {sub.total('changelog')}, {lag}, slowest task {slowest * 1000:.0f} ms",
+                    *sub.left_out(),
+                ]
                 self.console.print(
-                    f"{self.title}/{name}: batch {sub.batch_id}, in {sub.total('records_in')}, out {sub.total('records_out')}, "
-                    f"changelog {sub.total('changelog')}, lag {'?' if sub.lag is None else sub.lag}, "
-                    f"slowest task {slowest * 1000:.0f} ms",
+                    f"{self.title}/{name}: " + (f"no records yet, {lag}" if sub.batch_id < 0 else ", ".join(numbers)),
                     highlight=False,
+                    markup=False,
                     soft_wrap=True,
                 )
 
@@ -158,6 +170,8 @@ class Progress:
         for column in ("sub-topology", "task", "version", "in", "out", "changelog", "lag", "step ms", *PARTS, "MB"):
             table.add_column(column, justify="left" if column == "sub-topology" else "right")
         with self._lock:
+            left_out = [f"{name}: {', '.join(sub.left_out())}" for name, sub in self.subs.items() if sub.left_out()]
+            table.caption, table.caption_justify = escape("\n".join(left_out)) or None, "left"
             for name, sub in self.subs.items():
                 lag = "?" if sub.lag is None else f"{sub.lag:,}"
                 for index, (number, task) in enumerate(sorted(sub.per_task.items())):

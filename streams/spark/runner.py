@@ -105,6 +105,9 @@ class StreamsApplication:
         while waiting:
             before = self._steps
             for prepared in waiting:
+                if prepared.sub.reads_internal:
+                    with KafkaAdmin(self.config.client) as admin:
+                        application.await_written(admin, prepared)
                 self._await([partial(self._start, spark, application, prepared, counts)])
             if self._stop.is_set() or self._steps == before:
                 return

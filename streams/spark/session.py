@@ -7,16 +7,23 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from streams.errors import ConfigError
+from streams.spark import class_archive
 from streams.spark.settings import REFUSED, spark_settings
 
 log = logging.getLogger(__name__)
 
 DEFAULT_MASTER = "local[*,4]"
+TOLD_BY_US = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
+)
+"""Spark's loggers of failures."""
 LOCAL_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The JVM only plans and moves blobs: without its second compiler and concurrent collector it took 2.2 us of CPU a record
 instead of 5.5 (benchmarks.devices). It has no effect where spark-submit has started the JVM already."""
@@ -41,7 +48,8 @@ def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: 
     settings = spark_settings({**submitted, **user}, checkpoint_dir)
     settings["spark.master"] = with_retries(settings.get("spark.master", DEFAULT_MASTER))
     if settings["spark.master"].startswith("local["):
-        settings.setdefault("spark.driver.extraJavaOptions", LOCAL_JAVA_OPTIONS)
+        settings.setdefault("spark.driver.extraJavaOptions", LOCAL_JAVA_OPTIONS + class_archive.java_options())
+    _start_python_quickly()
     if settings["spark.master"].startswith("local-cluster["):
         # Its executors work in folders of their own: they shall find the modules of this one as `local` does.
         paths = [os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -53,7 +61,27 @@ def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: 
     session = builder.getOrCreate()
     _check(session)
     session.sparkContext.setLogLevel(settings.get("spark.log.level", "ERROR"))
+    if "spark.log.level" not in settings:
+        _leave_telling_to_us(session)
     return session
+
+
+def _leave_telling_to_us(session: SparkSession) -> None:
+    """Silences the pages of stack traces by which Spark tells of each attempt of a task, and of the end of a query.
+
+    What ends a query is raised as one sentence, with Spark's error as its cause. Any `spark.log.level` brings them back.
+    """
+    log4j = session.sparkContext._jvm.org.apache.logging.log4j
+    for name in TOLD_BY_US:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
+
+
+def _start_python_quickly() -> None:
+    """Puts `streams/spark/startup` on the PYTHONPATH that Spark hands to its Python processes; see there."""
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    startup = str(Path(__file__).parent / "startup")
+    if startup not in entries:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*entries, startup]))
 
 
 def with_retries(master: str) -> str:

@@ -21,8 +21,8 @@ def streams(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("STREAMS_BROKER_DIR", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
 
-    def run(*arguments: str | Path) -> Result:
-        return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    def run(*arguments: str | int | Path, answer: str = "") -> Result:
+        return CliRunner().invoke(app, [str(argument) for argument in arguments], input=answer)
 
     return run
 
@@ -73,10 +73,10 @@ def test_start_status_topics_stop(streams, tmp_path: Path) -> None:
 
 def test_topics_shows_partitions_records_and_size(streams, broker: EmbeddedBroker, topic) -> None:
     letters, empty = topic(2), topic(3)
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True})
     for number in range(1500):
         producer.produce(letters, b"x" * 100, partition=number % 2)
-    producer.flush(30)
+    assert producer.flush(120) == 0
 
     result = streams("broker", "topics", "-d", broker.data_dir)
 
@@ -89,6 +89,39 @@ def test_topics_shows_partitions_records_and_size(streams, broker: EmbeddedBroke
     by_address = streams("broker", "topics", "-b", broker.bootstrap_servers)
     assert "1,500" in by_address.output
     assert "Size" not in by_address.output
+
+
+@pytest.mark.kafka
+def test_create_send_read(streams, broker: EmbeddedBroker, topic, tmp_path: Path) -> None:
+    name = f"{topic(1)}-made"
+    made = streams("broker", "create", name, "--partitions", 2, "-d", broker.data_dir)
+    assert made.exit_code == 0, made.output
+    assert streams("broker", "create", name, "--partitions", 2, "-d", broker.data_dir).exit_code == 0
+    other = streams("broker", "create", name, "-d", broker.data_dir)
+    assert (other.exit_code, "exists already, with 2 partitions" in other.output) == (1, True)
+
+    lines = ['k\t{"a": "\u00e4"}', "only a value", "", "k\ttwo\ttabs"]
+    sent = streams("broker", "send", name, "-d", broker.data_dir, answer="\n".join(lines) + "\n")
+    assert (sent.exit_code, "3 records written" in sent.output) == (0, True), sent.output
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name})
+    producer.init_transactions(30)
+    for value, end in (("committed", producer.commit_transaction), ("aborted", producer.abort_transaction)):
+        producer.begin_transaction()
+        producer.produce(name, value, b"\xff")
+        producer.flush(30)
+        end(30)
+
+    result = streams("broker", "read", name, "-b", broker.bootstrap_servers)
+    assert result.exit_code == 0, result.output
+    assert sorted(result.output.splitlines()) == sorted(["\\xff\tcommitted", *filter(None, lines)])
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("command", ["send", "read"])
+def test_a_missing_topic_is_told_and_not_made(streams, broker: EmbeddedBroker, command: str) -> None:
+    result = streams("broker", command, "no-such-topic", "-d", broker.data_dir, answer="x\n")
+    assert (result.exit_code, "'no-such-topic' does not exist" in result.output) == (1, True)
+    assert "no-such-topic" not in streams("broker", "topics", "-d", broker.data_dir).output
 
 
 def test_topics_without_any_cluster_tells_what_to_do(streams, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from streams.cli.main import COMMANDS
 
 README = Path(__file__).parents[2] / "README.md"
-BROKER_COMMANDS = ("fetch", "start", "stop", "status", "topics")
+BROKER_COMMANDS = ("fetch", "start", "stop", "status", "topics", "create", "send", "read")
 
 
 def test_the_command_lists_all_commands(streams) -> None:
