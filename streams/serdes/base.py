@@ -79,5 +79,5 @@ def cannot_deserialize(serde: object, topic: str, data: bytes, why: object = Non
     return SerdeError(
         f"{type(serde).__name__} cannot read {len(data)} bytes of topic '{topic}': {shown(data)}"
         + (f" ({why})" if why else "")
-        + ". Is this the serde the topic was written with?"
+        + ". Use the serde that the topic was written with."
     )

@@ -18,18 +18,22 @@ def main(arguments: list[str]) -> int:
     """Run, print every failure and, last, the numbers. Exit code 1 if a case failed, 2 if there was none."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     parser.add_argument("--engine", choices=sorted(ENGINES), default="driver")
-    parser.add_argument("--mode", choices=["compat", "strict"], default="compat")
+    parser.add_argument(
+        "--mode", choices=["compat", "strict"], default="compat", help="of the cases that do not say theirs"
+    )
     parser.add_argument("--only", default="", help="run the cases whose name contains this text")
     parser.add_argument("--by-family", action="store_true", help="also print the numbers of each family")
     parser.add_argument("--names", action="store_true", help="of failures, print the names only")
     parser.add_argument("paths", nargs="+", type=Path, metavar="FILE|FOLDER")
     given = parser.parse_args(arguments)
+    if missing := [str(path) for path in given.paths if not path.exists()]:
+        parser.error(f"no such file or folder: {', '.join(missing)}")
     passed: Counter[str] = Counter()
     failed: Counter[str] = Counter()
     cases = [case for case in read_cases(given.paths) if given.only in case.name]
     for case in track(cases, "cases", console=Console(stderr=True)):
         family = case.name.rpartition("/")[0]
-        problem = problem_of(case, given.engine, given.mode)
+        problem = problem_of(case, given.engine, case.mode or given.mode)
         (failed if problem else passed)[family] += 1
         if problem:
             print(f"FAILED {case.name}" + ("" if given.names else f"\n{problem}\n"))

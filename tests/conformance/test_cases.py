@@ -93,3 +93,15 @@ def test_an_unknown_field_is_a_failure():
 def test_the_command_counts(capsys):
     assert main([str(CASES / "stateless.jsonl")]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "5 passed, 0 failed"
+
+
+def test_the_command_runs_a_case_in_the_mode_that_it_names(capsys):
+    chosen = ["--only", "window_update/194", str(CASES)]
+    assert main(chosen) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 0 failed"
+
+
+def test_the_command_names_what_is_not_there(capsys):
+    with pytest.raises(SystemExit):
+        main(["no-such-file.jsonl"])
+    assert "no such file or folder: no-such-file.jsonl" in capsys.readouterr().err
