@@ -221,7 +221,9 @@ def main(
     """Measure workload B2 on the embedded broker, and verify its output."""
     # A micro-batch may end a little below its limit, so the warm-up may need one more.
     if (-(-warm_up // batch) + 1) * batch >= records + warm_up:
-        raise typer.BadParameter("nothing may be left after the warm-up: more --records or a smaller --batch are needed")
+        raise typer.BadParameter(
+            "nothing may be left after the warm-up: more --records or a smaller --batch are needed"
+        )
     folder = Path(tempfile.mkdtemp(prefix="streams-bench-"))
     try:
         result = measure(records, warm_up, batch, master, folder, partitions, java_options=java_options)
