@@ -14,6 +14,8 @@ from typing import Protocol
 from state.errors import KafkaClientError
 from state.kafka.topics import Partition
 
+DECIDE_S = 30.0
+"""What brokers get beyond a transaction's timeout, to notice it and to write the control records, seconds."""
 _POLL_S = 0.02
 
 

@@ -49,11 +49,10 @@ def put_zero(_client: int, message: int, about: int) -> int:
 
 
 @lru_cache(maxsize=1)
-def on_send_address() -> int:
-    """Address of the compiled `put_zero`."""
+def on_send() -> Any:
+    """The compiled `put_zero`; kept for good, for librdkafka has nothing but its address."""
     signature = types.int32(types.int64, types.int64, types.int64)
-    compiled: Any = cfunc(signature, cache=True, error_model="numpy")(put_zero)
-    return int(compiled.address)
+    return cfunc(signature, cache=True, error_model="numpy")(put_zero)
 
 
 class TimeZero:
@@ -67,14 +66,13 @@ class TimeZero:
     def __init__(self, library: Library, conf: int) -> None:
         self._library = library
         self._about = np.array([library.address("message_timestamp"), 0], np.int64)
-        self._on_send, self._refusal = on_send_address(), 0
         # Called once, by the call that makes the client; kept until then.
         self._on_new = ON_NEW_CALLBACK(self._add)
-        library.conf_interceptor_add_on_new(conf, _NAME, self._on_new, None)
+        self._refusal: int = library.conf_interceptor_add_on_new(conf, _NAME, self._on_new, None)
 
     def _add(self, client: int, _conf: int, _opaque: int, _reason: int, _size: int) -> int:
         about = self._about.ctypes.data
-        self._refusal = self._library.interceptor_add_on_send(client, _NAME, self._on_send, about)
+        self._refusal = self._library.interceptor_add_on_send(client, _NAME, int(on_send().address), about)
         return self._refusal
 
     def marked(self, timestamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from state.kafka import gather, scatter
 from state.kafka.library import bulk_available, library
 from state.kafka.partitioner import partition_for_keys
-from state.kafka.time_zero import on_send_address
+from state.kafka.time_zero import on_send
 
 
 def warm_up() -> None:
@@ -26,5 +26,5 @@ def warm_up() -> None:
     gather.destroy(messages, 0, 0, functions)
     table, arguments = np.zeros((3, 3), np.int64), scatter.new_arguments(0)
     scatter.produce_rows(0, functions, 0, np.zeros(0, np.int32), np.zeros(0, np.int64), table, arguments)
-    on_send_address()
+    on_send()
     library()

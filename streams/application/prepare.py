@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from state.changelog.topics import commits_topic, ensure_changelogs, ensure_commits, ensure_repartition
 from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
-from state.kafka.decided import wait_until_decided
+from state.kafka.decided import DECIDE_S, wait_until_decided
 from streams.application.reset import internal_topics
 from streams.config import StreamsConfig
 from streams.runtime.settings import TaskSettings
@@ -18,9 +18,6 @@ from streams.topology.check import check_explicit_names
 from streams.topology.graph import Topology
 from streams.topology.patterns import has_patterns, with_matching_topics
 from streams.topology.plan import Plan, SubTopology, build_plan
-
-DECIDE_S = 30.0
-"""What brokers get beyond a transaction's timeout, to notice it and to write the control records, seconds."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,12 @@ class Application:
         """
         found = admin.describe_topics(set(prepared.sub.topics) & set(self.plan.repartition_topics))
         places = [(name, p) for name, info in found.items() for p in range(info.partitions)]
-        wait_until_decided(admin, places, self.config.transaction_timeout_ms / 1000 + DECIDE_S)
+        wait_until_decided(admin, places, self._decide_s)
+
+    @property
+    def _decide_s(self) -> float:
+        """How long a transaction of this application may stay open at most, seconds."""
+        return self.config.transaction_timeout_ms / 1000 + DECIDE_S
 
     def unfinished(self, admin: KafkaAdmin) -> tuple[PreparedSub, ...]:
         """The sub-topologies that have not read all that others have written for them."""
@@ -110,6 +112,7 @@ class Application:
             times_topic=commits_topic(config.application_id, sub.name)
             if any(asks_for_partition_time(source) for source in sub.sources)
             else None,
+            decide_s=self._decide_s,
         )
 
 

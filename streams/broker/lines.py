@@ -1,7 +1,7 @@
 """Records as lines of text, for a first try: no Kafka tools need to be installed to fill a topic and to look into one.
 
-A line is a key, a tab and a value, in UTF-8; one without a tab is a value without a key. What is no UTF-8 is shown with
-backslashes. Only committed records are read, up to where the topic ends when the reading begins.
+A line is a key, a tab and a value; one without a tab is a value without a key. Written as it is; what is no UTF-8 is shown
+with backslashes. Only committed records are read, of each partition up to where it ends when that is reached.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _QUIET_S = 10.0
 _FLUSH_S = 30.0
 
 
-def write_lines(client: Mapping[str, str], topic: str, lines: Iterable[str]) -> int:
+def write_lines(client: Mapping[str, str], topic: str, lines: Iterable[bytes]) -> int:
     """Writes a record for each line, stamped with the time of writing; empty lines are left out.
 
     Returns:
@@ -41,18 +41,21 @@ def write_lines(client: Mapping[str, str], topic: str, lines: Iterable[str]) -> 
     producer = Producer({**admin_config(client), "partitioner": "murmur2_random", "linger.ms": "20"})
     count = 0
     for line in lines:
-        text = line.rstrip("\r\n")
+        text = line.rstrip(b"\r\n")
         if not text:
             continue
-        key, tab, value = text.partition("\t")
-        record = (key.encode(), value.encode()) if tab else (None, text.encode())
-        try:
-            producer.produce(topic, record[1], record[0], on_delivery=delivered)
-        except BufferError:
-            producer.flush(_FLUSH_S)
-            producer.produce(topic, record[1], record[0], on_delivery=delivered)
-        producer.poll(0)
+        first, tab, rest = text.partition(b"\t")
+        key, value = (first, rest) if tab else (None, text)
         count += 1
+        try:
+            producer.produce(topic, value, key, on_delivery=delivered)
+        except BufferError:
+            if producer.flush(_FLUSH_S):
+                raise BrokerError(f"{topic!r} has taken nothing for {_FLUSH_S:g} s; check the brokers") from None
+            producer.produce(topic, value, key, on_delivery=delivered)
+        except KafkaException as error:  # it is too large
+            failures.append(error.args[0])
+        producer.poll(0)
     left = producer.flush(_FLUSH_S)
     if failures or left:
         why = failures[0].str() if failures else f"no answer within {_FLUSH_S:g} s"

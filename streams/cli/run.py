@@ -162,6 +162,6 @@ def _failed(target: str, error: Exception) -> StreamsError:
     if isinstance(error, StreamsError):
         return error
     what = error.msg if isinstance(error, SyntaxError) else error
-    return TopologyError(
-        f"{target}: {type(error).__name__}: {what} ({users_line(error)}; STREAMS_TRACEBACK=1 shows the whole trace)"
-    )
+    # A function that cannot be called at all has no line: nothing of it has run.
+    hints = filter(None, (users_line(error), "STREAMS_TRACEBACK=1 shows the whole trace"))
+    return TopologyError(f"{target}: {type(error).__name__}: {what} ({'; '.join(hints)})")

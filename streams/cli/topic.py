@@ -55,7 +55,7 @@ def send(
     from streams.broker.lines import write_lines
 
     client = _client(bootstrap_servers, properties, properties_file, data_dir)
-    count = write_lines(client, topic, typer.get_text_stream("stdin", encoding="utf-8"))
+    count = write_lines(client, topic, typer.get_binary_stream("stdin"))
     typer.echo(f"{count} records written to {topic}", err=True)
 
 

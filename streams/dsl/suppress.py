@@ -35,7 +35,7 @@ def add_suppress(port: Port, above: TableNode, how: Suppressed, name: str | None
             f"a time. Leave history_retention out."
         )
     above.enable_old(True)
-    if how.limit_ms is not None or above.parents:
+    if how.limit_ms is not None or above.leaves_out:
         # What is held back, since when, and what moves time on here must not depend on how records are cut into steps.
         above.update_at_once()
     graph, rules = above.graph, _rules(above.graph.topology, port, how)

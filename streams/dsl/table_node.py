@@ -36,6 +36,7 @@ class TableNode:
         history_ms: how far back its own versioned store remembers; None: it is not kept in one.
         joined: made of two tables, which must be kept for old values to be had at all.
         related: joined of two sides that are made of one table.
+        passes_all: each update of the table above goes on, whatever its value.
     """
 
     graph: GraphBuilder
@@ -48,6 +49,7 @@ class TableNode:
     history_ms: int | None = None
     joined: bool = False
     related: bool = False
+    passes_all: bool = False
     _sends_old: bool = field(default=False, init=False)
 
     @property
@@ -94,6 +96,11 @@ class TableNode:
         if self.store is not None:
             return True
         return not self.related and all(parent.knows_told for parent in self.parents)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether some updates of the tables that it is made of do not go on, depending on their values."""
+        return bool(self.parents) and (not self.passes_all or self.parents[0].leaves_out)
 
     def _can_send_old(self, force: bool) -> bool:
         if self.joined:

@@ -50,7 +50,11 @@ def add_map_values(
     def computed() -> View:
         return MapView(above.view(), fn)
 
-    return _add("KTABLE-MAPVALUES", port, above, partial(TableMapValues, fn), name, how, how.value_serde, computed)
+    supplier = partial(TableMapValues, fn)
+    made, node = _add("KTABLE-MAPVALUES", port, above, supplier, name, how, how.value_serde, computed)
+    # In a store a row that comes and goes would be left out.
+    node.passes_all = node.store is None
+    return made, node
 
 
 def add_transform_values(

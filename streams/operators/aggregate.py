@@ -44,7 +44,6 @@ class StreamAggregate(Processor):
         self.store: TimestampedKeyValueStore = ctx.store(self.store_name)
         if self.caching:
             self.store.use_cache()
-        self._pending: dict[bytes, tuple[Any, Headers, Entry]] = {}
 
     def process(self, record: Record) -> None:
         """Add one record to the aggregate of its key."""
@@ -54,16 +53,15 @@ class StreamAggregate(Processor):
         entry = self.store.entry(record.key)
         entry.set(*updated(entry, record, self.initializer, self.aggregator))
         if self.caching:
-            self._pending[entry.key] = (record.key, record.headers, entry)
+            self.store.pending[entry.key] = (record.key, record.headers, entry)
         else:
             self._emit(record.key, record.headers, entry)
 
     def flush(self) -> None:
         """Emit each key's last value, in order of time."""
-        pending, self._pending = self._pending, {}
-        for key, headers, entry in in_time_order(pending.values()):
-            if not entry.unsent:
-                continue  # another stream of the same cogroup has emitted it
+        held = in_time_order(self.store.pending.values())
+        self.store.pending.clear()
+        for key, headers, entry in held:
             if entry.comes_and_goes:
                 self.store.write(entry)  # a scan may have found it meanwhile, and so have written it
                 continue

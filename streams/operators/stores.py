@@ -139,6 +139,8 @@ class TimestampedKeyValueStore:
         self._rows = rows
         self.codec = codec
         self._cache: dict[bytes, Entry] | None = None
+        self.pending: dict[bytes, tuple[Any, Headers, Entry]] = {}
+        """Key, headers and row of what an aggregation, all streams of a cogroup together, holds back until the end of the step."""
 
     def use_cache(self) -> None:
         """Share decoded values within the step from here on."""
@@ -226,6 +228,8 @@ class TimestampedWindowStore:
         self._rows = rows
         self.codec = codec
         self._cache: dict[tuple[bytes, int], Entry] | None = None
+        self.pending: dict[tuple[bytes, int], tuple[Any, Headers, Entry]] = {}
+        """As in `TimestampedKeyValueStore`."""
         self.updates: dict[tuple[bytes, int], Any] = {}
         """What operators of sliding windows hold back until the end of the step."""
 

@@ -60,7 +60,6 @@ class WindowAggregate(Processor):
         if self.caching:
             self.store.use_cache()
         self._stream_time: int = ctx.state.get(STREAM_TIME, -1)
-        self._pending: dict[tuple[bytes, int], tuple[Any, Headers, Entry]] = {}
 
     def process(self, record: Record) -> None:
         """Add one record to each of its windows that is still open."""
@@ -77,7 +76,7 @@ class WindowAggregate(Processor):
             entry = self.store.entry(key, start)
             entry.set(*updated(entry, record, self.initializer, self.aggregator))
             if self.caching:
-                self._pending[(key, start)] = (record.key, record.headers, entry)
+                self.store.pending[(key, start)] = (record.key, record.headers, entry)
             else:
                 self._emit(record.key, record.headers, entry)
 
@@ -88,10 +87,9 @@ class WindowAggregate(Processor):
 
     def flush(self) -> None:
         """Emit each window's last value, in order of time; tell the store what can never be read again."""
-        pending, self._pending = self._pending, {}
-        for key, headers, entry in in_time_order(pending.values()):
-            if not entry.unsent:
-                continue  # another stream of the same cogroup has emitted it
+        held = in_time_order(self.store.pending.values())
+        self.store.pending.clear()
+        for key, headers, entry in held:
             if entry.comes_and_goes:
                 self.store.write(entry)  # a scan may have found it meanwhile, and so have written it
                 continue

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from streams.errors import TopologyError
 from streams.operators.processor import PunctuationType
 
 
@@ -43,6 +44,11 @@ class Punctuations:
         self._of_stream_time: list[Punctuation] = []
         self._of_wall_clock: list[Punctuation] = []
         self._counts: dict[str, int] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """All processors have been initialised: no schedules come any more."""
+        self._closed = True
 
     def schedule(
         self, node: str, interval_ms: int, kind: PunctuationType, callback: Callable[[int], None]
@@ -51,7 +57,13 @@ class Punctuations:
 
         Raises:
             ValueError: The interval is not positive.
+            TopologyError: It is asked for outside of `init`.
         """
+        if self._closed:
+            raise TopologyError(
+                f"node {node!r} schedules outside of init: a new processor is made for every step, so it would be forgotten; "
+                f"schedule in init, and keep in ctx.state whether there is something to do"
+            )
         if interval_ms < 1:
             raise ValueError(f"node {node!r} schedules every {interval_ms} ms; the interval must be at least 1 ms")
         number = self._counts[node] = self._counts.get(node, -1) + 1

@@ -41,6 +41,7 @@ class TaskGraph:
             runner.context.connect(children, [receivers[child] for child in on_drop])
         for runner in self._nodes.values():
             runner.processor.init(runner.context)
+        self._punctuations.close()
         self._inputs = {entry.index: _EntryReader(entry, sub, receivers[entry.node], run) for entry in sub.entries}
 
     def entry(self, index: int) -> _EntryReader:

@@ -6,7 +6,10 @@ import os
 import traceback
 from pathlib import Path
 
-_OURS = str(Path(__file__).parents[1]) + os.sep
+import state
+import streams
+
+_OURS = tuple(str(Path(path).parent) + os.sep for path in (streams.__file__, state.__file__))
 _OTHERS = (str(Path(os.__file__).parent) + os.sep, "<frozen")
 
 
@@ -18,7 +21,9 @@ def users_line(error: BaseException) -> str | None:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"
     frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith((_OURS, *_OTHERS))
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((*_OURS, *_OTHERS))
     ]
     own = [frame for frame in frames if "site-packages" not in Path(frame.filename).parts]
     chosen = (own or frames)[-1:]

@@ -29,8 +29,6 @@ from streams.topology.timestamps import (
 NO_TIME = -1
 TopicPartition = tuple[str, int]
 _NAME = "partition_times"
-_DECIDE_S = 120.0
-"""More than the transaction of an attempt that was killed stays open."""
 _KEPT = 2
 _DO_NOT_ASK = (
     FailOnInvalidTimestamp,
@@ -74,12 +72,14 @@ class PartitionTimes:
         client: librdkafka client properties.
         admin: asks Kafka.
         topic: the commits topic.
+        decide_s: how long the transaction of an attempt that was killed may stay open, seconds.
     """
 
-    def __init__(self, client: Mapping[str, str], admin: Admin, topic: str) -> None:
+    def __init__(self, client: Mapping[str, str], admin: Admin, topic: str, decide_s: float) -> None:
         self._client = client
         self._admin = admin
         self._topic = topic
+        self._decide_s = decide_s
         self._read_to: dict[TopicPartition, int] = {}
         self._known: dict[TopicPartition, list[tuple[int, int]]] = {}
 
@@ -88,7 +88,7 @@ class PartitionTimes:
         self._refresh()
         if not all(self._is_known(one) for one in ranges):
             # The last micro-batch is committed, but its markers may not be readable yet.
-            wait_until_decided(self._admin, self._commits(), _DECIDE_S)
+            wait_until_decided(self._admin, self._commits(), self._decide_s)
             self._refresh()
         found = {}
         for one in ranges:

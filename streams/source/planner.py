@@ -51,6 +51,7 @@ class SourceSpec:
         max_records: admission limit of a micro-batch in records (offsets).
         max_bytes: the same in bytes.
         times_topic: the commits topic that keeps partition times; None where no timestamp extractor asks for them.
+        decide_s: how long transactions that write to the commits topic may stay open at most, seconds.
         global_topics: topics of global tables, read by each process up to where they end when a batch is planned.
         until: where partitions end at most for a run over what is there (Trigger.AvailableNow).
         tick_ms: every task gets a step at least so often, records or not (wall-clock punctuators, idle time); None = only
@@ -63,6 +64,7 @@ class SourceSpec:
     max_records: int = 1_000_000
     max_bytes: int = 512 * 1024 * 1024
     times_topic: str | None = None
+    decide_s: float = 90.0
     global_topics: tuple[str, ...] = ()
     until: Mapping[TopicPartition, int] = field(default_factory=dict)
     tick_ms: int | None = None
@@ -324,5 +326,5 @@ def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
     from streams.source.sampling import mean_record_bytes
 
     admin = KafkaAdmin(client)
-    times = PartitionTimes(client, admin, spec.times_topic) if spec.times_topic else None
+    times = PartitionTimes(client, admin, spec.times_topic, spec.decide_s) if spec.times_topic else None
     return BatchPlanner(admin, spec, partial(mean_record_bytes, client), times, lambda: int(time.time() * 1000))

@@ -105,6 +105,8 @@ class StreamsApplication:
         while waiting:
             before = self._steps
             for prepared in waiting:
+                if self._stop.is_set():
+                    return
                 if prepared.sub.reads_internal:
                     with KafkaAdmin(self.config.client) as admin:
                         application.await_written(admin, prepared)

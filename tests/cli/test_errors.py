@@ -62,6 +62,12 @@ def test_a_fault_of_a_topology_is_told_with_its_line(
     assert f"{name}.py, line {line}; " in output
 
 
+def test_a_function_that_wants_arguments_is_told(streams, module) -> None:
+    """It has not run, so there is no line of it."""
+    output = told(streams("describe", module("told_wants", "def build(name):\n    return name\n")))
+    assert "missing 1 required positional argument: 'name' (STREAMS_TRACEBACK=1 shows" in output
+
+
 def test_a_missing_attribute_is_told(streams, module) -> None:
     assert "has no 'bild'" in told(streams("describe", module("told_attribute", "build = 1\n") + ":bild"))
 

@@ -228,6 +228,16 @@ def test_within_a_step_the_last_update_counts(what):
     assert results(cached[what], records, one_step=True) == [1]
 
 
+def test_within_a_step_the_last_update_of_a_cogroup_counts():
+    """Whichever of its streams it comes from."""
+
+    def program(x, y):
+        both = x.group_by_key().cogroup(lambda v, a: a + v).cogroup(y.group_by_key(), lambda v, a: a + v)
+        return both.aggregate(lambda: 0)
+
+    assert results(program, [("l", 1, 0), ("r", 2, 1)], one_step=True) == [1]
+
+
 def test_in_compat_mode_the_record_that_makes_it_due_gives_its_headers():
     assert results(*CASES["unmatched"][:2], mode="compat") == [1]
 

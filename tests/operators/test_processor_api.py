@@ -254,3 +254,20 @@ def test_stream_time_goes_on_record_by_record_beside_an_aggregation(counted):
                 driver.create_input_topic("in").pipe_input("a", 1, time)
         rows = driver.create_output_topic("out").read_key_values_to_list()
     assert rows == [("a", 5), ("tick", 5), ("a", 15), ("tick", 15), ("a", 27), ("tick", 27)]
+
+
+class SchedulingLate(Processor):
+    """Schedules when a record comes, as Kafka Streams allows: this object is gone after the step."""
+
+    def process(self, record):
+        self.ctx.schedule(10, "wall_clock", lambda time: None)
+
+
+def test_a_schedule_that_would_be_forgotten_is_refused():
+    builder = StreamsBuilder()
+    builder.stream("in").process(SchedulingLate).to("out")
+    with (
+        TopologyTestDriver(builder.build(), processing="skip") as driver,
+        pytest.raises(TopologyError, match="in init"),
+    ):
+        driver.create_input_topic("in").pipe_input("a", 1, 1)

@@ -108,6 +108,16 @@ def test_an_update_is_held_back_from_its_own_time_on():
     assert run(builder, [("in", "a", 1, 0), ("in", "a", 2, 9), ("in", "b", 3, 10)]) == [("a", 2, 9)]
 
 
+def test_mapped_windows_that_are_suppressed_keep_their_cache():
+    """Only the last value of a step is mapped and held back: none but what a filter leaves out could be missed."""
+    builder, mapped = StreamsBuilder(), []
+    counts = builder.stream("in").group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(10)).count()
+    closed = counts.map_values(lambda n: mapped.append(n) or -n).suppress(Suppressed.until_window_closes())
+    closed.to_stream().to("out")
+    assert [row[1:] for row in run(builder, [("in", "a", 1, time) for time in (1, 2, 3, 15)])] == [(-3, 3)]
+    assert mapped == [3, 1]
+
+
 def test_a_bounded_buffer_emits_early_unless_told_to_fail():
     builder = StreamsBuilder()
     held = Suppressed.until_time_limit(100, BufferConfig.of_max_records(1))
@@ -122,6 +132,17 @@ def test_an_aggregate_that_comes_and_goes_is_not_told(windows):
     grouped = grouped if windows is None else grouped.windowed_by(windows)
     grouped.aggregate(lambda: 0, lambda value, sum_: sum_ + value or None).to_stream().to("out")
     assert run(builder, [("in", "a", 2, 5), ("in", "a", -2, 6)]) == []
+
+
+@pytest.mark.parametrize("windows", [None, TimeWindows.of_size_with_no_grace(10)])
+def test_the_streams_of_a_cogroup_go_on_together_in_order_of_time(windows):
+    builder = StreamsBuilder()
+    one, two = builder.stream("one").group_by_key(), builder.stream("two").group_by_key()
+    both = one.cogroup(lambda value, sum_: sum_ + value).cogroup(two, lambda value, sum_: sum_ + value)
+    both = both if windows is None else both.windowed_by(windows)
+    both.aggregate(lambda: 0).to_stream().to("out")
+    rows = run(builder, [("two", "a", 1, 1), ("two", "b", 2, 5), ("one", "a", 4, 7), ("one", "c", 8, 8)])
+    assert [row[1:] for row in rows] == [(2, 5), (5, 7), (8, 8)]
 
 
 class Scan(Processor):

@@ -103,6 +103,14 @@ TABLES: dict[str, Any] = {
     "by foreign key": lambda b, c: by_foreign_key(*sources(b, c)),
     "suppressed": lambda b, c: joined("left_join", *sources(b, c)).suppress(Suppressed.until_time_limit(9)),
     **{f"{name} windows": lambda b, c, name=name: windowed(name, b, c) for name in WINDOWS},
+    "windows, mapped and suppressed": lambda b, c: (
+        b.stream("left")
+        .group_by_key()
+        .windowed_by(WINDOWS["hopping"])
+        .count(materialized=Materialized(caching=c[0]))
+        .map_values(lambda n: n * 2 if n % 3 else None)
+        .suppress(Suppressed.until_window_closes())
+    ),
     "windows, filtered and suppressed": lambda b, c: (
         b.stream("left")
         .group_by_key()

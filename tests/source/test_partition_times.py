@@ -39,7 +39,7 @@ def marker() -> CommitMarker:
 def test_the_marker_of_the_last_step_is_waited_for(broker: EmbeddedBroker, topic: TopicFactory) -> None:
     client, commits = {"bootstrap.servers": broker.bootstrap_servers}, topic()
     with KafkaAdmin(client) as admin, TransactionalProducer(client, commits) as producer:
-        times = PartitionTimes(client, admin, commits)
+        times = PartitionTimes(client, admin, commits, decide_s=30)
         assert times.before([OffsetRange("in", 0, 0, 5)]) == {("in", 0): NO_TIME}
         producer.init_transactions()
         producer.begin()

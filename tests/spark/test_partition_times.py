@@ -42,7 +42,7 @@ def test_partition_times_outlive_batches(harness: Harness, tmp_path: Path, monke
     assert [found[n] for n in range(len(STAMPS))] == EXPECTED
     client = {"bootstrap.servers": harness.servers}
     with kafka(harness) as admin:
-        times = PartitionTimes(client, admin, f"{harness.application_id}-{source}-commits")
+        times = PartitionTimes(client, admin, f"{harness.application_id}-{source}-commits", decide_s=90)
 
         def at(offset: int) -> int:
             return times.before([OffsetRange(source, 1, offset, 99)])[source, 1]
