@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from state.stores.spec import StoreSpec
 from streams.dsl.options import Partitioner
@@ -189,10 +189,16 @@ class GraphBuilder:
         self.store(spec, key_serde, value_serde)
         table = self.topology.nodes[node]
         assert isinstance(table, ProcessorNode), "only tables are materialised"
-        supplier = partial(cast("Callable[..., Processor]", table.supplier), store=spec.name)
-        stores = (*table.stores, spec.name)
-        self.topology.nodes[node] = replace(table, stores=stores, supplier=supplier, stateless=False)
+        self.topology.nodes[node] = replace(table, stores=(*table.stores, spec.name), stateless=False)
+        self.give(node, store=spec.name)
         return spec.name
+
+    def give(self, node: str, **arguments: Any) -> None:
+        """Gives the operator of a node, which stands already, more arguments."""
+        made = self.topology.nodes[node]
+        assert isinstance(made, ProcessorNode), "only operators have suppliers"
+        supplier = partial(cast("Callable[..., Processor]", made.supplier), **arguments)
+        self.topology.nodes[node] = replace(made, supplier=supplier)
 
     def colocated(self, port: Port, name: str | None, key_serde: Serde, value_serde: Serde) -> Port:
         """The port, behind a repartition topic if its records are not where their keys belong.

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
-from typing import cast
 
 from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl.custom_windows import UnlimitedWindows
-from streams.dsl.graph_builder import Port
+from streams.dsl.graph_builder import GraphBuilder, Port
 from streams.dsl.suppressed import Suppressed
 from streams.dsl.table_node import TableNode
 from streams.errors import TopologyError
-from streams.operators.processor import Processor
 from streams.operators.suppress import Suppress, SuppressRules, SuppressView
 from streams.operators.views import View
 from streams.serdes.primitives import BytesSerde
@@ -39,6 +35,8 @@ def add_suppress(port: Port, above: TableNode, how: Suppressed, name: str | None
         # What is held back, since when, and what moves time on here must not depend on how records are cut into steps.
         above.update_at_once()
     graph, rules = above.graph, _rules(above.graph.topology, port, how)
+    if rules.by_window:
+        _update_sessions_at_once(graph, port)
     parameters: Parameters = (("until", "window_closes" if rules.by_window else "time_limit"), ("ms", rules.wait_ms))
     name = name or stateful_name("KTABLE-SUPPRESS", port.lineage, parameters)
     data = BytesSerde()
@@ -80,7 +78,6 @@ def _rules(topology: Topology, port: Port, how: Suppressed) -> SuppressRules:
             )
         if any(str(dict(node.parameters).get("windows")).startswith(UnlimitedWindows.__name__) for node in windowed):
             raise TopologyError(f"The windows of '{port.node}' never close, so nothing would ever be emitted.")
-        _update_sessions_at_once(topology, windowed)
         # As Kafka Streams (GraphGraceSearchUtil): of several, the longest.
         wait_ms, inclusive = max(_wait(node) for node in windowed)
     buffer = how.buffer
@@ -105,13 +102,12 @@ def _wait(node: ProcessorNode) -> tuple[int, bool]:
     return wait_ms, "difference_ms" in parameters or ("gap_ms" in parameters and wait_ms > 0)
 
 
-def _update_sessions_at_once(topology: Topology, windowed: list[ProcessorNode]) -> None:
+def _update_sessions_at_once(graph: GraphBuilder, port: Port) -> None:
     """Switches the cache of session aggregations off: suppress holds their updates back itself.
 
     A session that closes and is merged with a younger one within one step would leave a cache before it left suppress, so
     its result would depend on how records are cut into steps.
     """
-    for node in windowed:
+    for node in _windowed_above(graph.topology, port.node):
         if "gap_ms" in dict(node.parameters):
-            supplier = partial(cast("Callable[..., Processor]", node.supplier), caching=False)
-            topology.nodes[node.name] = replace(node, supplier=supplier)
+            graph.give(node.name, caching=False)

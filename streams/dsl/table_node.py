@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from inspect import signature
-from typing import Any, cast
+from typing import Any
 
 from streams.dsl.graph_builder import GraphBuilder
-from streams.operators.processor import Processor
 from streams.operators.views import StoreView, View
 from streams.topology.graph import ProcessorNode
 
@@ -77,7 +75,7 @@ class TableNode:
         """
         if not self._sends_old and self._can_send_old(force):
             for name in self.nodes:
-                self._with(name, send_old=True)
+                self.graph.give(name, send_old=True)
             self._sends_old = True
         if force and self._sends_old:
             self._keep_related()
@@ -134,13 +132,6 @@ class TableNode:
             node = self.graph.topology.nodes[name]
             if isinstance(node, ProcessorNode) and "caching" in signature(node.supplier).parameters:
                 self.graph.topology.nodes[name] = replace(node, projection=None)
-                self._with(name, caching=False)
+                self.graph.give(name, caching=False)
         for parent in self.parents:
             parent.update_at_once()
-
-    def _with(self, name: str, **arguments: Any) -> None:
-        """Gives an operator more arguments."""
-        node = self.graph.topology.nodes[name]
-        assert isinstance(node, ProcessorNode), "only operators have suppliers"
-        supplier = partial(cast("Callable[..., Processor]", node.supplier), **arguments)
-        self.graph.topology.nodes[name] = replace(node, supplier=supplier)

@@ -7,7 +7,7 @@ from typing import Any
 
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Headers, Record
-from streams.operators.stores import Entry, TimestampedKeyValueStore, in_time_order
+from streams.operators.stores import Entry, TimestampedKeyValueStore, take_held
 
 Initializer = Callable[[], Any]
 Aggregator = Callable[[Any, Any, Any], Any]
@@ -59,12 +59,7 @@ class StreamAggregate(Processor):
 
     def flush(self) -> None:
         """Emit each key's last value, in order of time."""
-        held = in_time_order(self.store.pending.values())
-        self.store.pending.clear()
-        for key, headers, entry in held:
-            if entry.comes_and_goes:
-                self.store.write(entry)  # a scan may have found it meanwhile, and so have written it
-                continue
+        for key, headers, entry in take_held(self.store, self.store.pending):
             self.ctx.attempt(lambda key=key, headers=headers, entry=entry: self._emit(key, headers, entry))  # type: ignore[misc]
 
     def _emit(self, key: Any, headers: Headers, entry: Entry) -> None:

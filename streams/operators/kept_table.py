@@ -13,7 +13,7 @@ from typing import Any
 
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Headers, Record
-from streams.operators.stores import Entry, TimestampedKeyValueStore, in_time_order
+from streams.operators.stores import Entry, TimestampedKeyValueStore, take_held
 from streams.operators.versioned_store import NOT_PUT, VALID_TO_UNDEFINED, VersionedStore
 
 
@@ -78,12 +78,9 @@ class KeptTable:
 
     def flush(self) -> None:
         """Pass on each key's last value, in order of time."""
-        pending, self._pending = self._pending, {}
-        for key, headers, entry in in_time_order(pending.values()):
-            assert self._store is not None, "only a store holds updates back"
-            if entry.comes_and_goes:
-                self._store.write(entry)  # a scan may have found it meanwhile, and so have written it
-                continue
+        if self._store is None:
+            return  # only a store holds updates back
+        for key, headers, entry in take_held(self._store, self._pending):
             old = self._stored(self._store, entry)
             self._ctx.attempt(partial(self._emit, self._store, key, headers, entry, old))
 

@@ -7,7 +7,7 @@ Invariant: without the cache every read decodes anew, so a value that user code 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from streams.operators.byte_stores import KeyValueBytes, WindowBytes
@@ -97,9 +97,17 @@ class Entry:
         return self.stored is None and self.value is None
 
 
-def in_time_order(held: Iterable[tuple[Any, Headers, Entry]]) -> list[tuple[Any, Headers, Entry]]:
-    """Updates that were held back (key, headers, row), the oldest first; equally old ones as they came."""
-    return sorted(held, key=lambda one: one[2].timestamp)
+def take_held(
+    store: TimestampedKeyValueStore | TimestampedWindowStore, held: dict[Any, tuple[Any, Headers, Entry]]
+) -> Iterator[tuple[Any, Headers, Entry]]:
+    """Takes out the updates that were held back (key, headers, row) and are to be told, the oldest first, then as they came."""
+    updates = sorted(held.values(), key=lambda one: one[2].timestamp)
+    held.clear()
+    for key, headers, entry in updates:
+        if entry.comes_and_goes:
+            store.write(entry)  # a scan may have found it meanwhile, and so have written it
+        else:
+            yield key, headers, entry
 
 
 class KeyValueStore:

@@ -9,7 +9,7 @@ from streams.operators.aggregate import Aggregator, Initializer, updated
 from streams.operators.idle_time import advanced
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Headers, Record, Window, Windowed
-from streams.operators.stores import Entry, TimestampedWindowStore, in_time_order
+from streams.operators.stores import Entry, TimestampedWindowStore, take_held
 
 if TYPE_CHECKING:
     from streams.dsl.custom_windows import Windows
@@ -87,12 +87,7 @@ class WindowAggregate(Processor):
 
     def flush(self) -> None:
         """Emit each window's last value, in order of time; tell the store what can never be read again."""
-        held = in_time_order(self.store.pending.values())
-        self.store.pending.clear()
-        for key, headers, entry in held:
-            if entry.comes_and_goes:
-                self.store.write(entry)  # a scan may have found it meanwhile, and so have written it
-                continue
+        for key, headers, entry in take_held(self.store, self.store.pending):
             self.ctx.attempt(lambda key=key, headers=headers, entry=entry: self._emit(key, headers, entry))  # type: ignore[misc]
         self.ctx.expire(self.store_name, self._stream_time)
 
