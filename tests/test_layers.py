@@ -16,6 +16,7 @@ RULES = {
     "streams/topology": {"pyspark", "confluent_kafka", "streams.spark", "streams.runtime", "streams.dsl"},
     "streams/serdes": {"pyspark", "streams.spark", "streams.runtime", "streams.dsl", "streams.topology"},
     "streams/source": {"pyspark", "streams.spark", "streams.runtime", "streams.dsl"},
+    "streams/microbatch": {"pyspark", "confluent_kafka", "streams.spark", "streams.dsl"},
     "streams/application": {"pyspark", "streams.spark"},
     "streams/testing": {"pyspark", "confluent_kafka", "streams.spark"},
     "streams/broker": {"streams.spark", "streams.dsl", "streams.runtime"},

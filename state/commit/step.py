@@ -117,6 +117,8 @@ class StepInput:
         offsets: the source partitions whose progress this task reports, with their new offsets.
         topic_ids: Kafka's topic ids of the sources.
         now_ms: Spark's logged batch time.
+        routing: digest of the keys by which functions before the shuffle sent the rows here; empty: none made a key.
+        keyed_by: names of these functions' operators.
     """
 
     batch_id: int
@@ -125,6 +127,8 @@ class StepInput:
     offsets: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, str]
     now_ms: int
+    routing: str = ""
+    keyed_by: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +159,7 @@ class CommitStep:
     """Runs one step of one task. See the module's docstring for the order and why it must be that one."""
 
     def __init__(self, identity: TaskIdentity, kafka: KafkaAccess, stores: StoreAccess, crash: CrashPoints) -> None:
-        self._identity = identity
+        self.identity = identity
         self._kafka = kafka
         self._stores = stores
         self._crash = crash
@@ -172,7 +176,7 @@ class CommitStep:
         pool.shutdown(wait=False)
 
     def _fenced_producer(self) -> Producer:
-        producer = self._kafka.producer(self._identity.transactional_id)
+        producer = self._kafka.producer(self.identity.transactional_id)
         try:
             producer.init_transactions()
         except BaseException:
@@ -207,7 +211,7 @@ class CommitStep:
             last = self._read_last_marker(copy)
             found = last.marker if last else None
             self._reach("after_tail_read", version)
-            decision = decide(self._identity, step.batch_id, step.batch, known, found)
+            decision = decide(self.identity, step.batch_id, step.batch, known, found)
             self._reach("after_decide", version)
             watch.lap("decide")
             with self._stores.open() as store:
@@ -232,7 +236,7 @@ class CommitStep:
             producer.close()
 
     def _reach(self, point: str, version: int) -> None:
-        self._crash.reach(point, self._identity.task, version)
+        self._crash.reach(point, self.identity.task, version)
 
     def _read_last_marker(self, copy: MarkerCopy | None) -> MarkerCopy | None:
         return read_last_marker(self._kafka, self._commits, copy.offset if copy else None)
@@ -245,7 +249,7 @@ class CommitStep:
         store: TaskStore,
         effects: Effects,
     ) -> tuple[MarkerCopy, StorePosition]:
-        identity, version = self._identity, (last.version if last else 0) + 1
+        identity, version = self.identity, (last.version if last else 0) + 1
         changelog = store.changelog()
         logs = {name: (changelog_topic(identity.application_id, name), identity.task) for name in store.logged_stores}
         ends = self._kafka.end_offsets([self._commits, *logs.values()])

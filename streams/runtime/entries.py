@@ -77,6 +77,15 @@ class Rows:
     source_keys: list[bytes | None] = field(default_factory=list)
     source_values: list[bytes | None] = field(default_factory=list)
 
+    def add_key(self, offset: int, key: bytes | None) -> None:
+        """Append a key alone."""
+        self.offsets.append(offset)
+        self.seqs.append(0)
+        self.timestamps.append(0)
+        self.keys.append(key)
+        self.values.append(None)
+        self.headers.append(())
+
     def add_dead_letter(self, letter: DeadLetter, origin: Origin, place: Place) -> None:
         """Append a dead letter as it is."""
         self.offsets.append(origin.offset)
@@ -108,6 +117,7 @@ class EntryRunner:
     """Receives what leaves the head over one entry: key by the entry's serde, value pickled."""
 
     def __init__(self, entry: Entry, run: Run, sequence: Sequence) -> None:
+        self.entry = entry
         self.name = entry.node
         self.rows = Rows()
         self._serde = entry.key_serde

@@ -23,12 +23,13 @@ from streams.runtime.head_run import HeadRun, number_anew
 from streams.runtime.nodes import NodeContext, NodeRunner, Receiver
 from streams.runtime.punctuation import Punctuations
 from streams.runtime.route import split_by_task, tasks_of
+from streams.runtime.routing import RoutingDigests
 from streams.runtime.rows import DEAD_LETTER_ENTRY, RowBatch
 from streams.runtime.run import Run
 from streams.runtime.settings import TaskSettings
 from streams.runtime.source_reader import SourceReader
 from streams.topology.graph import ProcessorNode
-from streams.topology.plan import SubTopology
+from streams.topology.plan import Entry, SubTopology
 
 
 class Head:
@@ -57,9 +58,8 @@ class Head:
             for entry in sub.entries
             if entry.transport == "object"
         }
-        self._object_entries = {
-            entry.index: (entry.from_node, entry.node) for entry in sub.entries if entry.source is None
-        }
+        self._routings = RoutingDigests()
+        self._run.letters_by_partition = all(entry.entry.by_partition for entry in self._entries.values())
         self._nodes = _head_nodes(sub, self._run, self._entries)
         self._run.behind = {
             name: [entry for edge, entry in self._entries.items() if edge[0] in _at_or_below(sub, name)]
@@ -77,6 +77,10 @@ class Head:
         for node in self._nodes.values():
             node.count()
         return self._run.counters
+
+    def routings(self) -> dict[int, str]:
+        """Task -> digest of the keys that head operators gave the task's records, see `streams.runtime.routing`."""
+        return self._routings.by_task()
 
     def run(self, columns: RecordColumns) -> Iterator[tuple[int, RowBatch]]:
         """Read a piece of a topic-partition.
@@ -108,25 +112,43 @@ class Head:
         self._run.touched.clear()
 
     def _gathered(self, topic: str, partition: int) -> Iterator[tuple[int, RowBatch]]:
-        gathered = {index: self._entries[edge].take() for index, edge in self._object_entries.items()}
+        gathered = [(runner.entry, runner.take()) for runner in self._entries.values()]
         held = bool(self._run.touched)
         if held:
             self.touched.update(self._routes(self._run.touched, partition).tolist())
             self._run.touched.clear()
-            number_anew(list(gathered.values()))
-        for index, rows in gathered.items():
+            number_anew([rows for _, rows in gathered])
+            self._digest_held(partition)
+        for entry, rows in gathered:
             if rows.offsets:
                 batch = rows.to_batch()
                 if held:
                     batch = batch.sort_by([("offset", "ascending"), ("seq", "ascending")])
-                routes = tasks_of(batch.column("key"), partition, self._tasks)
-                yield from _cut(topic, partition, index, batch, routes)
+                yield from self._routed(topic, partition, entry, batch)
         letters, order, keys = self._run.take_dead_letters()
         if order:
             batch = letters.to_batch().take(pa.array(order))
             yield from _cut(
                 topic, partition, DEAD_LETTER_ENTRY, batch, self._routes([keys[row] for row in order], partition)
             )
+
+    def _routed(
+        self, topic: str, partition: int, entry: Entry, batch: pa.RecordBatch
+    ) -> Iterator[tuple[int, RowBatch]]:
+        if entry.by_partition:
+            yield partition % self._tasks, RowBatch(topic, partition, entry.index, compact_keys(batch))
+            return
+        for task, rows in split_by_task(batch, tasks_of(batch.column("key"), partition, self._tasks)):
+            if entry.keyed_by and entry.repeatable:
+                self._routings.add(task, entry.index, rows)
+            yield task, RowBatch(topic, partition, entry.index, compact_keys(rows))
+
+    def _digest_held(self, partition: int) -> None:
+        """What comes of records that were held back may differ; the keys by which they were to go may not."""
+        for index, rows in self._run.take_held_keys().items():
+            batch = rows.to_batch()
+            for task, part in split_by_task(batch, tasks_of(batch.column("key"), partition, self._tasks)):
+                self._routings.add(task, index, part)
 
     def _routes(self, keys: Collection[bytes | None], partition: int) -> npt.NDArray[np.int32]:
         return tasks_of(pa.array(list(keys), pa.binary()), partition, self._tasks)

@@ -47,6 +47,7 @@ class HeadRun(Run):
         sequence: numbers the rows that leave the head.
         behind: for each node that holds records back, the entries that it leads to.
         touched: keys whose tasks must be called, even if no row comes for them.
+        letters_by_partition: what leaves the head goes by its source partition, and so do the dead letters.
     """
 
     def __post_init__(self) -> None:
@@ -56,12 +57,16 @@ class HeadRun(Run):
         self.sequence = entries.Sequence()
         self.behind: Mapping[str, Sequence[EntryRunner]] = {}
         self.touched: set[bytes | None] = set()
+        self.letters_by_partition = False
+        self._held_keys: dict[int, Rows] = {}
         self._resumed: Held | None = None
 
     def send_dead_letter(self, letter: DeadLetter, origin: Origin) -> None:
         """Gather it."""
         self.dead_letters.add_dead_letter(letter, origin, self.sequence.here)
-        self.letter_routes.append(letter.key if self._resumed is None else self._resumed.route)
+        # A null key is routed by its source partition.
+        route = None if self.letters_by_partition else letter.key
+        self.letter_routes.append(route if self._resumed is None else self._resumed.route)
 
     def take_dead_letters(self) -> tuple[Rows, list[int], list[bytes | None]]:
         """Those so far, the order in which they are to leave, and the keys that route them; starts anew."""
@@ -75,10 +80,26 @@ class HeadRun(Run):
         """Keep the place of the record in process, and note the tasks that it can reach."""
         assert self.cursor is not None, "head operators run only while a record is in process"
         source, row = self.cursor
-        keys = [entry.key_of(record, source.topic) for entry in self.behind[node]] or [source.keys[row]]
+        keys = [self._key_behind(runner, record) for runner in self.behind[node]] or [source.keys[row]]
         self.touched.update(keys)
         place = self.sequence.take()
         return Held(self.cursor, place if isinstance(place, tuple) else (place,), keys[0])
+
+    def _key_behind(self, runner: EntryRunner, record: Record) -> bytes | None:
+        """The key by which what comes of a record will be routed over an entry."""
+        assert self.cursor is not None, "see hold"
+        source, row = self.cursor
+        if runner.entry.by_partition:
+            return None
+        key = runner.key_of(record, source.topic)
+        if runner.entry.keyed_by:
+            self._held_keys.setdefault(runner.entry.index, Rows()).add_key(source.offsets[row], key)
+        return key
+
+    def take_held_keys(self) -> dict[int, Rows]:
+        """Entry -> the keys of records that were held back, where head operators have made them; starts anew."""
+        keys, self._held_keys = self._held_keys, {}
+        return keys
 
     @contextmanager
     def resume(self, held: Held) -> Iterator[None]:

@@ -8,7 +8,7 @@ arguments decides the result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,7 +71,14 @@ class StreamTask:
         self._settings = settings
         self._global_stores = dict(global_stores or {})
 
-    def process(self, batches: Sequence[RowBatch], now_ms: int, start: str = "", backlog: bool = False) -> StepOutput:
+    def process(
+        self,
+        batches: Sequence[RowBatch],
+        now_ms: int,
+        start: str = "",
+        backlog: bool = False,
+        halfway: Callable[[], None] | None = None,
+    ) -> StepOutput:
         """Run the step.
 
         Args:
@@ -79,6 +86,7 @@ class StreamTask:
             now_ms: Spark's logged batch time, milliseconds.
             start: Names the start of the application that the step belongs to; see `streams.runtime.idle`.
             backlog: The source holds records back for a later micro-batch.
+            halfway: Called when half of the rows are processed; a fault drill may end the process there.
 
         Raises:
             RecordFailedError: A record cannot be handled and its policy is `fail`.
@@ -93,7 +101,7 @@ class StreamTask:
         run.stream_time = run.state("task", "time").get("stream_time", NO_TIME)
         graph = TaskGraph(self._sub, run)
         try:
-            records_in = self._run(graph, run, batches)
+            records_in = self._run(graph, run, batches, halfway or (lambda: None))
             self._end(graph, run, self._idle_ms(run, start, backlog or bool(batches)))
         finally:
             graph.close()
@@ -105,7 +113,7 @@ class StreamTask:
         graph.count()
         return StepOutput(run.collector.batches(), run.operator_state, dict(run.counters), run.stream_time, records_in)
 
-    def _run(self, graph: TaskGraph, run: Run, batches: Sequence[RowBatch]) -> int:
+    def _run(self, graph: TaskGraph, run: Run, batches: Sequence[RowBatch], halfway: Callable[[], None]) -> int:
         letters = [batch for batch in batches if batch.entry == DEAD_LETTER_ENTRY]
         _send_dead_letters(run, letters)
         admitted = [admit(batch, self._sub, run) for batch in batches if batch.entry != DEAD_LETTER_ENTRY]
@@ -115,7 +123,8 @@ class StreamTask:
             for node in nodes:
                 graph.process_columns(node, rows)
             run.stream_time = max(run.stream_time, int(rows.timestamps.max(initial=NO_TIME)))
-        self._process_rows(graph, run, [batch for batch in admitted if transports[batch.entry] != "columns"])
+        others = [batch for batch in admitted if transports[batch.entry] != "columns"]
+        self._process_rows(graph, run, others, halfway)
         run.cursor = None
         records_in: int = sum(batch.rows.num_rows for batch in batches if batch.entry != DEAD_LETTER_ENTRY)
         return records_in
@@ -134,13 +143,15 @@ class StreamTask:
         graph.punctuate("wall_clock", run.now_ms)
         graph.flush(idle)
 
-    def _process_rows(self, graph: TaskGraph, run: Run, batches: Sequence[RowBatch]) -> None:
+    def _process_rows(
+        self, graph: TaskGraph, run: Run, batches: Sequence[RowBatch], halfway: Callable[[], None]
+    ) -> None:
         inputs = [(TaskRows(batch), graph.entry(batch.entry)) for batch in batches]
         which, row_of = in_order(batches)
         for task_rows, entry in inputs:
             task_rows.rows.raw = entry.raw
         watched, before = graph.watches_stream_time, None
-        for index, row in zip(which.tolist(), row_of.tolist(), strict=True):
+        for index, row in _stopping_halfway(which.tolist(), row_of.tolist(), halfway):
             task_rows, entry = inputs[index]
             rows = task_rows.rows
             if watched:
@@ -155,6 +166,14 @@ class StreamTask:
             entry.receive(rows, row, timestamp)
         if before is not None:
             graph.punctuate("stream_time", run.stream_time)
+
+
+def _stopping_halfway(which: list[int], rows: list[int], halfway: Callable[[], None]) -> Iterator[tuple[int, int]]:
+    """Pairs of both, with a call in the middle."""
+    middle = len(rows) // 2
+    yield from zip(which[:middle], rows[:middle], strict=True)
+    halfway()
+    yield from zip(which[middle:], rows[middle:], strict=True)
 
 
 def _send_dead_letters(run: Run, batches: Sequence[RowBatch]) -> None:

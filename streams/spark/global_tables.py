@@ -22,9 +22,9 @@ from state.kafka.reader import shared_reader
 from state.stores.memory import MemoryTable
 from state.stores.rocks_options import RocksSettings
 from state.stores.task_store import TaskStore, open_task_store
+from streams.microbatch.job import QueryJob
 from streams.runtime.global_tables import GlobalTables, global_store_specs
 from streams.source.offsets import TopicOffsets
-from streams.spark.job import QueryJob
 
 BeginOffset = Callable[[tuple[str, int]], int]
 

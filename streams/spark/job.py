@@ -1,71 +1,26 @@
-"""Everything that the processes of one streaming query must know, made on the driver and sent along once.
+"""A query's job as bytes, for Spark's Python processes.
 
-It travels as bytes inside the data source and the task function, never as a data source option: options are shown in
-plans and in the Spark UI, and client properties may hold secrets.
+The bytes travel inside the data source and the task function, never as a data source option: options are shown in plans and
+in the Spark UI, and client properties may hold secrets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 
 from pyspark import cloudpickle
 
-from state.commit.crash_points import CrashPoints
-from state.commit.decide import TaskIdentity
-from streams.runtime.settings import TaskSettings
-from streams.source.planner import SourceSpec
-from streams.topology.plan import SubTopology
+from streams.microbatch.job import QueryJob
 
 
-@dataclass(frozen=True)
-class QueryJob:
-    """One sub-topology to run.
-
-    Attributes:
-        sub: the sub-topology.
-        tasks: number of its tasks, and of Spark's shuffle partitions.
-        settings: of the runtime.
-        source: what to read.
-        client: librdkafka client properties; kept out of `repr`.
-        state_dir: folder of the local stores on each executor.
-        transaction_timeout_ms: of the producers.
-        spill_bytes: bound of a step's write buffer.
-        bulk_io: librdkafka's C API instead of the ordinary client.
-        crash: where a fault drill wants a worker to die; nowhere, as a rule.
-    """
-
-    sub: SubTopology
-    tasks: int
-    settings: TaskSettings
-    source: SourceSpec
-    client: Mapping[str, str] = field(repr=False)
-    state_dir: Path
-    transaction_timeout_ms: int
-    spill_bytes: int
-    bulk_io: bool
-    crash: CrashPoints = field(default_factory=CrashPoints)
-
-    def identity(self, task: int, query_id: str) -> TaskIdentity:
-        """Who runs a step of `task`."""
-        return TaskIdentity(
-            self.settings.application_id, self.sub.name, task, self.tasks, query_id, self.sub.topology_hash
-        )
-
-    def owner(self, partition: int) -> int:
-        """The task that reports a source partition's progress to the consumer group."""
-        return partition % self.tasks
-
-    def dumps(self) -> bytes:
-        """The job as bytes; user functions from `__main__` go by value."""
-        data: bytes = cloudpickle.dumps(self)
-        return data
+def dump_job(job: QueryJob) -> bytes:
+    """The job as bytes; user functions from `__main__` go by value."""
+    data: bytes = cloudpickle.dumps(job)
+    return data
 
 
 @lru_cache(maxsize=16)
 def load_job(data: bytes) -> QueryJob:
-    """Reads `QueryJob.dumps` back, once for each process."""
+    """Reads `dump_job` back, once for each process."""
     job: QueryJob = cloudpickle.loads(data)
     return job

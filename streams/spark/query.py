@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming import StreamingQuery
 
-from streams.spark.job import QueryJob
+from streams.microbatch.job import QueryJob
+from streams.spark.job import dump_job
 from streams.spark.source import source_class
 from streams.spark.stopping import BatchInterruptedError, StopGate
 from streams.spark.task_function import REPORT_SCHEMA, STATE_SCHEMA, task_function
@@ -47,7 +48,7 @@ def start_query(
         session.readStream.format(source.name())
         .load()
         .groupBy("task_key")
-        .applyInPandasWithState(task_function(job.dumps()), REPORT_SCHEMA, STATE_SCHEMA, "append", "NoTimeout")
+        .applyInPandasWithState(task_function(dump_job(job)), REPORT_SCHEMA, STATE_SCHEMA, "append", "NoTimeout")
     )
 
     def collect(frame: DataFrame, batch_id: int) -> None:

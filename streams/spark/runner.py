@@ -20,8 +20,8 @@ from state.kafka.admin import KafkaAdmin
 from streams.application.kept_topology import keep_topology
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application
 from streams.config import StreamsConfig
+from streams.microbatch.job import QueryJob
 from streams.spark.failure import did_not_start, readable
-from streams.spark.job import QueryJob
 from streams.spark.progress import Progress
 from streams.spark.query import Report, start_query
 from streams.spark.session import start_session

@@ -9,7 +9,6 @@ planning (`streams.source`) and reading (`streams.spark.read`) are imported wher
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -17,55 +16,27 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
-from streams.source.offsets import OffsetRange, SourceOffsets, batch_digest, topics_to_json
+from streams.source.offsets import SourceOffsets
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from streams.microbatch.job import QueryJob
+    from streams.microbatch.partitions import BatchPartitioner, PlannedPartition
     from streams.source.planner import BatchPlanner
-    from streams.spark.job import QueryJob
 
 SPARK_SCHEMA = (
     "task_key INT, batch STRING, topic STRING, partition INT, first BIGINT, last BIGINT, topic_id STRING, "
-    "counters STRING, partition_time STRING, global_topics STRING, payload BINARY, backlog BOOLEAN"
+    "counters STRING, partition_time STRING, global_topics STRING, payload BINARY, backlog BOOLEAN, routing STRING"
 )
 
 
-class RangePartition(InputPartition):
-    """One offset range to read, as a Spark input partition.
+class BatchPartition(InputPartition):
+    """A planned partition of a micro-batch (`streams.microbatch.partitions`), as a Spark input partition."""
 
-    `time` is the partition time so far, ms; `global_topics` says up to where global tables are to be read, as JSON;
-    `backlog`: records are left for a later micro-batch; `repeated`: this one has all tasks called, because an earlier run has
-    logged the micro-batch.
-    """
-
-    def __init__(
-        self,
-        batch: str,
-        topic_id: str,
-        offsets: OffsetRange,
-        time: int | None,
-        global_topics: str | None,
-        backlog: bool = False,
-        repeated: bool = False,
-    ) -> None:
-        self.batch = batch
-        self.global_topics = global_topics
-        self.topic_id = topic_id
-        self.offsets = offsets
-        self.time = time
-        self.backlog = backlog
-        self.repeated = repeated
-
-
-class TickPartition(InputPartition):
-    """What gives every task a step, as a Spark input partition; the fields are those of `RangePartition`."""
-
-    def __init__(self, batch: str, global_topics: str | None, backlog: bool) -> None:
-        self.batch = batch
-        self.global_topics = global_topics
-        self.backlog = backlog
+    def __init__(self, planned: PlannedPartition) -> None:
+        self.planned = planned
 
 
 class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -75,7 +46,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planning = planning
         self._job = job
         self._planner_or_none: BatchPlanner | None = None
-        self._first_batch: str | None = None
+        self._partitioner: BatchPartitioner | None = None
 
     @property
     def _planner(self) -> BatchPlanner:
@@ -107,31 +78,13 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner.report().to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """One input partition for each topic-partition that has something, and one for a tick."""
-        before, after = SourceOffsets.from_json(start), SourceOffsets.from_json(end)
-        digest = batch_digest(before, after)
-        # Only the first micro-batch of a run can be one that an earlier run has logged.
-        self._first_batch = self._first_batch or digest
-        repeated = digest == self._first_batch and self._planner.is_repeat(after)
-        ranges = self._planner.ranges(before, after)
-        times = self._planner.times_before(ranges)
-        ends = json.dumps(topics_to_json(after.global_topics)) if after.global_topics else None
-        backlog = self._planner.leaves_backlog(after)
-        partitions: list[InputPartition] = [
-            RangePartition(
-                digest,
-                after.topics[offsets.topic].topic_id,
-                offsets,
-                times[offsets.topic, offsets.partition] if times else None,
-                ends,
-                backlog=backlog,
-                repeated=number == 0 and repeated,
-            )
-            for number, offsets in enumerate(ranges)
-        ]
-        if after.tick != before.tick:
-            partitions.append(TickPartition(digest, ends, backlog))
-        return partitions
+        """One input partition for each topic-partition that has something, and one where every task is to be called."""
+        from streams.microbatch.partitions import BatchPartitioner
+
+        if self._partitioner is None:
+            self._partitioner = BatchPartitioner(self._planner)
+        planned = self._partitioner.partitions(SourceOffsets.from_json(start), SourceOffsets.from_json(end))
+        return [BatchPartition(one) for one in planned]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark will not ask for anything before `end` again."""
@@ -139,12 +92,10 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads a range, runs the head and packs what goes to each task."""
-        from streams.spark.read import read_range, read_tick
+        from streams.spark.read import read_partition
 
-        if isinstance(partition, TickPartition):
-            return read_tick(self._job, partition)
-        assert isinstance(partition, RangePartition)
-        return read_range(self._job, partition)
+        assert isinstance(partition, BatchPartition)
+        return read_partition(self._job, partition.planned)
 
 
 class KafkaSource(DataSource):
@@ -164,6 +115,8 @@ class KafkaSource(DataSource):
 
 def source_class(job: QueryJob) -> type[DataSource]:
     """A data source class of its own for each query: its job is a class attribute, so it shows up in no plan."""
+    from streams.spark.job import dump_job
+
     name = f"streams-{job.settings.application_id}-{job.sub.name}"
 
     def source_name(cls: type[DataSource]) -> str:
@@ -171,7 +124,7 @@ def source_class(job: QueryJob) -> type[DataSource]:
 
     attributes: dict[str, Any] = {
         "planning": cloudpickle.dumps((dict(job.client), job.source)),
-        "job": job.dumps(),
+        "job": dump_job(job),
         "name": classmethod(source_name),
     }
     return type(f"KafkaSourceOf{job.sub.index}", (KafkaSource,), attributes)

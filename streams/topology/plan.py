@@ -4,7 +4,9 @@ A sub-topology is a connected component of the graph (a shared node, source or s
 topics. Its *head* is what needs no state and no order: the stateless nodes whose ancestors are all head or source; they
 run in the readers, per topic-partition. Each edge out of the head is an *entry*: what crosses it is routed to its task
 by its key, so a re-key within the head costs no topic. A re-key of results that another attempt may not give again
-(``enrich``) is not head: the task of a record must be the same in every attempt. All topic names in a plan are the real ones.
+(``enrich``) is not head: the task of a record must be the same in every attempt. What only goes to a sink behind a re-key is
+routed by its source partition instead, as Kafka Streams does: no key then decides anything. All topic names in a plan are the
+real ones.
 """
 
 from __future__ import annotations
@@ -51,6 +53,9 @@ class Entry:
         fields: the dotted paths to decode, for ``columns``.
         rows_of: the entry whose rows it reads. Several nodes that want columns of one source share the rows of the first
             of them, which then carry the fields of all.
+        keyed_by: names of the operators in the head that have made the key; none: it is still the source's.
+        by_partition: rows go to the task of their source partition, whatever their key.
+        repeatable: every operator on the way gives the same results in every attempt.
     """
 
     index: int
@@ -61,6 +66,9 @@ class Entry:
     key_serde: Serde
     fields: tuple[str, ...] = ()
     rows_of: int = -1
+    keyed_by: tuple[str, ...] = ()
+    by_partition: bool = False
+    repeatable: bool = True
 
 
 @dataclass(frozen=True)
@@ -99,6 +107,11 @@ class SubTopology:
         """Those of a node's children that get what it drops, and nothing else of it."""
         below = (self.nodes[child] for child in self.children(name))
         return tuple(node.name for node in below if isinstance(node, ProcessorNode) and node.takes_dropped)
+
+    @property
+    def keyed_by(self) -> tuple[str, ...]:
+        """Names of the operators in the head whose keys decide which task gets a record."""
+        return tuple(dict.fromkeys(name for entry in self.entries if not entry.by_partition for name in entry.keyed_by))
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -229,9 +242,33 @@ def _entries(topology: Topology, nodes: dict[str, Node], head: frozenset[str]) -
                 entries.append(replace(entry, rows_of=rows_of))
             elif parent in head:
                 serde = _key_serde(topology, nodes, node, above)
-                index = len(entries)
-                entries.append(Entry(index, node.name, parent, "object", None, serde, rows_of=index))
+                entries.append(_from_head(len(entries), nodes, node, parent, serde))
     return tuple(entries)
+
+
+def _from_head(index: int, nodes: dict[str, Node], node: Node, parent: str, key_serde: Serde) -> Entry:
+    way = _way(nodes, parent)
+    keyed_by = tuple(one.name for one in way if one.key_changing)
+    return Entry(
+        index,
+        node.name,
+        parent,
+        "object",
+        None,
+        key_serde,
+        rows_of=index,
+        keyed_by=keyed_by,
+        by_partition=bool(keyed_by) and isinstance(node, SinkNode),
+        repeatable=all(one.repeatable for one in way),
+    )
+
+
+def _way(nodes: dict[str, Node], name: str) -> list[ProcessorNode]:
+    """The operators from the sources down to a node of the head."""
+    node = nodes[name]
+    if not isinstance(node, ProcessorNode):
+        return []
+    return [*(one for parent in node.parents for one in _way(nodes, parent)), node]
 
 
 def _from_source(index: int, nodes: dict[str, Node], node: Node, source: SourceNode) -> Entry:

@@ -12,8 +12,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+from streams.microbatch.job import QueryJob
 from streams.source.offsets import SourceOffsets
-from streams.spark.job import QueryJob
 from streams.spark.source import KafkaSource, KafkaStreamReader
 
 

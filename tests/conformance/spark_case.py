@@ -24,9 +24,9 @@ from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from streams.config import Mode as ConfiguredMode
 from streams.config import StreamsConfig
+from streams.microbatch.job import QueryJob
 from streams.operators.processor import Mode
 from streams.source.offsets import SourceOffsets, TopicOffsets
-from streams.spark.job import QueryJob
 from streams.spark.progress import Progress
 from streams.spark.runner import StreamsApplication
 from streams.topology.graph import Topology

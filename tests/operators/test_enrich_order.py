@@ -257,7 +257,7 @@ def attempt(function, key="a"):
     builder = StreamsBuilder()
     stream = builder.stream("in").select_key(lambda value: f"k{value}")
     enriched = stream.enrich(function, batch_size=10).filter(lambda value: value is not None)
-    enriched.to("out")
+    enriched.group_by_key().count().to_stream().to("out")
     settings = TaskSettings("app", processing="dlq", dead_letter_topic="letters")
     (sub,) = build_plan(builder.build(), "app").sub_topologies
     head = Head(sub, 8, settings)

@@ -1,8 +1,7 @@
-"""Rows that a Spark reader sends to tasks, without Spark and Kafka."""
+"""Rows that a reader sends to tasks, without Spark and Kafka."""
 
 import pickle
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import orjson
@@ -10,16 +9,17 @@ import pyarrow as pa
 
 from state.kafka.columns import RecordColumns
 from streams import StreamsBuilder
+from streams.microbatch.job import QueryJob
+from streams.microbatch.partitions import PlannedCall, PlannedRange
+from streams.microbatch.read import call_every_task, read_range
+from streams.microbatch.rows import TaskInput
 from streams.runtime.rows import decode
 from streams.runtime.settings import TaskSettings
 from streams.source.offsets import OffsetRange
-from streams.spark import read
-from streams.spark.job import QueryJob
-from streams.spark.salts import task_salts
-from streams.spark.source import RangePartition
 from streams.topology.plan import build_plan
 
 TASKS = 8
+RANGE = PlannedRange("batch", "id", OffsetRange("in", 0, 0, 6))
 
 
 class Seen:
@@ -33,53 +33,110 @@ class Seen:
         return [value, self.calls] if value >= 0 else None
 
 
-def rows(topology, monkeypatch, repeated=False):
-    """What two readers of one process send, as (task, has records) and counters."""
-    offsets = np.arange(6, dtype=np.int64)
-    keys, values = [b"k%d" % n for n in range(6)], [b"%d" % (n - 3) for n in range(6)]
-    piece = RecordColumns("in", 0, offsets, offsets, pa.array(keys, pa.binary()), pa.array(values, pa.binary()))
-    monkeypatch.setattr(read, "shared_reader", lambda *_, **__: SimpleNamespace(read=lambda *_: [piece]))
+def sent_by(topology, pieces=1):
+    """What a reader sends for six records, read in one piece or more."""
+    size = 6 // pieces
+    return list(read_range(job_of(topology), RANGE, [records(at, size) for at in range(0, 6, size)]))
+
+
+def job_of(topology):
     (sub,) = build_plan(topology, "app").sub_topologies
-    job = QueryJob(sub, TASKS, TaskSettings("app"), None, {}, Path("unused"), 0, 0, False)
-    partition = RangePartition(
-        "batch", "id", OffsetRange("in", 0, 0, 6), None, None, backlog=repeated, repeated=repeated
-    )
-    salts = task_salts(TASKS)
-    for _ in range(2):
-        sent = [batch.to_pylist()[0] for batch in read.read_range(job.dumps(), partition)]
-        counters = next(row["counters"] for row in sent if row["counters"] is not None)
-        yield [(salts.index(row["task_key"]), row["payload"]) for row in sent], counters
+    return QueryJob(sub, TASKS, TaskSettings("app"), None, {}, Path("unused"), 0, 0, False)
+
+
+def records(start, size):
+    offsets = np.arange(start, start + size, dtype=np.int64)
+    keys, values = [b"k%d" % n for n in offsets], [b"%d" % (n - 3) for n in offsets]
+    return RecordColumns("in", 0, offsets, offsets, pa.array(keys, pa.binary()), pa.array(values, pa.binary()))
+
+
+def called(sent):
+    return {row.task for row in sent if row.payload is None}
+
+
+def counters(sent):
+    return orjson.loads(next(row.counters for row in sent if row.counters is not None))
 
 
 def values(sent):
-    blobs = [decode(payload).rows.column("value") for _, payload in sent[0] if payload is not None]
+    blobs = [decode(row.payload).rows.column("value") for row in sent if row.payload is not None]
     return sorted(pickle.loads(value) for blob in blobs for value in blob.to_pylist())
 
 
-def test_every_task_that_records_were_for_is_called(monkeypatch):
+def test_every_task_that_records_were_for_is_called():
     builder = StreamsBuilder()
     enriched = builder.stream("in").enrich(Seen, concurrency=1, named="seen")
     enriched.filter(lambda value: value is not None).map_values(lambda value: value[1]).to("out")
-    first, second = rows(builder.build(), monkeypatch)
-    for sent, counters in (first, second):
-        with_records = {task for task, payload in sent if payload is not None}
-        called = {task for task, payload in sent if payload is None}
-        assert with_records < called
-        assert orjson.loads(counters)["calls:seen"] == 6
+    first, second = sent_by(builder.build()), sent_by(builder.build())
+    for sent in (first, second):
+        assert {row.task for row in sent if row.payload is not None} < called(sent)
+        assert counters(sent)["calls:seen"] == 6
     # The worker process keeps the object: the second reader's calls go on counting.
     assert (values(first), values(second)) == ([4, 5, 6], [10, 11, 12])
 
 
-def test_without_such_an_operator_only_the_owner_is_called(monkeypatch):
+def test_without_such_an_operator_only_the_owner_is_called():
     builder = StreamsBuilder()
     builder.stream("in").filter(lambda value: value > 0).to("out")
-    for sent, _ in rows(builder.build(), monkeypatch):
-        assert [task for task, payload in sent if payload is None] == [0]
+    assert called(sent_by(builder.build())) == {0}
 
 
-def test_all_tasks_are_called_again_where_an_earlier_run_has_logged_the_batch(monkeypatch):
-    # Another predicate is the same topology; tasks that have committed what it now leaves out must learn of it.
+def test_a_call_is_for_every_task_and_brings_nothing():
     builder = StreamsBuilder()
     builder.stream("in").filter(lambda value: False).to("out")
-    for sent, _ in rows(builder.build(), monkeypatch, repeated=True):
-        assert {task for task, payload in sent if payload is None} == set(range(TASKS))
+    rows = list(call_every_task(job_of(builder.build()), PlannedCall("batch", backlog=True)))
+    assert {row.task for row in rows} == set(range(TASKS))
+    given = TaskInput.of(rows)
+    assert (given.batch, given.backlog, given.ranges, given.batches) == ("batch", True, {}, [])
+
+
+def counted_by(key_of):
+    builder = StreamsBuilder()
+    builder.stream("in").select_key(key_of).group_by_key().count().to_stream().to("out")
+    return builder.build()
+
+
+def routings(sent):
+    return {
+        task: routing
+        for task in range(TASKS)
+        if (routing := TaskInput.of([row for row in sent if row.task == task]).routing)
+    }
+
+
+def test_keys_that_functions_make_have_a_digest_whatever_the_pieces():
+    topology = counted_by(lambda key, value: f"n{value}")
+    whole = sent_by(topology)
+    assert routings(whole) == routings(sent_by(topology, pieces=3)) == routings(sent_by(topology, pieces=6))
+    assert set(routings(whole)) == {row.task for row in whole if row.payload is not None}
+
+
+def test_another_key_has_another_digest():
+    first, second = (routings(sent_by(counted_by(lambda key, value, by=by: f"{by}-{value % 3}"))) for by in (1, 2))
+    assert first.keys() & second.keys()
+    assert all(first[task] != second[task] for task in first.keys() & second.keys())
+
+
+def test_keys_of_the_source_need_no_digest():
+    builder = StreamsBuilder()
+    builder.stream("in").map_values(lambda value: value + 1).group_by_key().count().to_stream().to("out")
+    assert routings(sent_by(builder.build())) == {}
+
+
+def test_records_that_are_held_back_have_the_digest_of_their_keys_whatever_comes_of_them():
+    def rows(keep):
+        builder = StreamsBuilder()
+        keyed = builder.stream("in").select_key(lambda key, value: f"n{value}")
+        enriched = keyed.enrich(lambda values: [value if keep else None for value in values], batch_size=4)
+        enriched.filter(lambda value: value is not None).group_by_key().count().to_stream().to("out")
+        return sent_by(builder.build())
+
+    assert routings(rows(True)) == routings(rows(False)) != {}
+
+
+def test_what_goes_only_to_a_sink_behind_a_new_key_goes_by_its_source_partition():
+    keyed = StreamsBuilder()
+    keyed.stream("in").select_key(lambda key, value: f"n{value}").to("out")
+    sent = sent_by(keyed.build())
+    assert {row.task for row in sent} == {0}
+    assert routings(sent) == {}

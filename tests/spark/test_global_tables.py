@@ -11,11 +11,11 @@ from state.commit.live import LiveKafka
 from state.errors import TopicNotFoundError
 from streams import Consumed, Joined, Materialized, StreamsBuilder, StringSerde
 from streams.errors import StreamsError
+from streams.microbatch.job import QueryJob
 from streams.runtime.settings import TaskSettings
 from streams.source.offsets import TopicOffsets
 from streams.source.planner import SourceSpec
 from streams.spark.global_tables import global_stores
-from streams.spark.job import QueryJob
 from streams.topology.graph import Topology
 from streams.topology.plan import build_plan
 from tests.spark.harness import Harness, Sent

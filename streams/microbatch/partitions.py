@@ -1,0 +1,90 @@
+"""Cuts a logged micro-batch into the partitions that readers take: one for each offset range, and one that calls every task.
+
+Every task must be called, records or not, at a tick, and in a micro-batch that an earlier run may have logged: a task that
+committed it then and is not called again would find, in its next step, a marker that Spark knows nothing of.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from streams.source.offsets import OffsetRange, SourceOffsets, batch_digest, topics_to_json
+
+if TYPE_CHECKING:
+    from streams.source.planner import BatchPlanner
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRange:
+    """One offset range to read.
+
+    Attributes:
+        batch: digest of the whole micro-batch.
+        topic_id: Kafka's id of the topic.
+        offsets: what to read.
+        time: the partition time so far, ms; None where no timestamp extractor asks for it.
+        global_topics: up to where the topics of global tables are to be read, as JSON; None where there are none.
+        backlog: records are left for a later micro-batch.
+    """
+
+    batch: str
+    topic_id: str
+    offsets: OffsetRange
+    time: int | None = None
+    global_topics: str | None = None
+    backlog: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCall:
+    """Calls every task, and brings no records; the fields are those of `PlannedRange`."""
+
+    batch: str
+    global_topics: str | None = None
+    backlog: bool = False
+
+
+PlannedPartition: TypeAlias = PlannedRange | PlannedCall
+
+
+class BatchPartitioner:
+    """Cuts the micro-batches of one run of a query.
+
+    Args:
+        planner: knows which micro-batches it has planned itself.
+    """
+
+    def __init__(self, planner: BatchPlanner) -> None:
+        self._planner = planner
+        self._first_batch: str | None = None
+
+    def partitions(self, start: SourceOffsets, end: SourceOffsets) -> list[PlannedPartition]:
+        """The partitions of the micro-batch [start, end).
+
+        Raises:
+            KafkaClientError: a topic has gone, is another one now, or has lost records that are needed.
+        """
+        digest = batch_digest(start, end)
+        # Only the first micro-batch of a run can be one that an earlier run has logged.
+        self._first_batch = self._first_batch or digest
+        repeated = digest == self._first_batch and self._planner.is_repeat(end)
+        ranges = self._planner.ranges(start, end)
+        times = self._planner.times_before(ranges)
+        ends = json.dumps(topics_to_json(end.global_topics)) if end.global_topics else None
+        backlog = self._planner.leaves_backlog(end)
+        partitions: list[PlannedPartition] = [
+            PlannedRange(
+                digest,
+                end.topics[offsets.topic].topic_id,
+                offsets,
+                times[offsets.topic, offsets.partition] if times else None,
+                ends,
+                backlog,
+            )
+            for offsets in ranges
+        ]
+        if end.tick != start.tick or repeated:
+            partitions.append(PlannedCall(digest, ends, backlog))
+        return partitions

@@ -1,0 +1,73 @@
+"""Reads a planned partition: records through the head of the sub-topology, as rows for the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import orjson
+
+from state.kafka.columns import RecordColumns
+from streams.microbatch.job import QueryJob
+from streams.microbatch.partitions import PlannedCall, PlannedRange
+from streams.microbatch.rows import TaskRow
+from streams.runtime.head import Head
+from streams.runtime.rows import encode
+
+
+def read_range(job: QueryJob, planned: PlannedRange, pieces: Iterable[RecordColumns]) -> Iterator[TaskRow]:
+    """Rows for one range.
+
+    The last one has no payload: it carries the head's counters (and the partition time, where an extractor asks for it)
+    to the task that reports this partition's progress, which so runs even if no record is for it. Nor have the rows for tasks
+    that must be called because another attempt may have had rows for them: those that `Head.touched` names.
+
+    Args:
+        job: the query.
+        planned: the range.
+        pieces: its records.
+    """
+    offsets = planned.offsets
+    head = Head(job.sub, job.tasks, job.settings)
+    place = (offsets.topic, offsets.partition)
+    if planned.time is not None:
+        head.partition_times[place] = planned.time
+
+    def row(
+        task: int,
+        payload: bytes | None = None,
+        counters: str | None = None,
+        time: int | None = None,
+        routing: str | None = None,
+    ) -> TaskRow:
+        return TaskRow(
+            task,
+            planned.batch,
+            offsets.topic,
+            offsets.partition,
+            offsets.start,
+            offsets.end,
+            planned.topic_id,
+            counters,
+            None if time is None else str(time),
+            planned.global_topics,
+            payload,
+            planned.backlog,
+            routing,
+        )
+
+    for columns in pieces:
+        for task, rows in head.run(columns):
+            yield row(task, encode(rows))
+    for task in sorted(head.touched):
+        yield row(task)
+    for task, routing in head.routings().items():
+        yield row(task, routing=routing)
+    counters = orjson.dumps(head.counters).decode()
+    time = None if planned.time is None else head.partition_times.get(place, planned.time)
+    yield row(job.owner(offsets.partition), None, counters, time)
+
+
+def call_every_task(job: QueryJob, call: PlannedCall) -> Iterator[TaskRow]:
+    """Rows that have every task called; they are of no topic."""
+    for task in range(job.tasks):
+        yield TaskRow(task, call.batch, global_topics=call.global_topics, backlog=call.backlog)

@@ -1,0 +1,144 @@
+"""Rows on their way from the readers to the tasks of a micro-batch, and the input that a task makes of its own.
+
+A row carries records for one task (`payload`), or says something about a range that it was read from. Every row names its
+range, so that a task can tell a repeated micro-batch from a new one.
+"""
+
+# ruff: noqa: D102 - members of protocols are described in `TaskRow`
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import orjson
+
+from streams.runtime.counters import Counters
+from streams.runtime.rows import RowBatch, decode
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """One row.
+
+    Attributes:
+        task: the task that it is for.
+        batch: digest of the micro-batch.
+        topic: source topic; empty: the row only calls the task.
+        partition: source partition.
+        first: start of the range that was read.
+        last: end of the range, exclusive.
+        topic_id: Kafka's id of the topic.
+        counters: the reader's counts, as JSON.
+        partition_time: largest timestamp of the partition at the end of the range, as text, ms.
+        global_topics: up to where the topics of global tables are to be read, as JSON.
+        payload: records, one `streams.runtime.rows.RowBatch`.
+        backlog: records are left for a later micro-batch.
+        routing: digest of the keys that functions before the shuffle gave the range's records for this task.
+    """
+
+    task: int
+    batch: str
+    topic: str = ""
+    partition: int = 0
+    first: int = 0
+    last: int = 0
+    topic_id: str | None = None
+    counters: str | None = None
+    partition_time: str | None = None
+    global_topics: str | None = None
+    payload: bytes | None = None
+    backlog: bool = False
+    routing: str | None = None
+
+
+class Row(Protocol):
+    """A `TaskRow` as a task gets it: without the task, the fields by name (a row of a pandas frame has them, too)."""
+
+    @property
+    def batch(self) -> str: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def last(self) -> int: ...
+    @property
+    def topic_id(self) -> str | None: ...
+    @property
+    def counters(self) -> str | None: ...
+    @property
+    def partition_time(self) -> str | None: ...
+    @property
+    def global_topics(self) -> str | None: ...
+    @property
+    def payload(self) -> bytes | None: ...
+    @property
+    def backlog(self) -> bool: ...
+    @property
+    def routing(self) -> str | None: ...
+
+
+@dataclass
+class TaskInput:
+    """What the rows of one task in one micro-batch say.
+
+    Attributes:
+        batch: digest of the micro-batch.
+        ranges: topic -> partition (as text) -> [first, last) of the ranges that have rows for the task.
+        topic_ids: topic -> Kafka's id.
+        counters: counts of the readers, for the task that reports their partitions.
+        partition_times: (topic, partition) -> (end of its range, partition time there).
+        global_topics: up to where the topics of global tables are to be read.
+        batches: the records.
+        backlog: records are left for a later micro-batch.
+        routings: (topic, partition) -> digest of the keys by which records of it came to this task.
+    """
+
+    batch: str = ""
+    ranges: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    counters: Counters = field(default_factory=Counters)
+    partition_times: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    global_topics: dict[str, Any] = field(default_factory=dict)
+    batches: list[RowBatch] = field(default_factory=list)
+    backlog: bool = False
+    routings: dict[tuple[str, int], str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> TaskInput:
+        """Reads all rows; their order does not matter."""
+        found = cls()
+        for row in rows:
+            found.batch = row.batch
+            found.backlog |= bool(row.backlog)
+            if row.global_topics is not None and not found.global_topics:
+                found.global_topics = orjson.loads(row.global_topics)
+            if row.topic:
+                found._add(row)
+        return found
+
+    def _add(self, row: Row) -> None:
+        place = row.topic, int(row.partition)
+        if row.topic_id is not None:
+            self.topic_ids[row.topic] = row.topic_id
+        self.ranges.setdefault(row.topic, {})[str(row.partition)] = (int(row.first), int(row.last))
+        if row.payload is not None:
+            self.batches.append(decode(row.payload))
+        for name, count in orjson.loads(row.counters or "{}").items():
+            self.counters.add(name, count)
+        if row.partition_time is not None:
+            self.partition_times[place] = (int(row.last), int(row.partition_time))
+        if row.routing is not None:
+            self.routings[place] = row.routing
+
+    @property
+    def routing(self) -> str:
+        """One digest of all `routings`, 16 hex digits; empty if no function has made a key."""
+        if not self.routings:
+            return ""
+        data = orjson.dumps([[*place, digest] for place, digest in sorted(self.routings.items())])
+        return hashlib.blake2b(data, digest_size=8).hexdigest()

@@ -1,0 +1,79 @@
+"""One step of one task: rows and Spark's copy of the marker in, the new copy out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from state.commit.marker import CommitMarker, MarkerCopy
+from state.commit.step import CommitStep, StepInput, StepResult
+from state.stores.task_store import TaskStore
+from streams.microbatch.job import QueryJob
+from streams.microbatch.rows import Row, TaskInput
+from streams.runtime.task import StepOutput, StreamTask
+from streams.source.partition_times import remember
+
+GlobalStores = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""Logged ends of the topics of global tables, as JSON -> typed stores by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchContext:
+    """What Spark says of the micro-batch.
+
+    Attributes:
+        batch_id: its number.
+        now_ms: its logged time.
+        start: names the run of the query.
+    """
+
+    batch_id: int
+    now_ms: int
+    start: str
+
+
+def run_step(
+    job: QueryJob,
+    step: CommitStep,
+    batch: BatchContext,
+    rows: Iterable[Row],
+    copy: MarkerCopy | None,
+    global_stores: GlobalStores,
+) -> tuple[StepResult, TaskInput]:
+    """Runs the step.
+
+    Args:
+        job: the query.
+        step: of the task; it may be fencing already while the rows are taken apart.
+        batch: the micro-batch.
+        rows: the task's rows of it.
+        copy: the marker in Spark's GroupState; None before the first step.
+        global_stores: gives the global tables that the sub-topology reads.
+
+    Raises:
+        StreamsError: the attempt is over.
+    """
+    given = TaskInput.of(rows)
+    task = step.identity.task
+
+    def process(store: TaskStore, last: CommitMarker | None) -> StepOutput:
+        state = dict(last.operator_state) if last else {}
+        stream_task = StreamTask(job.sub, task, store, state, job.settings, global_stores(given.global_topics))
+        halfway = partial(job.crash.reach, "process_halfway", task, (last.version if last else 0) + 1)
+        output = stream_task.process(given.batches, batch.now_ms, batch.start, given.backlog, halfway)
+        remember(output.operator_state, given.partition_times)
+        return output
+
+    step_input = StepInput(
+        batch_id=batch.batch_id,
+        batch=given.batch,
+        ranges=given.ranges,
+        offsets=job.owned_offsets(given.ranges, task),
+        topic_ids=given.topic_ids,
+        now_ms=batch.now_ms,
+        routing=given.routing,
+        keyed_by=job.sub.keyed_by,
+    )
+    return step.run(step_input, copy, process), given
