@@ -18,6 +18,7 @@ them between processes).
     │       └── ProducerStateError     calls in a wrong order, or a producer used again after its end
     ├── CommitError                    Spark's checkpoint and Kafka's commits topic do not fit together
     │   ├── CheckpointMismatchError    lost, rolled back, foreign, or of another topology: an operator decides
+    │   ├── RoutingMismatchError       functions gave other keys than in the attempt that was committed: rows would move
     │   └── MarkerFormatError          the commits topic holds something that this version cannot read
     └── StateError                     local state or its changelog cannot be used as it is
         ├── StateLockedError           another process has the store open
@@ -28,7 +29,7 @@ them between processes).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -263,6 +264,34 @@ class CommitError(StreamsError):
 
 class CheckpointMismatchError(CommitError):
     """The last commit marker cannot be the one that Spark's checkpoint knows; nothing was written."""
+
+
+class RoutingMismatchError(CommitError):
+    """A repeated micro-batch has given a task other rows than the attempt that was committed.
+
+    Rows find their task by their key. Where a function in front of the shuffle makes another key at each call, a row that one
+    task has committed comes to another one with the next attempt: it would be counted twice, or not at all.
+
+    Args:
+        task: who found it.
+        batch_id: Spark's number of the micro-batch.
+        version: the committed step.
+        keyed_by: names of the nodes that change keys in front of the shuffle.
+    """
+
+    def __init__(self, task: str, batch_id: int, version: int, keyed_by: Sequence[str]) -> None:
+        names = ", ".join(repr(name) for name in keyed_by) or "in front of the shuffle"
+        super().__init__(
+            f"{task}: batch {batch_id} was committed as step {version}, but now the functions of {names} gave its records "
+            f"other keys, so other rows came to this task: records would be lost or counted twice. Nothing was written. "
+            f"These functions must give the same key for the same record each time (no clock, random number or lookup "
+            f"that changes, and no other program while a batch is half committed): run the program that began this batch, or "
+            f"correct them, or put `repartition()` behind them, which keeps the keys that were given first"
+        )
+        self.task = task
+        self.batch_id = batch_id
+        self.version = version
+        self.keyed_by = list(keyed_by)
 
 
 class MarkerFormatError(CommitError):

@@ -1,41 +1,99 @@
-"""Named places of a step at which a fault drill may kill the process (SIGKILL, no clean-up, as a crash would).
+"""Named places of a step at which a fault drill may kill or freeze the process, as a crash or a stalled machine would.
 
-`STREAMS_FAULT="after_commit@0:3"` kills the process when task 0 reaches `after_commit` in its step to version 3;
-`*` stands for any task or version. `STREAMS_FAULT_ONCE=FILE` makes it happen once: the file is created just before, and a
-process that finds it there goes on. A drill asks that file whether its fault has really happened.
+`STREAMS_FAULT="after_commit@0:3"` kills the process (SIGKILL, no clean-up) when task 0 reaches `after_commit` in its step
+to version 3; `*` stands for any task or version, and is what is left out. `freeze marker_sent@0:3` stops it instead
+(SIGSTOP): a zombie, which a drill continues later (SIGCONT). Several faults, separated by commas, happen one after the
+other: each is armed once the one before has happened.
+
+`STREAMS_FAULT_ONCE=FILE` makes each of them happen once: a line `PID POINT@TASK:VERSION` goes into the file just before,
+and whoever finds it there goes on. A drill asks that file whether its faults have really happened, and to whom.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 POINTS = (
-    "before_init",
-    "after_init",
-    "after_tail_read",
-    "after_decide",
-    "restore_done",
-    "process_done",
-    "after_begin",
-    "outputs_sent",
-    "changelog_sent",
-    "marker_sent",
-    "after_commit",
-    "store_applied",
-    "before_report",
+    # Nothing of this step has left the process; an older attempt's transaction may still be open.
+    "before_init",  # the producer does not exist yet
+    "after_init",  # every older attempt is fenced and its transaction decided
+    "after_tail_read",  # the last marker is known
+    "after_decide",  # so is whether the step runs or is committed already
+    # The local store is on its way to the marker; a crash leaves it older, never newer than the changelog.
+    "restore_halfway",  # some chunks or stores are on disk, others are not
+    "restore_read",  # all is read and verified, nothing of the last write is done
+    "restore_done",  # the store stands at the marker, on disk
+    # Results exist in memory only.
+    "process_halfway",  # some records of the task are processed
+    "process_done",  # all are
+    # A transaction is open: what was sent is in the log, and invisible until the commit; the next attempt aborts it.
+    "after_begin",  # nothing is sent yet
+    "outputs_half_sent",  # some results are on the broker (flushed, when a fault is armed here)
+    "outputs_sent",  # all results are
+    "changelog_half_sent",  # and some changes of the state
+    "changelog_sent",  # and all of them
+    "marker_sent",  # and the commit marker
+    "before_commit",  # and the source offsets: only the commit is missing
+    # Kafka has the whole step; Spark and the local store follow when the step is asked for again.
+    "after_commit",  # the local store is a step behind
+    "store_half_applied",  # its write has begun
+    "store_applied",  # the local store has the step, on disk
+    "before_report",  # Spark's copy of the marker is set in memory, not told to anybody
+    "report_given",  # the report was taken by Spark, the task goes on to its end
 )
+
+_FAULT = re.compile(r"(?:(kill|freeze) )?(\w+)(?:@(\*|\d+)(?::(\*|\d+))?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One blow: where, for whom, and whether the process dies of it or stands still."""
+
+    point: str
+    task: str = "*"
+    version: str = "*"
+    freeze: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Fault:
+        """Reads `[kill|freeze] POINT[@TASK[:VERSION]]`.
+
+        Raises:
+            ValueError: it does not look like that, or names an unknown point.
+        """
+        match = _FAULT.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(f"STREAMS_FAULT has {text.strip()!r}, expected [kill|freeze] POINT[@TASK[:VERSION]]")
+        how, point, task, version = match.groups()
+        if point not in POINTS:
+            raise ValueError(f"STREAMS_FAULT names the unknown crash point {point!r}; known: {', '.join(POINTS)}")
+        return cls(point, task or "*", version or "*", how == "freeze")
+
+    def is_at(self, point: str, task: int, version: int) -> bool:
+        """Whether this is the place."""
+        return self.point == point and self.task in ("*", str(task)) and self.version in ("*", str(version))
+
+    def strike(self) -> None:
+        """Kills or stops this process. What was stopped goes on from here once somebody continues it."""
+        os.kill(os.getpid(), signal.SIGSTOP if self.freeze else signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True)
 class CrashPoints:
-    """Where to crash; the default is nowhere. `reach` costs a comparison."""
+    """Where to crash; the default is nowhere. `reach` costs a comparison.
 
-    point: str | None = None
-    task: str = "*"
-    version: str = "*"
+    Attributes:
+        faults: in the order in which they are to happen.
+        once: the file that keeps which of them have happened; None = the only one happens each time.
+    """
+
+    faults: tuple[Fault, ...] = ()
     once: Path | None = None
 
     @classmethod
@@ -43,25 +101,51 @@ class CrashPoints:
         """Reads `STREAMS_FAULT` and `STREAMS_FAULT_ONCE`.
 
         Raises:
-            ValueError: an unknown point.
+            ValueError: an unknown point, or several faults without a file that keeps their order.
         """
         text = os.environ.get("STREAMS_FAULT")
         if not text:
             return cls()
-        point, _, where = text.partition("@")
-        task, _, version = where.partition(":")
-        if point not in POINTS:
-            raise ValueError(f"STREAMS_FAULT names the unknown crash point {point!r}; known: {', '.join(POINTS)}")
+        faults = tuple(map(Fault.parse, text.split(",")))
         once = os.environ.get("STREAMS_FAULT_ONCE")
-        return cls(point, task or "*", version or "*", Path(once) if once else None)
+        if len(faults) > 1 and not once:
+            raise ValueError(
+                "STREAMS_FAULT names several faults: STREAMS_FAULT_ONCE must name the file that keeps their order"
+            )
+        return cls(faults, Path(once) if once else None)
+
+    def armed(self, point: str, task: int, version: int) -> bool:
+        """Whether `reach` would strike here, so that what a point promises to be durable is flushed before: only then."""
+        if not any(fault.is_at(point, task, version) for fault in self.faults):
+            return False
+        due = self._due(self._happened())
+        return due is not None and due.is_at(point, task, version)
 
     def reach(self, point: str, task: int, version: int) -> None:
-        """Dies here if this is the place."""
-        if self.point != point or self.task not in ("*", str(task)) or self.version not in ("*", str(version)):
+        """Dies, or stands still, if this is the place and its turn."""
+        if not any(fault.is_at(point, task, version) for fault in self.faults):
             return
-        if self.once is not None:
-            try:
-                self.once.touch(exist_ok=False)
-            except FileExistsError:
-                return
-        os.kill(os.getpid(), signal.SIGKILL)
+        fault = self._claim(point, task, version)
+        if fault is not None:
+            fault.strike()
+
+    def _due(self, happened: Sequence[str]) -> Fault | None:
+        """The next fault, given the lines of those that have happened."""
+        return self.faults[len(happened)] if len(happened) < len(self.faults) else None
+
+    def _happened(self) -> list[str]:
+        return self.once.read_text().splitlines() if self.once is not None and self.once.exists() else []
+
+    def _claim(self, point: str, task: int, version: int) -> Fault | None:
+        """Takes the fault that is due at this place, if one is, so that nobody else does."""
+        if self.once is None:
+            return self._due([])
+        # Several tasks may be at it at once: whoever has the lock looks and writes.
+        with self.once.with_suffix(".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            due = self._due(self._happened())
+            if due is None or not due.is_at(point, task, version):
+                return None
+            with self.once.open("a") as file:
+                file.write(f"{os.getpid()} {point}@{task}:{version}\n")
+            return due

@@ -13,6 +13,12 @@ from enum import Enum
 from state.commit.marker import CommitMarker
 from state.errors import CheckpointMismatchError
 
+RESET = "`streams reset {id}` deletes the application's state, changelogs and checkpoint, to start anew."
+ADOPT = (
+    "Put the right checkpoint back; if it is lost, `streams adopt {id}` makes a new one from what the commits topic says, and "
+    "nothing is lost."
+)
+
 
 class Decision(Enum):
     """What to do with the micro-batch."""
@@ -56,6 +62,9 @@ def decide(
 ) -> Decision:
     """Compares Spark's copy with the last marker.
 
+    A query that has taken over the state of another one (`streams adopt`) begins without copies, at the version that its
+    marker names as `adopted`; that marker may contain the first micro-batch of the new checkpoint already.
+
     Args:
         identity: the task.
         batch_id: the micro-batch that Spark asks for.
@@ -66,60 +75,86 @@ def decide(
     Raises:
         CheckpointMismatchError: the two do not belong together.
     """
-    expected = copy.version if copy else 0
-    version = found.version if found else 0
     if found is not None:
         _check_lineage(identity, found)
+    expected = _expected(copy, found)
+    version = found.version if found else 0
+    if version < expected:
+        raise _topic_is_behind(identity, expected, version)
+    if found is None:
+        return Decision.RUN
+    same_input = found.same_input(identity.query_id, batch_id, batch)
     if version == expected:
         if copy is not None and copy != found:
-            raise _mismatch(
-                identity, f"Spark's copy of the commit marker of version {version} differs from the one in Kafka"
+            raise mismatch(
+                identity, f"Spark's copy of the commit marker of version {version} differs from the one in Kafka", ADOPT
             )
-        return Decision.RUN
-    if found is not None and version == expected + 1:
-        if found.same_input(identity.query_id, batch_id, batch):
-            return Decision.SKIP
-        raise _mismatch(
+        return Decision.SKIP if copy is None and same_input else Decision.RUN
+    if version > expected + 1:
+        raise mismatch(
+            identity,
+            f"the commits topic is at version {version}, but Spark's checkpoint at version {expected}: "
+            "the checkpoint was rolled back to an older copy",
+            ADOPT,
+        )
+    if not same_input:
+        raise mismatch(
             identity,
             f"version {version} was committed by batch {found.batch_id} with other input ranges than batch {batch_id} has now",
+            ADOPT,
         )
-    if version < expected:
-        raise _mismatch(
-            identity,
-            f"Spark's checkpoint is at version {expected}, but the commits topic ends at version {version}: "
-            "the commits topic was deleted, truncated or recreated, or the checkpoint belongs to another application id "
-            "(then give this one a checkpoint_dir of its own, and do not reset it before)",
-        )
-    raise _mismatch(
+    return Decision.SKIP
+
+
+def _expected(copy: CommitMarker | None, found: CommitMarker | None) -> int:
+    """The version that Spark's checkpoint is at."""
+    if copy is not None:
+        return copy.version
+    return found.adopted if found else 0
+
+
+def _topic_is_behind(identity: TaskIdentity, expected: int, version: int) -> CheckpointMismatchError:
+    return mismatch(
         identity,
-        f"the commits topic is at version {version}, but Spark's checkpoint at version {expected}: "
-        "the checkpoint was rolled back to an older copy",
+        f"Spark's checkpoint is at version {expected}, but the commits topic ends at version {version}: "
+        "the commits topic was deleted, truncated or recreated, or the checkpoint belongs to another application id "
+        "(then give this one a checkpoint_dir of its own, and do not reset it before)",
+        "Restore the commits topic from a backup; without one, " + RESET,
     )
 
 
 def _check_lineage(identity: TaskIdentity, found: CommitMarker) -> None:
     if found.query_id != identity.query_id:
-        raise _mismatch(
+        raise mismatch(
             identity,
             f"the last commit (version {found.version}) was made under checkpoint {found.query_id}, this query runs on "
             f"checkpoint {identity.query_id}: the checkpoint was deleted, or another application uses this application id",
+            ADOPT,
         )
     if found.tasks != identity.tasks:
-        raise _mismatch(
+        raise mismatch(
             identity,
-            f"the state was written by {found.tasks} tasks, this query has {identity.tasks}. Set tasks={found.tasks}, or rescale",
+            f"the state was written by {found.tasks} tasks, this query has {identity.tasks}",
+            f"Set tasks={found.tasks}, or rescale.",
         )
     if found.topology_hash != identity.topology_hash:
-        raise _mismatch(
+        raise mismatch(
             identity,
             f"the state was written by another topology (hash {found.topology_hash}, now {identity.topology_hash}): operators, "
-            "windows or stores have changed. `streams diff topology.json MODULE:TOPOLOGY`, with the topology.json of the "
-            "checkpoint's folder, tells which. Run the old topology, or choose a new application id",
+            "windows or stores have changed",
+            "`streams diff topology.json MODULE:TOPOLOGY`, with the topology.json of the checkpoint's folder, tells which. "
+            "Run the old topology, or choose a new application id.",
         )
 
 
-def _mismatch(identity: TaskIdentity, what: str) -> CheckpointMismatchError:
+def mismatch(identity: TaskIdentity, what: str, remedy: str) -> CheckpointMismatchError:
+    """The error for a task whose checkpoint and topics do not belong together.
+
+    Args:
+        identity: the task.
+        what: what was found.
+        remedy: what to do; `{id}` stands for the application's id.
+    """
     return CheckpointMismatchError(
-        f"{identity}: {what}. Nothing was written. Put the right checkpoint back, or run "
-        f"`streams reset {identity.application_id}` to delete the application's state, changelogs and checkpoint and start anew."
+        f"{identity}: {what}. Nothing was written. {remedy.format(id=identity.application_id)}"
     )

@@ -8,7 +8,7 @@ over it: a zombie attempt may overwrite Spark's state file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import orjson
@@ -16,7 +16,10 @@ import orjson
 from state.errors import MarkerFormatError
 
 MARKER_KEY = b"marker"
-FORMAT = 2
+FORMAT = 3
+"""Fields may be added within a format: an older program ignores them, a newer one takes their defaults where they are
+missing. The number is for what an older program would get wrong."""
+_READABLE = (2, FORMAT)
 
 Ranges = Mapping[str, Mapping[str, tuple[int, int]]]
 """topic -> partition (as text, for JSON) -> [start, end) of the offsets that fed a step."""
@@ -45,6 +48,10 @@ class CommitMarker:
         counts: records in, out, changelog.
         changelog_hash: digest of the step's changelog records.
         now_ms: Spark's logged time of the micro-batch: the only "now" a topology sees.
+        routing: digest of the keys that functions in front of the shuffle have made, so of which rows the task was given; ""
+            where no such function changes keys (or where the program that wrote the marker kept no digest).
+        adopted: the version at which this query took over the state of another one (`streams adopt`), 0 = it began itself.
+        format: of the marker's bytes.
     """
 
     query_id: str
@@ -63,6 +70,8 @@ class CommitMarker:
     counts: Mapping[str, int]
     changelog_hash: str
     now_ms: int
+    routing: str = ""
+    adopted: int = 0
     format: int = field(default=FORMAT)
 
     def to_bytes(self) -> bytes:
@@ -74,25 +83,32 @@ class CommitMarker:
         """Reads a marker back.
 
         Raises:
-            MarkerFormatError: no marker, or one of a newer format than this code knows.
+            MarkerFormatError: no marker, or one of a format that this code does not know.
         """
         try:
-            fields = orjson.loads(data)
-            found = fields["format"]
+            found = orjson.loads(data)
+            number = found["format"]
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            raise _not_a_marker(data) from error
+        if number not in _READABLE:
             raise MarkerFormatError(
-                f"not a commit marker: {data[:80]!r}. The commits topic belongs to something else."
-            ) from error
-        if found != FORMAT:
-            raise MarkerFormatError(
-                f"the commit marker has format {found}, this version knows {FORMAT}. Run the version that wrote it, or a newer one."
+                f"the commit marker has format {number}, this version knows {_READABLE[0]} to {FORMAT}. Run the version that "
+                f"wrote it, or a newer one."
             )
-        fields["ranges"] = {t: {p: (r[0], r[1]) for p, r in of.items()} for t, of in fields["ranges"].items()}
-        return cls(**fields)
+        known = {each.name for each in fields(cls)}
+        try:
+            found["ranges"] = {t: {p: (r[0], r[1]) for p, r in of.items()} for t, of in found["ranges"].items()}
+            return cls(**{name: value for name, value in found.items() if name in known})
+        except (KeyError, TypeError, AttributeError) as error:
+            raise _not_a_marker(data) from error
 
     def same_input(self, query_id: str, batch_id: int, batch: str) -> bool:
         """Whether the marker commits exactly this micro-batch of this query."""
         return (self.query_id, self.batch_id, self.batch) == (query_id, batch_id, batch)
+
+
+def _not_a_marker(data: bytes) -> MarkerFormatError:
+    return MarkerFormatError(f"not a commit marker: {data[:80]!r}. The commits topic belongs to something else.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,98 +12,23 @@
 The caller then updates Spark's GroupState (7) and reports (8).
 """
 
-# ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
-
-import numpy as np
-import pyarrow as pa
 
 from state.changelog.topics import changelog_topic, commits_topic
+from state.commit import guards
 from state.commit.crash_points import CrashPoints
 from state.commit.decide import Decision, TaskIdentity, decide
 from state.commit.digest import changelog_digest
 from state.commit.last_marker import read_last_marker
 from state.commit.marker import MARKER_KEY, CommitMarker, MarkerCopy, Ranges
-from state.kafka.columns import RecordColumns
+from state.commit.protocols import Effects, KafkaAccess, Producer, StoreAccess, TopicPartition
 from state.restore.plan import check_end
 from state.stores.task_store import StorePosition, TaskStore
-
-TopicPartition = tuple[str, int]
-
-
-class Producer(Protocol):
-    """What a step needs of `state.kafka.producer.TransactionalProducer`."""
-
-    def init_transactions(self) -> None: ...
-    def begin(self) -> None: ...
-    def send(
-        self, topic: str, partition: int | None, key: bytes | None, value: bytes | None, timestamp_ms: int
-    ) -> None: ...
-    def send_columns(
-        self, topic: str, partitions: Any, keys: Any, values: Any, timestamps: Any, headers: Any = None
-    ) -> None: ...
-    def send_offsets(self, offsets: Mapping[TopicPartition, int], group_id: str) -> None: ...
-    def commit(self) -> None: ...
-    def close(self) -> None: ...
-
-
-class KafkaAccess(Protocol):
-    """The log as a step sees it; `state.commit.live.LiveKafka` is the real one, a simulator has its own."""
-
-    def producer(self, transactional_id: str) -> Producer: ...
-    def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]: ...
-    def begin_offset(self, partition: TopicPartition) -> int: ...
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
-    def partitions_for(self, send: Send) -> Any: ...
-
-
-class Send(Protocol):
-    """Columns bound for one topic (`streams.runtime.collector.SendBatch`)."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def keys(self) -> pa.Array: ...
-    @property
-    def values(self) -> pa.Array: ...
-    @property
-    def timestamps(self) -> np.ndarray: ...
-    @property
-    def headers(self) -> pa.Array | None: ...
-    @property
-    def partition_keys(self) -> pa.Array | None: ...
-    @property
-    def partitions(self) -> np.ndarray | None: ...
-
-
-class Effects(Protocol):
-    """What processing a micro-batch gave, besides the writes pending in the task's store."""
-
-    @property
-    def sends(self) -> Sequence[Send]: ...
-    @property
-    def operator_state(self) -> Mapping[str, Any]: ...
-    @property
-    def counters(self) -> Mapping[str, int]: ...
-    @property
-    def stream_time(self) -> int: ...
-    @property
-    def records_in(self) -> int: ...
-
-
-class StoreAccess(Protocol):
-    """Opens a task's store and brings it to a marker."""
-
-    def open(self) -> AbstractContextManager[TaskStore]: ...
-    def bring_to(self, store: TaskStore, marker: CommitMarker | None) -> None: ...
-    def trim(self, store: TaskStore) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +42,9 @@ class StepInput:
         offsets: the source partitions whose progress this task reports, with their new offsets.
         topic_ids: Kafka's topic ids of the sources.
         now_ms: Spark's logged batch time.
-        routing: digest of the keys by which functions before the shuffle sent the rows here; empty: none made a key.
-        keyed_by: names of these functions' operators.
+        routing: digest of the keys that functions in front of the shuffle have made for the task's rows; not empty if there
+            are such functions, even if the task has no rows.
+        keyed_by: names of the nodes with these functions, for messages.
     """
 
     batch_id: int
@@ -212,6 +138,8 @@ class CommitStep:
             found = last.marker if last else None
             self._reach("after_tail_read", version)
             decision = decide(self.identity, step.batch_id, step.batch, known, found)
+            if decision is Decision.SKIP and found is not None:
+                guards.check_routing(self.identity, found, step.routing, step.keyed_by)
             self._reach("after_decide", version)
             watch.lap("decide")
             with self._stores.open() as store:
@@ -294,6 +222,8 @@ class CommitStep:
             },
             changelog_hash=changelog_digest(changelog),
             now_ms=step.now_ms,
+            routing=step.routing,
+            adopted=last.adopted if last else 0,
         )
         if step.offsets:
             producer.send_offsets(step.offsets, identity.application_id)

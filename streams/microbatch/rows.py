@@ -137,8 +137,6 @@ class TaskInput:
 
     @property
     def routing(self) -> str:
-        """One digest of all `routings`, 16 hex digits; empty if no function has made a key."""
-        if not self.routings:
-            return ""
+        """One digest of all `routings`, 16 hex digits; one of its own if the task got no record by a key that was made."""
         data = orjson.dumps([[*place, digest] for place, digest in sorted(self.routings.items())])
         return hashlib.blake2b(data, digest_size=8).hexdigest()

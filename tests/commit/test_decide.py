@@ -6,8 +6,9 @@ import orjson
 import pytest
 
 from state.commit.decide import Decision, TaskIdentity, decide
+from state.commit.guards import check_routing
 from state.commit.marker import CommitMarker
-from state.errors import CheckpointMismatchError, MarkerFormatError
+from state.errors import CheckpointMismatchError, MarkerFormatError, RoutingMismatchError
 
 IDENTITY = TaskIdentity("app", "orders", 1, 4, "query-1", "hash-1")
 
@@ -46,25 +47,54 @@ def test_a_batch_that_kafka_has_already_is_skipped() -> None:
     assert decide(IDENTITY, 7, "b7", None, marker(1)) is Decision.SKIP
 
 
+def adopted(version: int, at: int, batch_id: int = 7, batch: str = "b7") -> CommitMarker:
+    return replace(marker(version, batch_id, batch), adopted=at)
+
+
+def test_a_query_that_has_taken_over_goes_on_at_the_adopted_version() -> None:
+    assert decide(IDENTITY, 8, "b8", None, adopted(5, at=5)) is Decision.RUN
+    assert decide(IDENTITY, 7, "b7", None, adopted(5, at=5)) is Decision.SKIP, "the adopted state contains this step"
+    assert decide(IDENTITY, 7, "b7", None, adopted(6, at=5)) is Decision.SKIP
+    assert decide(IDENTITY, 8, "b8", adopted(6, at=5), adopted(6, at=5)) is Decision.RUN
+
+
 @pytest.mark.parametrize(
-    ("copy", "found", "says"),
+    ("copy", "found", "says", "remedy"),
     [
-        (marker(3, 6, "b6"), marker(4, 7, "other"), "other input ranges"),
-        (marker(3), marker(5), "rolled back"),
-        (None, marker(2), "rolled back"),
-        (marker(3), None, "deleted, truncated or recreated"),
-        (marker(3), marker(2), "deleted, truncated or recreated"),
-        (marker(3), replace(marker(3), stream_time=1), "differs"),
-        (None, replace(marker(1), query_id="query-0"), "checkpoint was deleted"),
-        (marker(3), replace(marker(3), tasks=8), "Set tasks=8"),
-        (marker(3), replace(marker(3), topology_hash="hash-0"), "another topology"),
+        (marker(3, 6, "b6"), marker(4, 7, "other"), "other input ranges", "streams adopt app"),
+        (marker(3), marker(5), "rolled back", "streams adopt app"),
+        (None, marker(2), "rolled back", "streams adopt app"),
+        (None, adopted(7, at=5), "rolled back", "streams adopt app"),
+        (None, adopted(6, at=5, batch="other"), "other input ranges", "streams adopt app"),
+        (marker(3), None, "deleted, truncated or recreated", "Restore the commits topic from a backup"),
+        (marker(3), marker(2), "deleted, truncated or recreated", "Restore the commits topic from a backup"),
+        (marker(3), replace(marker(3), stream_time=1), "differs", "streams adopt app"),
+        (None, replace(marker(1), query_id="query-0"), "checkpoint was deleted", "streams adopt app"),
+        (None, replace(adopted(5, at=5), query_id="query-0"), "checkpoint was deleted", "streams adopt app"),
+        (marker(3), replace(marker(3), tasks=8), "by 8 tasks", "Set tasks=8"),
+        (marker(3), replace(marker(3), topology_hash="hash-0"), "another topology", "Run the old topology"),
     ],
 )
-def test_everything_else_is_refused(copy: CommitMarker | None, found: CommitMarker | None, says: str) -> None:
+def test_everything_else_is_refused(
+    copy: CommitMarker | None, found: CommitMarker | None, says: str, remedy: str
+) -> None:
     with pytest.raises(CheckpointMismatchError, match=says) as caught:
         decide(IDENTITY, 7, "b7", copy, found)
     assert "task 1 of 4 of app/orders" in str(caught.value)
-    assert "streams reset app" in str(caught.value)
+    assert remedy in str(caught.value)
+    assert "streams reset" not in str(caught.value) or remedy.startswith("Restore"), "the state can be kept"
+
+
+def test_a_skipped_step_was_given_the_same_rows() -> None:
+    committed = replace(marker(4), routing="r1")
+    check_routing(IDENTITY, committed, "r1", ["KSTREAM-KEY-SELECT-0001"])
+    check_routing(IDENTITY, marker(4), "r2", [])
+    for routing in ("r2", ""):
+        with pytest.raises(
+            RoutingMismatchError, match=r"task 1 of 4 .*: batch 7 .* step 4, .*'KSTREAM-KEY-SELECT-0001'"
+        ) as caught:
+            check_routing(IDENTITY, committed, routing, ["KSTREAM-KEY-SELECT-0001"])
+        assert "repartition()" in str(caught.value)
 
 
 def test_marker_bytes_round_trip() -> None:
@@ -73,12 +103,23 @@ def test_marker_bytes_round_trip() -> None:
     assert CommitMarker.from_bytes(one.to_bytes()).to_bytes() == one.to_bytes()
 
 
-def test_a_marker_of_another_format_is_refused_whatever_its_fields() -> None:
-    with pytest.raises(MarkerFormatError, match="format 1, this version knows 2"):
-        CommitMarker.from_bytes(orjson.dumps({**orjson.loads(marker(3).to_bytes()), "format": 1, "based_on": 2}))
+def test_a_marker_of_an_older_or_newer_program_is_read() -> None:
+    fields = orjson.loads(marker(3).to_bytes())
+    newer = orjson.dumps({**fields, "some_day": {"a": 1}})
+    assert CommitMarker.from_bytes(newer) == marker(3), "what was added within a format is left out"
+    older = {name: value for name, value in fields.items() if name not in ("routing", "adopted")}
+    assert CommitMarker.from_bytes(orjson.dumps({**older, "format": 2})) == replace(marker(3), format=2)
 
 
-@pytest.mark.parametrize("data", [b"", b"not json", b"[]", b"{}", b'{"format": 99}'])
+@pytest.mark.parametrize("number", [1, 4, "3"])
+def test_a_marker_of_another_format_is_refused_whatever_its_fields(number: object) -> None:
+    with pytest.raises(MarkerFormatError, match=f"format {number}, this version knows 2 to 3"):
+        CommitMarker.from_bytes(orjson.dumps({**orjson.loads(marker(3).to_bytes()), "format": number, "based_on": 2}))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"not json", b"[]", b"{}", b'{"format": 99}', b'{"format": 3}', b'{"format": 3, "ranges": {}}']
+)
 def test_what_is_no_marker_is_refused(data: bytes) -> None:
     with pytest.raises(MarkerFormatError):
         CommitMarker.from_bytes(data)

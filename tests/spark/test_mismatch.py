@@ -85,12 +85,12 @@ def test_checkpoints_that_do_not_fit(application: Application, tmp_path: Path) -
         if name:
             shutil.copytree(copy / name, application.checkpoint)
 
-    reset = f"streams reset {application.harness.application_id}"
+    adopt = f"streams adopt {application.harness.application_id}"
     put_back("")
-    with application.refused("CheckpointMismatchError", "the checkpoint was deleted", "Nothing was written", reset):
+    with application.refused("CheckpointMismatchError", "the checkpoint was deleted", "Nothing was written", adopt):
         application.run()
     put_back("after-1")
-    with application.refused("CheckpointMismatchError", "rolled back to an older copy", reset):
+    with application.refused("CheckpointMismatchError", "rolled back to an older copy", adopt):
         application.run()
     # One step behind and no other input: the batch that Kafka has already is recognised, so that heals by itself.
     put_back("after-2")
@@ -98,7 +98,7 @@ def test_checkpoints_that_do_not_fit(application: Application, tmp_path: Path) -
     application.check()
     put_back("after-2")
     application.send()
-    with application.refused("CheckpointMismatchError", "with other input ranges", reset):
+    with application.refused("CheckpointMismatchError", "with other input ranges", adopt):
         application.run()
     put_back("after-3")
     application.run()

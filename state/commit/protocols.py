@@ -1,0 +1,89 @@
+"""What a step needs of the world around it: Kafka, local stores, the results of processing; as interfaces.
+
+Real ones: `state.commit.live.LiveKafka`, `state.restore.task_stores.TaskStores`, `streams.runtime.task`. A simulator
+has its own, so the very step that runs in production can be driven through crashes.
+"""
+
+# ruff: noqa: D102 - members of protocols are described where they are implemented
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from state.commit.marker import CommitMarker
+from state.kafka.columns import RecordColumns
+from state.stores.task_store import TaskStore
+
+TopicPartition = tuple[str, int]
+
+
+class Producer(Protocol):
+    """What a step needs of `state.kafka.producer.TransactionalProducer`."""
+
+    def init_transactions(self) -> None: ...
+    def begin(self) -> None: ...
+    def send(
+        self, topic: str, partition: int | None, key: bytes | None, value: bytes | None, timestamp_ms: int
+    ) -> None: ...
+    def send_columns(
+        self, topic: str, partitions: Any, keys: Any, values: Any, timestamps: Any, headers: Any = None
+    ) -> None: ...
+    def send_offsets(self, offsets: Mapping[TopicPartition, int], group_id: str) -> None: ...
+    def commit(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class KafkaAccess(Protocol):
+    """The log as a step sees it; `state.commit.live.LiveKafka` is the real one, a simulator has its own."""
+
+    def producer(self, transactional_id: str) -> Producer: ...
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]: ...
+    def begin_offset(self, partition: TopicPartition) -> int: ...
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
+    def partitions_for(self, send: Send) -> Any: ...
+
+
+class Send(Protocol):
+    """Columns bound for one topic (`streams.runtime.collector.SendBatch`)."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def keys(self) -> pa.Array: ...
+    @property
+    def values(self) -> pa.Array: ...
+    @property
+    def timestamps(self) -> np.ndarray: ...
+    @property
+    def headers(self) -> pa.Array | None: ...
+    @property
+    def partition_keys(self) -> pa.Array | None: ...
+    @property
+    def partitions(self) -> np.ndarray | None: ...
+
+
+class Effects(Protocol):
+    """What processing a micro-batch gave, besides the writes pending in the task's store."""
+
+    @property
+    def sends(self) -> Sequence[Send]: ...
+    @property
+    def operator_state(self) -> Mapping[str, Any]: ...
+    @property
+    def counters(self) -> Mapping[str, int]: ...
+    @property
+    def stream_time(self) -> int: ...
+    @property
+    def records_in(self) -> int: ...
+
+
+class StoreAccess(Protocol):
+    """Opens a task's store and brings it to a marker."""
+
+    def open(self) -> AbstractContextManager[TaskStore]: ...
+    def bring_to(self, store: TaskStore, marker: CommitMarker | None) -> None: ...
+    def trim(self, store: TaskStore) -> None: ...
