@@ -13,7 +13,7 @@ from state.commit.protocols import Send, TopicPartition
 from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.columns import RecordColumns
-from state.kafka.partitioner import partition_for_keys
+from state.kafka.partitioner import choose_partitions
 from state.kafka.producer import TransactionalProducer
 from state.kafka.reader import open_range_reader
 
@@ -68,12 +68,7 @@ class LiveKafka:
 
     def partitions_for(self, send: Send) -> npt.NDArray[np.int32]:
         """The partition of each row: the one it names, else Kafka's default partitioner; null keys go round."""
-        count = self.partition_count(send.topic)
-        partitions = partition_for_keys(send.keys if send.partition_keys is None else send.partition_keys, count)
-        if send.partitions is not None:
-            partitions = np.where(send.partitions < 0, partitions, send.partitions)
-        turns = np.arange(len(partitions), dtype=np.int32) % count
-        return np.where(partitions < 0, turns, partitions)
+        return choose_partitions(send.keys, self.partition_count(send.topic), send.partition_keys, send.partitions)
 
     def partition_count(self, topic: str) -> int:
         """Partitions of a topic.

@@ -62,6 +62,30 @@ def partition_for_keys(keys: BinaryColumn | pa.NullArray, partitions: int) -> np
     return found
 
 
+def choose_partitions(
+    keys: BinaryColumn | pa.NullArray,
+    partitions: int,
+    partition_keys: BinaryColumn | None = None,
+    chosen: npt.NDArray[np.int32] | None = None,
+) -> npt.NDArray[np.int32]:
+    """Partition of each record that is to be sent.
+
+    Args:
+        keys: binary[n].
+        partitions: number of partitions, > 0.
+        partition_keys: what to hash instead of the keys.
+        chosen: int32[n], >= 0 where the sender has chosen itself.
+
+    Returns:
+        int32[n]; records without a key go round.
+    """
+    found = partition_for_keys(keys if partition_keys is None else partition_keys, partitions)
+    if chosen is not None:
+        found = np.where(chosen < 0, found, chosen)
+    turns = np.arange(len(found), dtype=np.int32) % partitions
+    return np.where(found < 0, turns, found)
+
+
 @kernel
 def hash_cells(ends_at: int, data_at: int, valid_at: int, partitions: int, found: Any) -> None:
     """Fill `found` with the partitions of the cells at these addresses (see `BinaryCells`); null cells stay."""

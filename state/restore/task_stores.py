@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -25,11 +26,22 @@ from state.stores.memory import MemoryTable
 from state.stores.spec import StoreSpec
 from state.stores.task_store import TaskStore, open_task_store
 
-# Stores with persistent=False live as long as the worker process; keyed by process, because a fork copies them.
-_volatile: dict[tuple[int, Path], MemoryTable] = {}
 
-# Where this process has cut changelogs, so that it does not ask for the same cut at every step.
-_trimmed: dict[int, dict[TopicPartition, int]] = {}
+@dataclass(eq=False)
+class WorkerMemory:
+    """What a worker process keeps from one step to the next.
+
+    Attributes:
+        volatile: stores with persistent=False, by task folder.
+        trimmed: where changelogs were cut, so that the same cut is not asked for at every step.
+    """
+
+    volatile: dict[Path, MemoryTable] = field(default_factory=dict)
+    trimmed: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+# Keyed by process, because a fork copies them.
+_memories: dict[int, WorkerMemory] = {}
 
 
 class StoreSource(ChangelogSource, RecordDeleter, Protocol):
@@ -47,6 +59,7 @@ class TaskStores:
         spill_bytes: bound of a step's write buffer.
         now_ms: batch time of the step; tells how old a local store is.
         listener: told of the progress of restores.
+        memory: what is kept from step to step; default: this process's own.
     """
 
     def __init__(
@@ -59,7 +72,9 @@ class TaskStores:
         *,
         now_ms: int = 0,
         listener: RestoreListener | None = None,
+        memory: WorkerMemory | None = None,
     ) -> None:
+        self._memory = memory or _memories.setdefault(os.getpid(), WorkerMemory())
         self._source = source
         self._identity = identity
         self._restorer = Restorer(source, identity.application_id, identity.task, listener)
@@ -111,7 +126,7 @@ class TaskStores:
 
     def trim(self, store: TaskStore) -> None:
         """Deletes the changelog records that no live segment needs, up to the step that the stores hold."""
-        trimmed = _trimmed.setdefault(os.getpid(), {})
+        trimmed = self._memory.trimmed
         targets = trim_targets(
             self._specs, store.trim_offsets, self._identity.application_id, self._identity.task, trimmed
         )
@@ -119,7 +134,9 @@ class TaskStores:
         trimmed.update(targets)
 
     def _open(self) -> TaskStore:
-        volatile = None
-        if any(not spec.persistent for spec in self._specs):
-            volatile = _volatile.setdefault((os.getpid(), self.directory.path), MemoryTable())
-        return open_task_store(self.directory.path, self._specs, self._spill_bytes, volatile=volatile)
+        return open_task_store(self.directory.path, self._specs, self._spill_bytes, volatile=self._volatile())
+
+    def _volatile(self) -> MemoryTable | None:
+        if all(spec.persistent for spec in self._specs):
+            return None
+        return self._memory.volatile.setdefault(self.directory.path, MemoryTable())

@@ -1,0 +1,79 @@
+"""A disk in memory that survives the process, but for what the process had not flushed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from state.errors import StateLockedError
+from state.stores.memory import MemoryTable
+from state.stores.table import Change, KeyRange
+from streams.testing.simulation.events import Event, Hook, NothingHappens
+
+
+class SimulatedTable(MemoryTable):
+    """An ordered table whose every write is atomic, and flushed before it returns, as `state.stores.rocks` does it.
+
+    Args:
+        hook: told of every write and flush.
+        location: name of the disk.
+
+    Attributes:
+        atomic: False: a write is torn if the process dies in it, so that a test can show that it must not be.
+        owner: who has it open.
+    """
+
+    def __init__(self, hook: Hook | None = None, location: str = "disk") -> None:
+        super().__init__()
+        self.location = location
+        self.atomic = True
+        self.owner: object = None
+        self._hook: Hook = hook or NothingHappens()
+        self._unflushed: list[Change] = []
+
+    def lock(self, owner: object) -> None:
+        """Opens it for one process.
+
+        Raises:
+            StateLockedError: another one has it open.
+        """
+        if self.owner not in (None, owner):
+            raise StateLockedError(self.location, 0, "simulated")
+        self.owner = owner
+
+    def close(self) -> None:
+        """Lets go of the lock."""
+        self.owner = None
+
+    def crash(self) -> None:
+        """The process that has it open is gone: the lock too, and all that was not flushed."""
+        for key, value in reversed(self._unflushed):
+            super().write([(key, value)])
+        self._unflushed = []
+        self.owner = None
+
+    def write(self, changes: Iterable[Change], delete_ranges: Sequence[KeyRange] = ()) -> None:
+        """See `OrderedTable`."""
+        written = Event("write", self.location)
+        self._hook.before(written)
+        doomed = [row for lower, upper in delete_ranges for row in self.scan(lower, upper)]
+        changes = list(changes)
+        self._unflushed += [*doomed, *((key, self.get(key)) for key, _ in changes)]
+        super().write([], delete_ranges)
+        if self.atomic:
+            super().write(changes)
+        else:
+            self._write_torn(changes)
+        flushed = Event("flush", self.location)
+        self._hook.before(flushed)
+        self._unflushed = []
+        self._hook.after(flushed)
+
+    def write_sorted(self, changes: Iterator[Change]) -> None:
+        """See `OrderedTable`."""
+        self.write(changes)
+
+    def _write_torn(self, changes: list[Change]) -> None:
+        for change in changes:
+            super().write([change])
+            self._unflushed = []
+            self._hook.after(Event("write", self.location, "in part"))

@@ -1,0 +1,300 @@
+"""`SimulatedKafka`: one broker in memory, exact where the commit protocol depends on it.
+
+Exact are: transactions with producer epochs and fencing, control records that take offsets and may be written late, the last
+stable offset, readers that end by position, group offsets within transactions, compaction, DeleteRecords, retention, and
+topic ids. There are no replicas, no time but `now_ms`, and requests return at once unless a hook says otherwise.
+
+The same object is what a step needs (`state.commit.step.KafkaAccess`), what a restore needs (`ChangelogSource`,
+`RecordDeleter`) and what the planner needs (`streams.source.planner.Admin`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from state.errors import FencedError, KafkaClientError, TopicNotFoundError
+from state.kafka.columns import RecordColumns
+from state.kafka.partitioner import choose_partitions, partition_for_key
+from state.kafka.topics import TopicInfo
+from streams.testing.simulation.events import Event, Fate, Hook, NothingHappens
+from streams.testing.simulation.log import PartitionLog, Span, as_columns
+from streams.testing.simulation.producer import SimulatedProducer
+from streams.testing.simulation.transactions import Transactional
+
+if TYPE_CHECKING:
+    from state.commit.step import Send
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic.
+
+    Attributes:
+        topic_id: another one each time that a topic of this name is created.
+        logs: its partitions.
+        cleanup_policy: `delete`, `compact` or `compact,delete`.
+    """
+
+    topic_id: str
+    logs: list[PartitionLog]
+    cleanup_policy: str = "delete"
+
+
+class SimulatedKafka:
+    """A broker.
+
+    Args:
+        partitions: number of partitions by topic, to begin with.
+        auto_create: a topic that is asked for and is not there is created, with one partition.
+        hook: told of every event.
+
+    Attributes:
+        now_ms: the broker's clock, the timestamp of control records.
+        groups: consumer group -> partition -> committed offset.
+        late: commits that were sent and have not arrived: (transactional id, epoch).
+    """
+
+    def __init__(
+        self, partitions: Mapping[str, int] | None = None, *, auto_create: bool = False, hook: Hook | None = None
+    ) -> None:
+        self.now_ms = 0
+        self.hook: Hook = hook or NothingHappens()
+        self.groups: dict[str, dict[TopicPartition, int]] = {}
+        self.late: list[tuple[Transactional, int]] = []
+        self._auto_create = auto_create
+        self._topics: dict[str, Topic] = {}
+        self._transactional: dict[str, Transactional] = {}
+        self._created = 0
+        for name, count in (partitions or {}).items():
+            self.create_topic(name, count)
+
+    # --- topics
+
+    @property
+    def topics(self) -> set[str]:
+        """Names of the topics that exist."""
+        return set(self._topics)
+
+    def create_topic(self, name: str, partitions: int = 1, cleanup_policy: str = "delete") -> None:
+        """Creates a topic; one that exists gets further partitions if it has fewer."""
+        if name in self._topics:
+            logs = self._topics[name].logs
+            logs += [PartitionLog(name, number) for number in range(len(logs), partitions)]
+            return
+        self._created += 1
+        logs = [PartitionLog(name, number) for number in range(partitions)]
+        self._topics[name] = Topic(f"{name}#{self._created}", logs, cleanup_policy)
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic with all that it has."""
+        self._topics.pop(name, None)
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """Ids and partition counts of those that exist."""
+        found = {name: self._topics[name] for name in names if name in self._topics}
+        return {name: TopicInfo(topic.topic_id, len(topic.logs)) for name, topic in found.items()}
+
+    def partition_count(self, topic: str) -> int:
+        """Number of partitions."""
+        return len(self._topic(topic).logs)
+
+    def log(self, topic: str, partition: int) -> PartitionLog:
+        """A partition.
+
+        Raises:
+            TopicNotFoundError: there is none.
+        """
+        logs = self._topic(topic).logs
+        if not 0 <= partition < len(logs):
+            raise TopicNotFoundError(topic, partition)
+        return logs[partition]
+
+    def _topic(self, name: str) -> Topic:
+        if name not in self._topics and self._auto_create:
+            self.create_topic(name)
+        topic = self._topics.get(name)
+        if topic is None:
+            raise TopicNotFoundError(name)
+        return topic
+
+    # --- producers without transactions, and readers
+
+    def append(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int = 0,
+        headers: bytes | None = None,
+        partition: int | None = None,
+    ) -> int:
+        """Writes one record, without a transaction; gives its offset. Without a partition the key decides."""
+        if partition is None:
+            partition = max(0, partition_for_key(key, self.partition_count(topic)))
+        return self.log(topic, partition).append(key, value, timestamp, headers)
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:
+        """Committed records [start, end), for a step or a restore.
+
+        Raises:
+            OffsetsLostError: `start` is not in the log.
+            ReadTimeoutError: a transaction below `end` is still open.
+        """
+        event = Event("read", f"{topic}-{partition}", f"[{start}, {end})")
+        self.hook.before(event)
+        found = self.log(topic, partition).read(start, end)
+        self.hook.after(event)
+        if found is not None:
+            yield found
+
+    def columns(self, topic: str, partition: int, start: int = 0, end: int | None = None) -> RecordColumns | None:
+        """Committed records that the log has of [start, end), None if there are none; for tests: no event, no error."""
+        return as_columns(topic, partition, self.log(topic, partition).readable(start, end))
+
+    def partitions_for(self, send: Send) -> npt.NDArray[np.int32]:
+        """The partition of each row of a step's output."""
+        return choose_partitions(send.keys, self.partition_count(send.topic), send.partition_keys, send.partitions)
+
+    # --- admin
+
+    def begin_offset(self, partition: TopicPartition) -> int:
+        """First offset that the log has."""
+        return self.begin_offsets([partition])[partition]
+
+    def begin_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """First offset of each log."""
+        self.hook.before(Event("begins", ""))
+        return {place: self.log(*place).begin for place in partitions}
+
+    def end_offsets(self, partitions: Iterable[TopicPartition], committed: bool = True) -> dict[TopicPartition, int]:
+        """Last stable offsets, or (`committed` False) the ends of the logs."""
+        self.hook.before(Event("ends", ""))
+        logs = {place: self.log(*place) for place in partitions}
+        return {place: log.stable_end if committed else log.end for place, log in logs.items()}
+
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """First offset with a timestamp at or past a time; control records count, as in Kafka. The stable end if there is none."""
+        found = {}
+        for place, time_ms in times.items():
+            log = self.log(*place)
+            later = (entry.offset for entry in log.entries if entry.timestamp >= time_ms)
+            found[place] = min(next(later, log.stable_end), log.stable_end)
+        return found
+
+    def max_timestamps(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Largest timestamp of each log, of control records too; -1 of an empty one."""
+        return {place: max((entry.timestamp for entry in self.log(*place).entries), default=-1) for place in partitions}
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Deletes records below the offsets.
+
+        Raises:
+            KafkaClientError: the topic is only compacted, or the offset lies behind the end.
+        """
+        for (topic, partition), offset in before.items():
+            event = Event("delete", f"{topic}-{partition}", f"below {offset}")
+            self.hook.before(event)
+            log = self.log(topic, partition)
+            if self._topics[topic].cleanup_policy == "compact" or offset > log.end:
+                raise KafkaClientError(f"deleting records of {topic}-{partition} below {offset}: refused by the broker")
+            log.cut(offset)
+            self.hook.after(event)
+        return {place: self.log(*place).begin for place in before}
+
+    # --- transactions, called by producers
+
+    def producer(self, transactional_id: str) -> SimulatedProducer:
+        """A new producer."""
+        return SimulatedProducer(
+            self, self._transactional.setdefault(transactional_id, Transactional(transactional_id))
+        )
+
+    def fence(self, transactional: Transactional) -> int:
+        """InitProducerId: aborts what is open, waits until all is decided, and gives the new epoch."""
+        event = Event("init", transactional.name)
+        self.hook.before(event)
+        epoch = self._fence(transactional)
+        self.hook.after(event)
+        return epoch
+
+    def _fence(self, transactional: Transactional) -> int:
+        transactional.epoch += 1
+        transactional.end(committed=False)
+        self.decide(transactional)
+        return transactional.epoch
+
+    def produce(
+        self,
+        transactional: Transactional,
+        epoch: int,
+        place: TopicPartition,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: bytes | None,
+    ) -> int:
+        """Writes one record within a transaction; gives its offset."""
+        event = Event("send", f"{place[0]}-{place[1]}")
+        self.hook.before(event)
+        offset = transactional.append(epoch, self.log(*place), key, value, timestamp, headers)
+        self.hook.after(event)
+        return offset
+
+    def produce_offsets(
+        self, transactional: Transactional, epoch: int, offsets: Mapping[TopicPartition, int], group_id: str
+    ) -> None:
+        """TxnOffsetCommit."""
+        event = Event("offsets", transactional.name)
+        self.hook.before(event)
+        transactional.check(epoch)
+        transactional.offsets.setdefault(group_id, {}).update(offsets)
+        self.hook.after(event)
+
+    def end_transaction(self, transactional: Transactional, epoch: int, committed: bool) -> None:
+        """EndTxn of the old protocol: ends what the producer of this epoch has open now, whichever transaction was meant."""
+        transactional.check(epoch)
+        for group, offsets in transactional.end(committed).items():
+            self.groups.setdefault(group, {}).update(offsets)
+        if self.hook.before(Event("control", transactional.name)) is Fate.NOW:
+            self.decide(transactional)
+
+    def decide(self, transactional: Transactional) -> None:
+        """Writes the control records that a decided transaction still lacks: only then readers see it."""
+        for log, span, committed in transactional.undecided:
+            log.close_span(span, committed, self.now_ms)
+        transactional.undecided = []
+
+    # --- what a test lets happen
+
+    def delay_commit(self, transactional: Transactional, epoch: int) -> None:
+        """A commit is on its way, and its sender has given up waiting."""
+        self.late.append((transactional, epoch))
+
+    def deliver(self) -> None:
+        """All that is late arrives: commits (refused, where their producer was fenced meanwhile) and control records."""
+        late, self.late = self.late, []
+        for transactional, epoch in late:
+            try:
+                self.end_transaction(transactional, epoch, committed=True)
+            except FencedError:
+                continue
+        for transactional in self._transactional.values():
+            self.decide(transactional)
+
+    def time_out(self, transactional_id: str) -> None:
+        """A transaction has been open for too long: it is aborted, and its producer fenced."""
+        self._fence(self._transactional[transactional_id])
+
+    def hang(self, topic: str, partition: int) -> Span:
+        """A transaction that nobody will end begins to write to a partition: the last stable offset stops here."""
+        log = self.log(topic, partition)
+        span = log.open_span()
+        log.append(b"?", b"of a transaction that hangs", self.now_ms, span=span)
+        return span

@@ -1,0 +1,70 @@
+"""The transaction coordinator of the simulated Kafka, with the old EndTxn that librdkafka speaks.
+
+The old protocol names a transaction by producer id and epoch only, and both stay the same from one transaction of a producer
+to the next: so a request to commit one transaction, when it is delayed, commits whatever the same producer has written of
+its next one by then. The simulation has this flaw, because the engine must not step into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from state.errors import FencedError
+from streams.testing.simulation.log import PartitionLog, Span
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(slots=True)
+class Transactional:
+    """What the coordinator knows of one transactional id.
+
+    Attributes:
+        name: the transactional id.
+        epoch: of the producer that is alive; all others are fenced.
+        open: partition -> what the present transaction has written there.
+        offsets: group -> source offsets of the present transaction.
+        undecided: control records that are still to be written: the transaction is decided, but readers do not see it yet.
+    """
+
+    name: str
+    epoch: int = -1
+    open: dict[TopicPartition, tuple[PartitionLog, Span]] = field(default_factory=dict)
+    offsets: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    undecided: list[tuple[PartitionLog, Span, bool]] = field(default_factory=list)
+
+    def check(self, epoch: int) -> None:
+        """Refuses a producer that is not the newest.
+
+        Raises:
+            FencedError: it is not.
+        """
+        if epoch != self.epoch:
+            raise FencedError(
+                f"transactional id {self.name!r}: the producer of epoch {epoch} is fenced, epoch {self.epoch} is alive; the "
+                f"next attempt decides by the marker"
+            )
+
+    def append(
+        self,
+        epoch: int,
+        log: PartitionLog,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: bytes | None = None,
+    ) -> int:
+        """Writes a record within the transaction; gives its offset."""
+        self.check(epoch)
+        place = (log.topic, log.partition)
+        if place not in self.open:
+            self.open[place] = (log, log.open_span())
+        return log.append(key, value, timestamp, headers, self.open[place][1])
+
+    def end(self, committed: bool) -> Mapping[str, Mapping[TopicPartition, int]]:
+        """Decides the transaction; its control records are then to be written. Gives the offsets that it commits."""
+        self.undecided += [(log, span, committed) for log, span in self.open.values()]
+        offsets = self.offsets if committed else {}
+        self.open, self.offsets = {}, {}
+        return offsets
