@@ -18,6 +18,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 POINTS = (
     # Nothing of this step has left the process; an older attempt's transaction may still be open.
@@ -82,6 +83,16 @@ class Fault:
     def strike(self) -> None:
         """Kills or stops this process. What was stopped goes on from here once somebody continues it."""
         os.kill(os.getpid(), signal.SIGSTOP if self.freeze else signal.SIGKILL)
+
+
+class Faults(Protocol):
+    """What a step asks at each of its points; `CrashPoints` kills the process, a test driver only seems to."""
+
+    def armed(self, point: str, task: int, version: int) -> bool:
+        """Whether `reach` would strike here."""
+
+    def reach(self, point: str, task: int, version: int) -> None:
+        """Strikes here, if this is the place."""
 
 
 @dataclass(frozen=True, slots=True)

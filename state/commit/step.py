@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from state.changelog.topics import changelog_topic, commits_topic
 from state.commit import guards
-from state.commit.crash_points import CrashPoints
+from state.commit.crash_points import Faults
 from state.commit.decide import Decision, TaskIdentity, decide
 from state.commit.digest import changelog_digest
 from state.commit.last_marker import read_last_marker
@@ -84,7 +84,7 @@ class StopWatch:
 class CommitStep:
     """Runs one step of one task. See the module's docstring for the order and why it must be that one."""
 
-    def __init__(self, identity: TaskIdentity, kafka: KafkaAccess, stores: StoreAccess, crash: CrashPoints) -> None:
+    def __init__(self, identity: TaskIdentity, kafka: KafkaAccess, stores: StoreAccess, crash: Faults) -> None:
         self.identity = identity
         self._kafka = kafka
         self._stores = stores

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from state.commit.crash_points import CrashPoints
+from state.commit.crash_points import CrashPoints, Faults
 from state.commit.decide import TaskIdentity
 from state.commit.marker import Ranges
 from streams.runtime.settings import TaskSettings
@@ -40,7 +40,7 @@ class QueryJob:
     transaction_timeout_ms: int
     spill_bytes: int
     bulk_io: bool
-    crash: CrashPoints = field(default_factory=CrashPoints)
+    crash: Faults = field(default_factory=CrashPoints)
 
     def identity(self, task: int, query_id: str) -> TaskIdentity:
         """Who runs a step of `task`."""

@@ -11,11 +11,11 @@ at which it was true: a repeated range finds the time it began with the first ti
 # ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from state.commit.marker import CommitMarker
-from state.kafka.decided import wait_until_decided
+from state.kafka.columns import RecordColumns
 from state.kafka.reader import shared_reader
 from streams.source.offsets import OffsetRange
 from streams.topology.graph import SourceNode
@@ -25,6 +25,9 @@ from streams.topology.timestamps import (
     LogAndSkipOnInvalidTimestamp,
     WallclockTimestampExtractor,
 )
+
+if TYPE_CHECKING:
+    from state.kafka.admin import KafkaAdmin
 
 NO_TIME = -1
 TopicPartition = tuple[str, int]
@@ -38,14 +41,32 @@ _DO_NOT_ASK = (
 )
 
 
-class Admin(Protocol):
-    """What is needed of `state.kafka.admin.KafkaAdmin`."""
+class Log(Protocol):
+    """Kafka, as far as it is needed."""
 
     def describe_topics(self, names: Sequence[str]) -> Mapping[str, Any]: ...
     def begin_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
-    def end_offsets(
-        self, partitions: Iterable[TopicPartition], committed: bool = True
-    ) -> dict[TopicPartition, int]: ...
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
+
+
+class LiveLog:
+    """The real Kafka; readers are kept for the next time.
+
+    Args:
+        client: librdkafka client properties.
+        admin: asks Kafka.
+    """
+
+    def __init__(self, client: Mapping[str, str], admin: KafkaAdmin) -> None:
+        self._client = client
+        self.describe_topics = admin.describe_topics
+        self.begin_offsets = admin.begin_offsets
+        self.end_offsets = admin.end_offsets
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:
+        """Committed records [start, end)."""
+        return shared_reader(self._client, topic, partition, start, bulk=False).read(end)
 
 
 def asks_for_partition_time(source: SourceNode) -> bool:
@@ -69,17 +90,15 @@ class PartitionTimes:
     """Reads the partition times of a sub-topology from the markers of its tasks.
 
     Args:
-        client: librdkafka client properties.
-        admin: asks Kafka.
+        log: Kafka.
         topic: the commits topic.
-        decide_s: how long the transaction of an attempt that was killed may stay open, seconds.
+        wait_until_decided: waits until no transaction is open on partitions, or one has been for too long.
     """
 
-    def __init__(self, client: Mapping[str, str], admin: Admin, topic: str, decide_s: float) -> None:
-        self._client = client
-        self._admin = admin
+    def __init__(self, log: Log, topic: str, wait_until_decided: Callable[[Sequence[TopicPartition]], object]) -> None:
+        self._log = log
         self._topic = topic
-        self._decide_s = decide_s
+        self._wait_until_decided = wait_until_decided
         self._read_to: dict[TopicPartition, int] = {}
         self._known: dict[TopicPartition, list[tuple[int, int]]] = {}
 
@@ -88,7 +107,7 @@ class PartitionTimes:
         self._refresh()
         if not all(self._is_known(one) for one in ranges):
             # The last micro-batch is committed, but its markers may not be readable yet.
-            wait_until_decided(self._admin, self._commits(), self._decide_s)
+            self._wait_until_decided(self._commits())
             self._refresh()
         found = {}
         for one in ranges:
@@ -102,19 +121,19 @@ class PartitionTimes:
         return any(offset == one.start for offset, _ in self._known.get((one.topic, one.partition), []))
 
     def _commits(self) -> list[TopicPartition]:
-        tasks = range(self._admin.describe_topics([self._topic])[self._topic].partitions)
+        tasks = range(self._log.describe_topics([self._topic])[self._topic].partitions)
         return [(self._topic, task) for task in tasks]
 
     def _refresh(self) -> None:
         """Takes in the markers that are new."""
         commits = self._commits()
-        begin, end = self._admin.begin_offsets(commits), self._admin.end_offsets(commits)
+        begin, end = self._log.begin_offsets(commits), self._log.end_offsets(commits)
         for place in commits:
             start = self._read_to.get(place, begin[place])
             if start >= end[place]:
                 continue
             last = None
-            for columns in shared_reader(self._client, *place, start, bulk=False).read(end[place]):
+            for columns in self._log.read(*place, start, end[place]):
                 last = columns.values[len(columns) - 1].as_py()
             self._read_to[place] = end[place]
             if last is not None:

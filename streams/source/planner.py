@@ -322,9 +322,14 @@ def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
     from functools import partial
 
     from state.kafka.admin import KafkaAdmin
-    from streams.source.partition_times import PartitionTimes
+    from state.kafka.decided import wait_until_decided
+    from streams.source.partition_times import LiveLog, PartitionTimes
     from streams.source.sampling import mean_record_bytes
 
     admin = KafkaAdmin(client)
-    times = PartitionTimes(client, admin, spec.times_topic, spec.decide_s) if spec.times_topic else None
+    times = None
+    if spec.times_topic:
+        times = PartitionTimes(
+            LiveLog(client, admin), spec.times_topic, partial(wait_until_decided, admin, timeout_s=spec.decide_s)
+        )
     return BatchPlanner(admin, spec, partial(mean_record_bytes, client), times, lambda: int(time.time() * 1000))

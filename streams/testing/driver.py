@@ -1,4 +1,4 @@
-"""`TopologyTestDriver`: runs a topology in memory, with the head, tasks, operators and stores of production.
+"""`TopologyTestDriver`: runs a topology in memory, with the head, tasks, operators, stores and commits of production.
 
 What differs from Kafka Streams' driver of the same name: topics may have several partitions and a sub-topology
 several tasks, `batch()` makes one step of many records, `restart()` stops the application and brings it back from its
@@ -7,28 +7,26 @@ changelogs, and `crash_at()` kills a task between the parts of a commit.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from state.errors import CheckpointMismatchError
+from state.kafka.headers import encode_headers
 from state.kafka.partitioner import partition_for_key
-from state.stores.memory import MemoryTable
-from state.stores.table import OrderedTable
-from state.stores.task_store import TaskStore, open_task_store
 from streams.operators.processor import Mode
 from streams.runtime.counters import Counters
 from streams.runtime.settings import TaskSettings
 from streams.serdes.base import Serde
 from streams.serdes.primitives import BytesSerde
+from streams.testing.disks import Disks, FolderDisks, MemoryDisks
 from streams.testing.faults import Faults
 from streams.testing.global_tables import MemoryGlobalTables
-from streams.testing.log import LogRecord, MemoryLog
-from streams.testing.query import MemoryQuery
+from streams.testing.query import DriverQuery
+from streams.testing.simulation import SimulatedKafka
 from streams.testing.stores import DriverStore
-from streams.testing.topics import TestInputTopic, TestOutputTopic
+from streams.testing.topics import PipedRecord, TestInputTopic, TestOutputTopic
 from streams.topology.graph import Topology
 from streams.topology.patterns import has_patterns, matches, with_matching_topics
 from streams.topology.plan import SubTopology, build_plan
@@ -63,24 +61,25 @@ class TopologyTestDriver:
     ) -> None:
         self.now_ms = start_ms
         self.counters = Counters()
-        self._log = MemoryLog(partitions or {})
+        self._kafka = SimulatedKafka(partitions, auto_create=True)
         self._given = topology
-        topology = self._topology = with_matching_topics(topology, self._log.topics)
+        topology = self._topology = with_matching_topics(topology, self._kafka.topics)
         self._faults = Faults()
         self._batching = False
         self._clock_moved = False
-        self._tables: dict[tuple[str, int], OrderedTable] = {}
-        self._folder = tempfile.TemporaryDirectory(prefix="streams-test-") if rocksdb else None
+        self._disks: Disks = FolderDisks() if rocksdb else MemoryDisks()
         plan = build_plan(topology, application_id)
         counts = {sub.index: tasks or self._most_partitions(sub) for sub in plan.sub_topologies}
         for sub in plan.sub_topologies:
             for sink in sub.sinks:
                 if isinstance(sink.topic, str) and sink.topic in plan.repartition_topics:
-                    self._log.set_partitions(sink.topic, plan.repartition_topics[sink.topic] or counts[sub.index])
-        settings.setdefault("partition_counts", {name: self._log.partitions(name) for name in self._sink_topics(plan)})
+                    self._kafka.create_topic(sink.topic, plan.repartition_topics[sink.topic] or counts[sub.index])
+        settings.setdefault(
+            "partition_counts", {name: self._kafka.partition_count(name) for name in self._sink_topics(plan)}
+        )
         self._settings = TaskSettings(application_id=application_id, mode=mode, **settings)
         self._tasks = tasks
-        self._global_tables = MemoryGlobalTables(topology, self._settings, self._log)
+        self._global_tables = MemoryGlobalTables(topology, self._settings, self._kafka)
         self._queries = [self._query(sub) for sub in plan.sub_topologies]
 
     def create_input_topic(
@@ -104,7 +103,7 @@ class TopologyTestDriver:
             defaults = (found[0].key_serde, found[0].value_serde)
         else:
             defaults = (self._topology.default_key_serde, self._topology.default_value_serde)
-        return TestOutputTopic(name, key_serde or defaults[0], value_serde or defaults[1], self._log)
+        return TestOutputTopic(name, key_serde or defaults[0], value_serde or defaults[1], self._kafka)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -128,7 +127,7 @@ class TopologyTestDriver:
 
     def _every_task(self) -> None:
         for query in self._queries:
-            self._count(query.step(self.now_ms, every_task=True))
+            query.step(self.now_ms, every_task=True)
 
     def restart(self, wipe_state: bool = True, topology: Topology | None = None) -> None:
         """Stop the application and start it again: stores from their changelogs, the rest from the last markers.
@@ -143,7 +142,7 @@ class TopologyTestDriver:
         if topology is not None or has_patterns(self._given):
             self._given = topology or self._given
             own = build_plan(self._topology, self._settings.application_id).repartition_topics
-            self._upgrade(with_matching_topics(self._given, self._log.topics - own.keys()))
+            self._upgrade(with_matching_topics(self._given, self._users_topics(own)))
         for query in self._queries:
             query.restart(wipe_state)
         self._global_tables.restart()
@@ -152,12 +151,13 @@ class TopologyTestDriver:
     def crash_at(self, point: str, task: int | None = None, wipe_state: bool = False) -> None:
         """Let the process that runs a task die in the next step, which is then repeated as Spark does.
 
-        Nobody may see that it happened: what was committed is not done again, the rest is done anew. `crashes` tells whether it
-        did happen.
+        Nobody may see that it happened: what was committed is not done again, the rest is done anew. Several crashes come one
+        after the other, each as soon as a task reaches its point. `crashes` tells how many did happen.
 
         Args:
-            point: One of `state.commit.crash_points.POINTS`: up to `marker_sent` nothing of the step is there; at `after_commit`
-                Kafka has all of it and the local store nothing; at `store_applied` and `before_report` only Spark does not know.
+            point: One of `state.commit.crash_points.POINTS`: up to `before_commit` nothing of the step is there; at `after_commit`
+                Kafka has all of it and the local store nothing; from `store_applied` on only Spark does not know. The points of
+                a restore are reached where there is something to restore, as after a crash with `wipe_state`.
             task: Which task's; default: the first to come there.
             wipe_state: Whether the local stores are lost with it.
 
@@ -182,7 +182,7 @@ class TopologyTestDriver:
                     f"streams.topology.diff.compare() tells which."
                 )
         self._topology = topology
-        self._global_tables = MemoryGlobalTables(topology, self._settings, self._log)
+        self._global_tables = MemoryGlobalTables(topology, self._settings, self._kafka)
         self._queries = []
         for sub in subs:
             query = old.pop(sub.name, None) or self._query(sub)
@@ -198,7 +198,7 @@ class TopologyTestDriver:
             KeyError: No sub-topology has it.
         """
         if name in self._topology.global_tables:
-            return DriverStore([self._global_tables.stores[name]], lambda key: 0)
+            return DriverStore([lambda: self._global_tables.stores[name]], lambda key: 0)
         query = next((query for query in self._queries if name in query.sub.stores), None)
         if query is None:
             raise KeyError(f"no store {name!r} in this topology; it has {sorted(self._topology.stores)}")
@@ -207,7 +207,7 @@ class TopologyTestDriver:
         def task_of(key: Any) -> int:
             return max(0, partition_for_key(serde.serialize(name, key), tasks))
 
-        return DriverStore([query.typed_store(name, task) for task in range(tasks)], task_of)
+        return DriverStore([partial(query.typed_store, name, task) for task in range(tasks)], task_of)
 
     def dropped(self, reason: str | None = None) -> int:
         """How many records (or windows of records) were dropped so far, for one reason or all."""
@@ -220,14 +220,11 @@ class TopologyTestDriver:
     def counts(self) -> Counters:
         """What each operator took in (`in:<node>`), gave out (`out:<node>`) and dropped (`dropped:<node>:<reason>`).
 
-        Of all tasks since the start; of the readers, which run what needs no state, and of global tables since the last restart.
+        Of all tasks and readers since the start, of global tables since the last restart. What a step had counted whose task died
+        behind the commit is not among it, as in production.
         """
         counts = Counters()
-        for counters in (
-            self.counters,
-            self._global_tables.counters,
-            *(query.head_counters for query in self._queries),
-        ):
+        for counters in (self.counters, self._global_tables.counters):
             for name, count in counters.items():
                 counts.add(name, count)
         return counts
@@ -236,8 +233,7 @@ class TopologyTestDriver:
         """Close the stores and delete their directory."""
         for query in self._queries:
             query.close()
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._disks.close()
 
     def __enter__(self) -> TopologyTestDriver:
         return self
@@ -245,12 +241,15 @@ class TopologyTestDriver:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _query(self, sub: SubTopology) -> MemoryQuery:
+    def _query(self, sub: SubTopology) -> DriverQuery:
         tasks = self._tasks or self._most_partitions(sub)
-        return MemoryQuery(sub, tasks, self._settings, self._log, self._open_store, self._global_tables, self._faults)
+        return DriverQuery(
+            sub, tasks, self._settings, self._kafka, self._disks, self._global_tables, self._faults, self._count
+        )
 
-    def _send(self, topic: str, record: LogRecord, partition: int | None) -> None:
-        self._log.append(topic, record, partition)
+    def _send(self, topic: str, record: PipedRecord, partition: int | None) -> None:
+        headers = encode_headers(record.headers) if record.headers else None
+        self._kafka.append(topic, record.key, record.value, record.timestamp, headers, partition)
         if not self._batching:
             self._run()
 
@@ -259,27 +258,23 @@ class TopologyTestDriver:
         self._global_tables.catch_up(self.now_ms)
         while pending := [query for query in self._queries if query.pending]:
             for query in pending:
-                self._count(query.step(self.now_ms))
+                query.step(self.now_ms)
                 self._global_tables.catch_up(self.now_ms)
 
-    def _count(self, outputs: list[Any]) -> None:
-        for output in outputs:
-            for name, count in output.counters.items():
-                self.counters.add(name, count)
+    def _count(self, counters: Mapping[str, int]) -> None:
+        for name, count in counters.items():
+            self.counters.add(name, count)
 
     def _most_partitions(self, sub: SubTopology) -> int:
-        return max((self._log.partitions(topic) for topic in sub.topics), default=1)
+        return max((self._kafka.partition_count(topic) for topic in sub.topics), default=1)
 
     def _sink_topics(self, plan: Any) -> list[str]:
         return [sink.topic for sub in plan.sub_topologies for sink in sub.sinks if isinstance(sink.topic, str)]
 
-    def _open_store(self, sub: SubTopology, task: int, wiped: bool) -> TaskStore:
-        specs = [node.spec for node in sub.stores.values()]
-        if self._folder is not None:
-            directory = Path(self._folder.name) / sub.name / str(task)
-            if wiped and directory.exists():
-                directory.rename(directory.with_name(f"{task}.wiped.{len(list(directory.parent.iterdir()))}"))
-            return open_task_store(directory, specs)
-        if wiped or (sub.name, task) not in self._tables:
-            self._tables[(sub.name, task)] = MemoryTable()
-        return TaskStore(self._tables[(sub.name, task)], specs)
+    def _users_topics(self, repartition_topics: Mapping[str, object]) -> set[str]:
+        """The topics that are not the application's own."""
+        return {
+            topic
+            for topic in self._kafka.topics - repartition_topics.keys()
+            if not topic.endswith(("-changelog", "-commits"))
+        }

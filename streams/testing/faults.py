@@ -1,20 +1,14 @@
-"""Where the process of a task dies under the test driver: between the parts of a commit (`state/commit/step.py`)."""
+"""Where the process of a task dies under the test driver: at the crash points of the real step (`state/commit/crash_points.py`)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from state.commit.crash_points import POINTS
-
-_STAGES = {
-    point: "after_commit"
-    if point == "after_commit"
-    else ("process_done" if POINTS.index(point) < POINTS.index("after_commit") else "store_applied")
-    for point in POINTS
-}
+from streams.testing.simulation import Crash
 
 
-class CrashedError(Exception):
+class ProcessDied(Crash):
     """A task's process has died, as the test wanted."""
 
     def __init__(self, wipe_state: bool) -> None:
@@ -22,32 +16,40 @@ class CrashedError(Exception):
         self.wipe_state = wipe_state
 
 
+@dataclass(frozen=True, slots=True)
+class _Armed:
+    point: str
+    task: int | None
+    wipe_state: bool
+
+
 @dataclass
 class Faults:
-    """The next crash, if there is to be one.
+    """The crashes that are still to come, each once the one before has happened.
 
     Attributes:
         happened: how many there were.
     """
 
     happened: int = 0
-    _stage: str | None = None
-    _task: int | None = None
-    _wipe_state: bool = False
+    _waiting: list[_Armed] = field(default_factory=list)
 
     def arm(self, point: str, task: int | None, wipe_state: bool) -> None:
-        """Lets the next step crash. What is in one transaction is there or not: all points before its end are alike.
+        """Lets a task die when it comes to a point.
 
         Raises:
-            ValueError: An unknown point.
+            ValueError: an unknown point.
         """
-        if point not in _STAGES:
+        if point not in POINTS:
             raise ValueError(f"{point!r} is no crash point; there are {', '.join(POINTS)}")
-        self._stage, self._task, self._wipe_state = _STAGES[point], task, wipe_state
+        self._waiting.append(_Armed(point, task, wipe_state))
 
-    def reach(self, stage: str, task: int) -> None:
+    def armed(self, point: str, task: int, version: int) -> bool:
+        """Whether `reach` would die here."""
+        return bool(self._waiting) and self._waiting[0].point == point and self._waiting[0].task in (None, task)
+
+    def reach(self, point: str, task: int, version: int) -> None:
         """Dies here, once, if this is the place."""
-        if self._stage == stage and self._task in (None, task):
-            self._stage = None
+        if self.armed(point, task, version):
             self.happened += 1
-            raise CrashedError(self._wipe_state)
+            raise ProcessDied(self._waiting.pop(0).wipe_state)

@@ -1,4 +1,4 @@
-"""The global tables of a driver: one copy for all tasks, read from the log before each step."""
+"""The global tables of a driver: one copy for all tasks, read before each step."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from state.stores.memory import MemoryTable
 from state.stores.task_store import TaskStore
 from streams.runtime.global_tables import GlobalTables, global_store_specs
 from streams.runtime.settings import TaskSettings
-from streams.testing.log import MemoryLog
+from streams.testing.simulation import SimulatedKafka
 from streams.topology.graph import Topology
 
 
 class MemoryGlobalTables:
-    """Keeps the global tables of a topology up with the log.
+    """Keeps the global tables of a topology up with their topics.
 
     Args:
         topology: What has them, or none.
         settings: Of the application.
-        log: The topics.
+        kafka: The topics.
     """
 
-    def __init__(self, topology: Topology, settings: TaskSettings, log: MemoryLog) -> None:
+    def __init__(self, topology: Topology, settings: TaskSettings, kafka: SimulatedKafka) -> None:
         self._nodes = list(topology.global_tables.values())
         self._settings = settings
-        self._log = log
+        self._kafka = kafka
         self.restart()
 
     def restart(self) -> None:
@@ -35,8 +35,8 @@ class MemoryGlobalTables:
     def catch_up(self, now_ms: int) -> None:
         """Read what is there."""
         for topic in self._tables.topics:
-            for partition in range(self._log.partitions(topic)):
-                columns = self._log.columns(topic, partition, self._tables.position(topic, partition))
+            for partition in range(self._kafka.partition_count(topic)):
+                columns = self._kafka.columns(topic, partition, self._tables.position(topic, partition))
                 if columns is not None:
                     self._tables.update(columns, now_ms)
 

@@ -1,38 +1,55 @@
-"""One sub-topology under the test driver: its head, its tasks, their stores and changelogs."""
+"""One sub-topology under the test driver: what Spark does, in memory, around the steps of production.
+
+A micro-batch takes all that is there. Its ends are noted before any task runs, as in Spark's offset log, so a micro-batch that
+fails is repeated over the same records; the copies of the markers are noted when it is done.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
-import orjson
-
-from state.changelog.records import ChangelogBatch
-from state.stores.task_store import StorePosition, TaskStore
+from state.changelog.topics import changelog_topic, commits_topic
+from state.commit.decide import TaskIdentity
+from state.commit.last_marker import read_last_marker
+from state.commit.marker import CommitMarker, MarkerCopy
+from state.commit.step import CommitStep
+from state.restore.task_stores import TaskStores
+from state.stores.task_store import TaskStore
+from streams.microbatch.job import QueryJob
+from streams.microbatch.partitions import PlannedCall, PlannedRange
+from streams.microbatch.read import call_every_task, read_range
+from streams.microbatch.rows import TaskRow
+from streams.microbatch.step import BatchContext, run_step
 from streams.runtime.head import Head
-from streams.runtime.rows import RowBatch, decode, encode
 from streams.runtime.settings import TaskSettings
-from streams.runtime.task import StepOutput, StreamTask
 from streams.runtime.typed_stores import typed_stores
-from streams.testing.faults import CrashedError, Faults
+from streams.source.offsets import OffsetRange, SourceOffsets, TopicOffsets, batch_digest
+from streams.source.partition_times import PartitionTimes, asks_for_partition_time
+from streams.source.planner import SourceSpec
+from streams.testing.disks import Disks
+from streams.testing.faults import Faults, ProcessDied
 from streams.testing.global_tables import MemoryGlobalTables
-from streams.testing.log import MemoryLog
+from streams.testing.simulation import SimulatedKafka
 from streams.topology.plan import SubTopology
 
-OpenStore = Callable[[SubTopology, int, bool], TaskStore]
+QUERY_ID = "test"
 
 
-class MemoryQuery:
-    """Runs the steps of one sub-topology, as a Spark query would.
+class DriverQuery:
+    """Runs the micro-batches of one sub-topology.
 
     Args:
         sub: What to run.
         tasks: Number of tasks.
         settings: Of the application.
-        log: The topics.
-        open_store: Opens the stores of a task: (sub-topology, task, wiped).
+        kafka: The topics.
+        disks: Where the stores of tasks lie.
         global_tables: The application's.
         faults: Where tasks are to die.
+        count: Takes the counters of each step.
     """
 
     def __init__(
@@ -40,152 +57,158 @@ class MemoryQuery:
         sub: SubTopology,
         tasks: int,
         settings: TaskSettings,
-        log: MemoryLog,
-        open_store: OpenStore,
+        kafka: SimulatedKafka,
+        disks: Disks,
         global_tables: MemoryGlobalTables,
         faults: Faults,
+        count: Callable[[Mapping[str, int]], None],
     ) -> None:
-        self.sub = sub
         self.tasks = tasks
         self._settings = settings
-        self._log = log
-        self._open_store = open_store
-        self._global_tables = global_tables
+        self._kafka = kafka
+        self._disks = disks
         self._faults = faults
-        self._positions: dict[tuple[str, int], int] = {}
-        self._markers: dict[int, bytes] = {}
-        self._committed: dict[int, StorePosition] = {}
-        self._changelogs: dict[tuple[int, str], list[ChangelogBatch]] = {}
-        self._stores = {task: open_store(sub, task, True) for task in range(tasks)}
-        self._head = Head(sub, tasks, settings)
+        self._count = count
+        self._done = SourceOffsets({})
+        self._logged: SourceOffsets | None = None
+        self._batch_id = 0
+        self._copies: dict[int, MarkerCopy] = {}
+        self._reading: dict[int, TaskStore] = {}
+        self._open_for_reading = ExitStack()
         self._starts = 1
+        self.replace(sub, global_tables)
+
+    def replace(self, sub: SubTopology, global_tables: MemoryGlobalTables) -> None:
+        """Go on with this program from the next restart on."""
+        self.sub = sub
+        self._global_tables = global_tables
+        # What a process keeps open for the operators of its heads is shared by all of them: this one closes it.
+        self._head = Head(sub, self.tasks, self._settings)
+        app = self._settings.application_id
+        source = SourceSpec(dict.fromkeys(sub.topics, "earliest"))
+        self._job = QueryJob(sub, self.tasks, self._settings, source, {}, Path(), 60_000, 1 << 26, False, self._faults)
+        self._commits = commits_topic(app, sub.name)
+        for topic in (self._commits, *(changelog_topic(app, store) for store in sub.stores)):
+            self._kafka.create_topic(topic, self.tasks)
+        asked = any(asks_for_partition_time(one) for one in sub.sources)
+        self._times = PartitionTimes(self._kafka, self._commits, lambda partitions: None) if asked else None
 
     @property
     def pending(self) -> bool:
         """Whether there are records that no step has taken."""
-        return any(self._log.end(*place) > self._positions.get(place, 0) for place in self._places())
+        return any(self._kafka.log(*place).stable_end > self._done.of(*place) for place in self._places())
 
-    def step(self, now_ms: int, every_task: bool = False) -> list[StepOutput]:
-        """Take all records that are there as one step of each task that they concern.
+    def step(self, now_ms: int, every_task: bool = False) -> None:
+        """Take all records that are there as one micro-batch; one that has failed is repeated as it was.
 
         Args:
-            now_ms: The step's wall clock.
+            now_ms: The micro-batch's wall clock.
             every_task: Also run tasks without records (a wall-clock step).
         """
-        ends = {place: self._log.end(*place) for place in self._places()}
-        done: dict[int, StepOutput] = {}
+        if self._logged is None:
+            self._logged = SourceOffsets(self._ends(), tick=self._done.tick + every_task)
+        self._stop_reading()
         while True:
             try:
-                self._attempt(ends, now_ms, every_task, done)
+                copies = self._run(self._logged, now_ms)
                 break
-            except CrashedError as crash:
-                # The step is repeated over the same records; tasks that have committed it find that they have.
-                self._reopen(crash.wipe_state)
-        self._positions.update(ends)
-        return [done[task] for task in sorted(done)]
-
-    def _attempt(
-        self, ends: dict[tuple[str, int], int], now_ms: int, every_task: bool, done: dict[int, StepOutput]
-    ) -> None:
-        """Process what no task has committed yet, then commit task by task into `done`."""
-        rows: dict[int, list[RowBatch]] = {task: [] for task in range(self.tasks)} if every_task else {}
-        made = []
-        try:
-            self._read(rows, ends)
-            for task in sorted(rows.keys() - done.keys()):
-                made.append((task, self._process(task, rows[task], now_ms)))
-        except BaseException:
-            for store in self._stores.values():
-                store.discard()
-            self._head.close()
-            raise
-        for task, output in made:
-            self._faults.reach("process_done", task)
-            self._commit(task, output)
-            done[task] = output
-            self._faults.reach("after_commit", task)
-            self._stores[task].apply(self._committed[task])
-            self._faults.reach("store_applied", task)
-
-    def _read(self, rows: dict[int, list[RowBatch]], ends: dict[tuple[str, int], int]) -> None:
-        """Run the head over what is there, into the rows of each task."""
-        for place, end in ends.items():
-            columns = self._log.columns(*place, self._positions.get(place, 0), end)
-            if columns is not None:
-                for task, batch in self._head.run(columns):
-                    # Through the wire format, as between a reader and a task.
-                    rows.setdefault(task, []).append(decode(encode(batch)))
+            except ProcessDied as death:
+                self._reopen(death.wipe_state)
+            except BaseException:
+                self._head.close()
+                raise
+        self._copies.update(copies)
+        self._done, self._logged = self._logged, None
+        self._batch_id += 1
 
     def restart(self, wipe_state: bool) -> None:
         """Stop, lose the local state or not, start again from changelogs and markers."""
         self._reopen(wipe_state)
         self._starts += 1
 
-    def _reopen(self, wipe_state: bool) -> None:
-        """Open all stores anew, and bring them to where the last commits were."""
-        for task, store in self._stores.items():
-            store.close()
-            self._stores[task] = fresh = self._open_store(self.sub, task, wipe_state)
-            if (committed := self._committed.get(task)) is not None:
-                self._bring_to(committed, fresh, task)
-        self._head.close()
-        self._head = Head(self.sub, self.tasks, self._settings)
-
-    def _bring_to(self, committed: StorePosition, store: TaskStore, task: int) -> None:
-        """Restore what is missing: after a wipe all, after a crash a tail, else what another program lays out anew."""
-        there = store.position.changelog_offsets if store.position is not None else {}
-        behind = [
-            name for name in store.logged_stores if there.get(name, -1) < committed.changelog_offsets.get(name, 0)
-        ]
-        for name in behind:
-            offset = 0
-            for batch in self._changelogs.get((task, name), []):
-                if offset >= there.get(name, 0):
-                    store.restore(name, batch.keys, batch.values, batch.timestamps)
-                offset += len(batch)
-        if behind or (store.position is not None and store.position.version < committed.version):
-            store.restored(committed)
-
-    def replace(self, sub: SubTopology, global_tables: MemoryGlobalTables) -> None:
-        """Go on with another program from the next restart on."""
-        self.sub = sub
-        self._global_tables = global_tables
-
     def close(self) -> None:
-        """Close the stores, and what operators have open."""
+        """Close the stores, and what operators of the head have open."""
+        self._stop_reading()
         self._head.close()
-        for store in self._stores.values():
-            store.close()
-
-    def typed_store(self, name: str, task: int) -> Any:
-        """A store of a task as operators see it."""
-        return typed_stores(self.sub, self._stores[task], self._settings.application_id)[name]
 
     @property
-    def head_counters(self) -> dict[str, int]:
-        """Counters of the head since the last restart."""
-        return self._head.counters
+    def markers(self) -> list[CommitMarker]:
+        """The last marker of each task that has committed."""
+        return [copy.marker for copy in self._copies.values()]
 
-    def _places(self) -> list[tuple[str, int]]:
-        return [(topic, p) for topic in self.sub.topics for p in range(self._log.partitions(topic))]
+    def typed_store(self, name: str, task: int) -> Any:
+        """A store of a task as operators see it, with what the last micro-batch has left in it."""
+        if task not in self._reading:
+            self._reading[task] = self._open_for_reading.enter_context(self._stores(task, 0).open())
+        return typed_stores(self.sub, self._reading[task], self._settings.application_id)[name]
 
-    def _process(self, task: int, rows: list[RowBatch], now_ms: int) -> StepOutput:
-        state = orjson.loads(self._markers.get(task, b"{}"))
-        global_stores = self._global_tables.stores
-        return StreamTask(self.sub, task, self._stores[task], state, self._settings, global_stores).process(
-            rows, now_ms, start=str(self._starts)
-        )
+    def _stop_reading(self) -> None:
+        self._open_for_reading.close()
+        self._reading.clear()
 
-    def _commit(self, task: int, output: StepOutput) -> None:
-        """What is one transaction in production; the store has it only when it is applied."""
-        store = self._stores[task]
-        for batch in output.sends:
-            self._log.send(batch)
-        offsets = dict.fromkeys(store.logged_stores, 0)
-        for name, changes in store.changelog().items():
-            self._changelogs.setdefault((task, name), []).append(changes)
-        for name in offsets:
-            offsets[name] = sum(len(batch) for batch in self._changelogs.get((task, name), []))
-        self._markers[task] = orjson.dumps(output.operator_state)
-        version = self._committed[task].version + 1 if task in self._committed else 1
-        self._committed[task] = StorePosition(query_id="test", version=version, changelog_offsets=offsets)
+    def _places(self) -> Iterator[tuple[str, int]]:
+        for topic in self.sub.topics:
+            for partition in range(self._kafka.partition_count(topic)):
+                yield topic, partition
+
+    def _ends(self) -> dict[str, TopicOffsets]:
+        ends: dict[str, TopicOffsets] = {}
+        for name, info in self._kafka.describe_topics(self.sub.topics).items():
+            logs = (self._kafka.log(name, partition) for partition in range(info.partitions))
+            ends[name] = TopicOffsets(info.topic_id, tuple(log.stable_end for log in logs))
+        return ends
+
+    def _run(self, end: SourceOffsets, now_ms: int) -> dict[int, MarkerCopy]:
+        """One attempt of the micro-batch: the head over what is there, then a step of each task that it concerns."""
+        rows: dict[int, list[TaskRow]] = {}
+        for row in self._rows(end):
+            rows.setdefault(row.task, []).append(row)
+        batch = BatchContext(self._batch_id, now_ms, str(self._starts))
+        copies = {}
+        for task in sorted(rows):
+            step = CommitStep(self._identity(task), self._kafka, self._stores(task, now_ms), self._faults)
+            result, given = run_step(self._job, step, batch, rows[task], self._copies.get(task), self._tables)
+            version = result.copy.marker.version
+            self._faults.reach("before_report", task, version)
+            copies[task] = result.copy
+            self._faults.reach("report_given", task, version)
+            self._count(result.counters)
+            self._count(given.counters)
+        return copies
+
+    def _rows(self, end: SourceOffsets) -> Iterator[TaskRow]:
+        digest = batch_digest(self._done, end)
+        places = [place for place in self._places() if end.of(*place) > self._done.of(*place)]
+        ranges = [OffsetRange(*place, self._done.of(*place), end.of(*place)) for place in places]
+        times = self._times.before(ranges) if self._times else {}
+        for offsets in ranges:
+            place = offsets.topic, offsets.partition
+            columns = self._kafka.columns(*place, offsets.start, offsets.end)
+            planned = PlannedRange(digest, end.topics[offsets.topic].topic_id, offsets, times.get(place))
+            if columns is not None:
+                yield from read_range(self._job, planned, [columns])
+        if end.tick != self._done.tick:
+            yield from call_every_task(self._job, PlannedCall(digest))
+
+    def _tables(self, ends: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The global tables, which the driver has brought up to what is there."""
+        return self._global_tables.stores
+
+    def _identity(self, task: int) -> TaskIdentity:
+        return self._job.identity(task, QUERY_ID)
+
+    def _stores(self, task: int, now_ms: int) -> TaskStores:
+        specs = [node.spec for node in self.sub.stores.values()]
+        return self._disks.stores(self._kafka, self._identity(task), specs, now_ms)
+
+    def _reopen(self, wipe_state: bool) -> None:
+        """The process has gone, and its memory with it; a new one brings the stores to where the last commits were."""
+        self._stop_reading()
+        self._head.close()
+        self._disks.crash(self.sub.name, wipe_state)
+        for task in range(self.tasks):
+            last = read_last_marker(self._kafka, (self._commits, task))
+            if last is not None:
+                stores = self._stores(task, 0)
+                with stores.open() as store:
+                    stores.bring_to(store, last.marker)

@@ -12,26 +12,26 @@ class DriverStore:
     """Reads a store over all tasks.
 
     Args:
-        stores: The typed store of each task.
+        stores: Give the typed store of each task, as it is now.
         task_of: The task of a key.
     """
 
-    def __init__(self, stores: Sequence[Any], task_of: Callable[[Any], int]) -> None:
+    def __init__(self, stores: Sequence[Callable[[], Any]], task_of: Callable[[Any], int]) -> None:
         self._stores = stores
         self._task_of = task_of
 
     def get(self, key: Any, as_of: int | None = None) -> Any:
         """What the task's store gives: a value, or value and timestamp; of a versioned store, as of a time in ms."""
-        store = self._stores[self._task_of(key)]
+        store = self._stores[self._task_of(key)]()
         return store.get(key) if as_of is None else store.get(key, as_of)
 
     def fetch(self, key: Any, start: int) -> Any:
         """One window of a key."""
-        return self._stores[self._task_of(key)].fetch(key, start)
+        return self._stores[self._task_of(key)]().fetch(key, start)
 
     def find_sessions(self, key: Any, earliest_end: int = 0, latest_start: int = MAX_TIME) -> Iterator[tuple[Any, Any]]:
         """Sessions of a key with end >= earliest_end and start <= latest_start: window and value."""
-        found: Iterator[tuple[Any, Any]] = self._stores[self._task_of(key)].find_sessions(
+        found: Iterator[tuple[Any, Any]] = self._stores[self._task_of(key)]().find_sessions(
             key, earliest_end, latest_start
         )
         return found
@@ -39,9 +39,9 @@ class DriverStore:
     def all(self) -> Iterator[tuple[Any, Any]]:
         """All rows of a key-value store, task by task."""
         for store in self._stores:
-            yield from store.all()
+            yield from store().all()
 
     def fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
         """All windows with time_from <= start <= time_to, task by task."""
         for store in self._stores:
-            yield from store.fetch_all(time_from, time_to)
+            yield from store().fetch_all(time_from, time_to)

@@ -6,11 +6,22 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from state.kafka.headers import decode_headers
 from streams.operators.record import Headers
 from streams.serdes.base import Serde
-from streams.testing.log import LogRecord, MemoryLog
+from streams.testing.simulation import Entry, SimulatedKafka
 
-Send = Callable[[str, LogRecord, "int | None"], None]
+
+class PipedRecord(NamedTuple):
+    """A record that a test pipes in, as bytes."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: Headers
+
+
+Send = Callable[[str, PipedRecord, "int | None"], None]
 
 
 class OutputRecord(NamedTuple):
@@ -45,7 +56,7 @@ class TestInputTopic:
         partition: int | None = None,
     ) -> None:
         """Pipe one record; without a timestamp the driver's clock, without a partition the key's."""
-        record = LogRecord(
+        record = PipedRecord(
             self._key_serde.serialize(self.name, key, headers),
             self._value_serde.serialize(self.name, value, headers),
             self._now() if timestamp is None else timestamp,
@@ -72,7 +83,7 @@ class TestInputTopic:
         partition: int | None = None,
     ) -> None:
         """Pipe a record as it would lie in Kafka, for instance one that no serde can read."""
-        self._send(self.name, LogRecord(key, value, timestamp, headers), partition)
+        self._send(self.name, PipedRecord(key, value, timestamp, headers), partition)
 
 
 class TestOutputTopic:
@@ -80,19 +91,19 @@ class TestOutputTopic:
 
     __test__ = False
 
-    def __init__(self, name: str, key_serde: Serde, value_serde: Serde, log: MemoryLog) -> None:
+    def __init__(self, name: str, key_serde: Serde, value_serde: Serde, kafka: SimulatedKafka) -> None:
         self.name = name
         self._key_serde = key_serde
         self._value_serde = value_serde
-        self._log = log
+        self._kafka = kafka
         self._positions: dict[int, int] = {}
 
     def read_records_to_list(self) -> list[OutputRecord]:
         """All records that were not read yet."""
         found = []
-        for partition in range(self._log.partitions(self.name)):
-            found += [self._decoded(partition, record) for _, record in self._unread(partition)]
-            self._positions[partition] = self._log.end(self.name, partition)
+        for partition in self._partitions:
+            found += [self._decoded(partition, record) for record in self._unread(partition)]
+            self._positions[partition] = self._kafka.log(self.name, partition).stable_end
         return found
 
     def read_record(self) -> OutputRecord:
@@ -101,9 +112,9 @@ class TestOutputTopic:
         Raises:
             LookupError: There is none.
         """
-        for partition in range(self._log.partitions(self.name)):
-            for offset, record in self._unread(partition):
-                self._positions[partition] = offset + 1
+        for partition in self._partitions:
+            for record in self._unread(partition):
+                self._positions[partition] = record.offset + 1
                 return self._decoded(partition, record)
         raise LookupError(f"topic {self.name!r} has no more records")
 
@@ -131,20 +142,24 @@ class TestOutputTopic:
     @property
     def queue_size(self) -> int:
         """How many records were not read yet."""
-        return sum(len(self._unread(partition)) for partition in range(self._log.partitions(self.name)))
+        return sum(len(self._unread(partition)) for partition in self._partitions)
 
     @property
     def is_empty(self) -> bool:
         """Whether all records were read."""
         return self.queue_size == 0
 
-    def _unread(self, partition: int) -> list[tuple[int, LogRecord]]:
-        """Offset and record of what the topology wrote; what the test itself piped into the topic is not shown."""
-        start = self._positions.get(partition, 0)
-        records = self._log.read(self.name, partition, start)
-        return [(offset, record) for offset, record in enumerate(records, start) if record.produced]
+    @property
+    def _partitions(self) -> range:
+        return range(self._kafka.partition_count(self.name) if self.name in self._kafka.topics else 0)
 
-    def _decoded(self, partition: int, record: LogRecord) -> OutputRecord:
-        key = self._key_serde.deserialize(self.name, record.key, record.headers)
-        value = self._value_serde.deserialize(self.name, record.value, record.headers)
-        return OutputRecord(self.name, partition, key, value, record.timestamp, record.headers)
+    def _unread(self, partition: int) -> list[Entry]:
+        """What the topology wrote, in transactions; what the test itself piped into the topic is not shown."""
+        records = self._kafka.log(self.name, partition).readable(self._positions.get(partition, 0))
+        return [record for record in records if record.span is not None]
+
+    def _decoded(self, partition: int, record: Entry) -> OutputRecord:
+        headers = tuple(decode_headers(record.headers))
+        key = self._key_serde.deserialize(self.name, record.key, headers)
+        value = self._value_serde.deserialize(self.name, record.value, headers)
+        return OutputRecord(self.name, partition, key, value, record.timestamp, headers)

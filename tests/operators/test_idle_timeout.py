@@ -173,8 +173,8 @@ def test_off_by_default(name):
         driver.create_input_topic("in").pipe_input("a", "x", 0)
         driver.advance_wall_clock_time(10_000)
         assert rows(driver) == []
-        query = driver._queries[0]
-        assert all(b'"idle"' not in marker for marker in query._markers.values())
+        (marker,) = driver._queries[0].markers
+        assert "idle" not in marker.operator_state["task"]
 
 
 def test_what_comes_behind_the_moved_time_is_late():

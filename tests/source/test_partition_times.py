@@ -1,14 +1,16 @@
 """Partition times are taken from markers that may only just be committed."""
 
 import threading
+from functools import partial
 
 from state.commit.marker import MARKER_KEY, CommitMarker
 from state.kafka.admin import KafkaAdmin
+from state.kafka.decided import wait_until_decided
 from state.kafka.producer import TransactionalProducer
 from state.kafka.reader import close_shared_readers
 from streams.broker import EmbeddedBroker
 from streams.source.offsets import OffsetRange
-from streams.source.partition_times import NO_TIME, PartitionTimes, remember
+from streams.source.partition_times import NO_TIME, LiveLog, PartitionTimes, remember
 from tests.conftest import TopicFactory
 
 
@@ -39,7 +41,7 @@ def marker() -> CommitMarker:
 def test_the_marker_of_the_last_step_is_waited_for(broker: EmbeddedBroker, topic: TopicFactory) -> None:
     client, commits = {"bootstrap.servers": broker.bootstrap_servers}, topic()
     with KafkaAdmin(client) as admin, TransactionalProducer(client, commits) as producer:
-        times = PartitionTimes(client, admin, commits, decide_s=30)
+        times = PartitionTimes(LiveLog(client, admin), commits, partial(wait_until_decided, admin, timeout_s=30))
         assert times.before([OffsetRange("in", 0, 0, 5)]) == {("in", 0): NO_TIME}
         producer.init_transactions()
         producer.begin()

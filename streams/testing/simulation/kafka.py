@@ -27,7 +27,7 @@ from streams.testing.simulation.producer import SimulatedProducer
 from streams.testing.simulation.transactions import Transactional
 
 if TYPE_CHECKING:
-    from state.commit.step import Send
+    from state.commit.protocols import Send
 
 TopicPartition = tuple[str, int]
 
