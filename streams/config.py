@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from state.kafka.config import redact
 from streams.errors import ConfigError
+from streams.topology.application_id import wrong_application_id
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -119,8 +120,8 @@ class StreamsConfig(BaseSettings):
     @field_validator("application_id")
     @classmethod
     def _fit_for_topics(cls, value: str) -> str:
-        if not all(c.isascii() and (c.isalnum() or c in "._-") for c in value):
-            raise ValueError("only ASCII letters, digits, '.', '_' and '-' may be used: it is part of topic names")
+        if (wrong := wrong_application_id(value)) is not None:
+            raise ValueError(f"{value!r} is no application id: {wrong}")
         return value
 
     @model_validator(mode="after")

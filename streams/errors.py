@@ -4,6 +4,8 @@
 
     StreamsError                     (state.errors: the one base of everything the project raises)
     ├── TopologyError                the topology is wrong: change the program
+    ├── TopologyMismatchError        the state was written by a program of another structure: run that one, or begin anew
+    ├── ResetUnfinishedError         a reset has deleted some of the application's things, and others are still there
     ├── ConfigError                  a setting is wrong: change the configuration
     ├── EnrichError                  a function of enrich() cannot be used as it is: no record's fault, no policy applies
     ├── RegistryError                the schema registry does not answer, or refuses: no record's fault, no policy applies
@@ -25,15 +27,25 @@ __all__ = [
     "EnrichError",
     "RecordError",
     "RegistryError",
+    "ResetUnfinishedError",
     "SerdeError",
     "StreamsError",
     "TimestampError",
     "TopologyError",
+    "TopologyMismatchError",
 ]
 
 
 class TopologyError(StreamsError):
     """The topology contradicts itself; raised while it is built, or as soon as a processor asks for what it was not given."""
+
+
+class TopologyMismatchError(StreamsError):
+    """What an application has kept was written by a program of another structure; nothing was written."""
+
+
+class ResetUnfinishedError(StreamsError):
+    """A reset was begun and has not come to its end: running it again finishes it."""
 
 
 class ConfigError(StreamsError):

@@ -21,8 +21,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
-from streams.application.reset import reset
+from streams.application.reset import plan_reset, reset
 from streams.broker import EmbeddedBroker
 from streams.cli.connection import Bootstrap, PropertiesFile, Property, client_properties, printable
 from streams.cli.errors import readable_errors
@@ -179,7 +180,9 @@ def settings(client: Mapping[str, str], folder: Path) -> StreamsConfig:
 def remove(given: Mapping[str, str], folder: Path, console: Console) -> None:
     """Deletes what the demo made on a cluster that goes on."""
     with KafkaAdmin(given) as admin:
-        reset(settings(given, folder), admin, lambda line: None)
+        config = settings(given, folder)
+        log = LiveKafka(config.client, config.transaction_timeout_ms)
+        reset(plan_reset(config, admin, log), admin, lambda line: None)
         admin.delete_topics([*INPUTS, *OUTPUTS])
     console.print("Deleted the topics and the consumer group of the demo.", highlight=False)
 

@@ -51,6 +51,8 @@ class CommitMarker:
         routing: digest of the keys that functions in front of the shuffle have made, so of which rows the task was given; ""
             where no such function changes keys (or where the program that wrote the marker kept no digest).
         adopted: the version at which this query took over the state of another one (`streams adopt`), 0 = it began itself.
+        application_id: whose commit it is. Names of topics do not tell: of the applications `a` and `a-b`, both may call a
+            topic `a-b-c-commits`. Empty in markers of older versions.
         format: of the marker's bytes.
     """
 
@@ -72,6 +74,7 @@ class CommitMarker:
     now_ms: int
     routing: str = ""
     adopted: int = 0
+    application_id: str = ""
     format: int = field(default=FORMAT)
 
     def to_bytes(self) -> bytes:

@@ -224,6 +224,7 @@ class CommitStep:
             now_ms=step.now_ms,
             routing=step.routing,
             adopted=last.adopted if last else 0,
+            application_id=identity.application_id,
         )
         if step.offsets:
             producer.send_offsets(step.offsets, identity.application_id)

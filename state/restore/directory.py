@@ -54,18 +54,35 @@ class StateDirectory:
 
     def task(self, application_id: str, sub_topology: str, task: int) -> TaskDirectory:
         """The folder of a task, whether it exists or not."""
-        return TaskDirectory(application_id, sub_topology, task, self.root / application_id / sub_topology / str(task))
+        folder = self._application(application_id) / _one_name(sub_topology) / str(task)
+        return TaskDirectory(application_id, sub_topology, task, folder)
 
     def tasks(self, application_id: str | None = None) -> Iterator[TaskDirectory]:
         """All folders of tasks that exist, in order of their names."""
-        for path in sorted(self.root.glob(f"{application_id or '*'}/*/*")):
+        folders = self.root.glob("*") if application_id is None else [self._application(application_id)]
+        for path in sorted(path for folder in folders for path in folder.glob("*/*")):
             if path.is_dir() and path.name.isdigit():
                 yield self.task(path.parent.parent.name, path.parent.name, int(path.name))
 
     def wipe(self, application_id: str) -> int:
-        """Deletes all local state of an application; gives the number of tasks. Nothing of it may run."""
+        """Deletes all local state of an application; gives the number of tasks. Nothing of it may run.
+
+        Raises:
+            ValueError: the id names no folder of its own.
+        """
+        folder = self._application(application_id)
         directories = list(self.tasks(application_id))
         for directory in directories:
             directory.wipe()
-        shutil.rmtree(self.root / application_id, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         return len(directories)
+
+    def _application(self, application_id: str) -> Path:
+        return self.root / _one_name(application_id)
+
+
+def _one_name(name: str) -> str:
+    """Gives the name of a folder back. Raises `ValueError` if a path made with it could be another folder or none below it."""
+    if not name.strip(".") or "/" in name or "\\" in name or "\0" in name:
+        raise ValueError(f"{name!r} names no folder of its own")
+    return name

@@ -1,52 +1,78 @@
-"""The description of the program that wrote an application's state, kept beside its checkpoint for ``streams diff``.
+"""The description of the program that wrote an application's state, kept beside its checkpoint.
 
-Invariants: the file is replaced as a whole, and only by a program that the engine lets go on with the state: after a change
-that it refuses, the file still tells what the state was written by. A checkpoint in a remote storage has no such file (then keep
+The start compares it with the program (`check_start`), `streams diff` shows the same, and `streams reset` learns from it what the
+application has made.
+
+Invariants: the file is replaced as a whole, and only after the start has found that the program fits: after a change that is
+refused, it still tells what the state was written by. A checkpoint in a remote storage has no such file (then keep
 ``streams describe --format json`` with the program).
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from streams.topology.description import FORMAT, description, description_json
-from streams.topology.diff import same_structure
-from streams.topology.graph import Topology
+from state.changelog.topics import changelog_topic, commits_topic
+from streams.topology.description import FORMAT, Description, description_json
+from streams.topology.plan import Plan
 
 FILE = "topology.json"
 
 
-def keep_topology(topology: Topology, checkpoint_dir: str) -> Path | None:
-    """Writes the description, unless the one that is there is of another structure.
+def local_folder(checkpoint_dir: str) -> Path | None:
+    """The folder of a checkpoint; None if it is in a remote storage."""
+    if "://" in checkpoint_dir and not checkpoint_dir.startswith("file:"):
+        return None
+    return Path(checkpoint_dir.removeprefix("file:"))
+
+
+def kept_topology(checkpoint_dir: str) -> Description | None:
+    """The description that is there; None if there is none, or none that this version can read."""
+    folder = local_folder(checkpoint_dir)
+    try:
+        found = orjson.loads((folder / FILE).read_bytes()) if folder else None
+    except (FileNotFoundError, orjson.JSONDecodeError):
+        return None
+    readable = isinstance(found, dict) and found.get("format") == FORMAT and isinstance(found["sub_topologies"], dict)
+    return found if readable else None
+
+
+def keep_topology(plan: Plan, checkpoint_dir: str) -> Path | None:
+    """Writes the description of a program whose start was allowed.
 
     Args:
-        topology: what is about to run.
+        plan: what is about to run.
         checkpoint_dir: the application's.
 
     Returns:
         The file; None if the checkpoint is in a remote storage.
     """
-    if "://" in checkpoint_dir and not checkpoint_dir.startswith("file:"):
+    if (folder := local_folder(checkpoint_dir)) is None:
         return None
-    file = Path(checkpoint_dir.removeprefix("file:")) / FILE
-    old = _read(file)
-    if old.get("format") == FORMAT and not same_structure(old, description(topology)):
-        return file
-    file.parent.mkdir(parents=True, exist_ok=True)
+    file = folder / FILE
+    folder.mkdir(parents=True, exist_ok=True)
     fresh = file.with_suffix(f".{os.getpid()}.tmp")
-    fresh.write_text(description_json(topology), encoding="utf-8")
+    fresh.write_text(description_json(plan.topology, [sub.name for sub in plan.sub_topologies]), encoding="utf-8")
     fresh.replace(file)
     return file
 
 
-def _read(file: Path) -> dict[str, Any]:
-    """The description that is there; empty if there is none, or one that nobody can read."""
-    try:
-        found = orjson.loads(file.read_bytes())
-    except (FileNotFoundError, orjson.JSONDecodeError):
-        return {}
-    return found if isinstance(found, dict) else {}
+def described_topics(kept: Mapping[str, Any], application_id: str) -> set[str]:
+    """The real names of all internal topics of a described program."""
+    subs = kept["sub_topologies"]
+    stores = {name: store for sub in subs.values() for name, store in sub["stores"].items()}
+    return {
+        *(commits_topic(application_id, name) for name in subs),
+        *(changelog_topic(application_id, name) for name, store in stores.items() if store["logged"]),
+        *described_repartitions(kept, application_id),
+    }
+
+
+def described_repartitions(kept: Mapping[str, Any], application_id: str) -> set[str]:
+    """The real names of the repartition topics of a described program."""
+    return {f"{application_id}-{name}" for name in kept["repartition_topics"]}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from state.changelog.topics import commits_topic, ensure_changelogs, ensure_commits, ensure_repartition
+from state.commit.live import LiveKafka
 from state.errors import TopicNotFoundError
-from state.kafka.admin import KafkaAdmin
+from state.kafka.admin import KafkaAdmin, TopicInfo
 from state.kafka.decided import DECIDE_S, wait_until_decided
-from streams.application.reset import internal_topics
+from streams.application.belongings import belongings
+from streams.application.kept_topology import kept_topology
 from streams.config import StreamsConfig
 from streams.runtime.settings import TaskSettings
 from streams.source.partition_times import asks_for_partition_time
@@ -18,6 +21,7 @@ from streams.topology.check import check_explicit_names
 from streams.topology.graph import Topology
 from streams.topology.patterns import has_patterns, with_matching_topics
 from streams.topology.plan import Plan, SubTopology, build_plan
+from streams.topology.sub_names import possible_names
 
 
 @dataclass(frozen=True)
@@ -59,14 +63,17 @@ class Application:
 
     def unfinished(self, admin: KafkaAdmin) -> tuple[PreparedSub, ...]:
         """The sub-topologies that have not read all that others have written for them."""
-        app, internal = self.config.application_id, self.plan.repartition_topics
-        found = admin.describe_topics(sorted(internal))
+        behind = self.unread(admin, self.plan.repartition_topics)
+        return tuple(prepared for prepared in self.subs if behind & set(prepared.sub.topics))
+
+    def unread(self, admin: KafkaAdmin, topics: Iterable[str]) -> set[str]:
+        """Those of the repartition topics that hold what was not read yet."""
+        found = admin.describe_topics(sorted(topics))
         places = [(name, p) for name, info in found.items() for p in range(info.partitions)]
         # Of transactions that are not quite decided too: what they hold is not lost, but to come.
         ends = admin.end_offsets(places, committed=False)
-        read = admin.group_offsets(app, places) if places else {}
-        behind = {place[0] for place in places if read.get(place, 0) < ends[place]}
-        return tuple(prepared for prepared in self.subs if behind & set(prepared.sub.topics))
+        read = admin.group_offsets(self.config.application_id, places) if places else {}
+        return {place[0] for place in places if read.get(place, 0) < ends[place]}
 
     def ends(self, admin: KafkaAdmin) -> dict[tuple[str, int], int]:
         """Where the topics end that come from outside, by topic and partition."""
@@ -122,15 +129,22 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
     Raises:
         TopicNotFoundError: a source topic is missing.
         TopologyError: the topology cannot be run, or no topic matches a pattern.
+        TopologyMismatchError: what were several sub-topologies is one now.
     """
-    if has_patterns(topology):
-        own = set(internal_topics(config.application_id, admin))
-        topology = with_matching_topics(topology, (name for name in admin.topic_names() if name not in own))
-    plan = build_plan(topology, config.application_id)
+    app, kept = config.application_id, kept_topology(config.checkpoint_dir)
     if config.ensure_explicit_naming:
         check_explicit_names(topology)
+    # Neither what a sub-topology is called nor what is internal depends on the topics that match a pattern.
+    commits = commits_topics(topology, app, admin)
+    known = known_names(commits, app, kept, admin)
+    plan = build_plan(topology, app, known)
+    if has_patterns(topology):
+        log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+        own = {*plan.internal_topics, *belongings(app, kept, admin, log).own}
+        topology = with_matching_topics(topology, (name for name in admin.topic_names() if name not in own))
+        plan = build_plan(topology, app, known)
     counts = _source_partitions(plan, admin)
-    frozen = _frozen_tasks(plan, admin)
+    frozen = {name: info.partitions for name, info in commits.items()}
     subs: list[PreparedSub] = []
     waiting = list(plan.sub_topologies)
     while waiting:
@@ -191,10 +205,31 @@ def _check_exist(topics: set[str], admin: KafkaAdmin) -> dict[str, int]:
     return {topic: info.partitions for topic, info in found.items()}
 
 
-def _frozen_tasks(plan: Plan, admin: KafkaAdmin) -> dict[str, int]:
-    """Sub-topology -> tasks that its state was made with: the topics it reads may have got more partitions since."""
-    topics = {commits_topic(plan.application_id, sub.name): sub.name for sub in plan.sub_topologies}
-    return {topics[topic]: info.partitions for topic, info in admin.describe_topics(sorted(topics)).items()}
+def commits_topics(topology: Topology, application_id: str, admin: KafkaAdmin) -> dict[str, TopicInfo]:
+    """Possible name of a sub-topology -> its commits topic, where there is one.
+
+    It has the number of tasks that the state was made with: the topics that are read may have got more partitions since.
+    """
+    topics = {commits_topic(application_id, name): name for name in possible_names(topology.sources())}
+    return {topics[topic]: info for topic, info in admin.describe_topics(sorted(topics)).items()}
+
+
+def known_names(
+    commits: Mapping[str, TopicInfo], application_id: str, kept: Mapping[str, Any] | None, admin: KafkaAdmin
+) -> set[str]:
+    """The names under which sub-topologies have committed, or whose commits have been deleted under a checkpoint.
+
+    Args:
+        commits: what `commits_topics` gave.
+        application_id: the application.
+        kept: its topology.json; None if there is none.
+        admin: asks Kafka.
+    """
+    places = {
+        (commits_topic(application_id, name), p): name for name, info in commits.items() for p in range(info.partitions)
+    }
+    committed = {places[place] for place, end in admin.end_offsets(places).items() if end > 0}
+    return committed | (kept["sub_topologies"].keys() - commits.keys() if kept else set())
 
 
 def _source_partitions(plan: Plan, admin: KafkaAdmin) -> dict[str, int]:

@@ -1,47 +1,168 @@
-"""Deletes all that an application has made: internal topics, group offsets, local state and checkpoint."""
+"""Deletes all that an application has made: internal topics, group offsets, local state and checkpoint.
+
+Only what is proven to be its own (`belongings`); inputs and outputs are left alone. The order: changelogs and repartition topics,
+then commits, which prove whose the others are, then what is not in Kafka. Whatever stops a reset, running it again finishes it,
+and until then the application does not start.
+"""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
-from pathlib import Path
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 
-from state.kafka.admin import KafkaAdmin
+from state.commit.last_marker import MarkerLog
+from state.errors import KafkaClientError
+from state.kafka.admin import KafkaAdmin, Partition
 from state.restore.directory import StateDirectory
+from streams.application.belongings import COMMITS, Belongings, belongings
+from streams.application.kept_topology import kept_topology, local_folder
+from streams.application.reset_checkpoint import delete_checkpoint, note_reset, noted_topics, query_folders
 from streams.config import StreamsConfig
-from streams.errors import ConfigError
+from streams.errors import ConfigError, ResetUnfinishedError
 
-INTERNAL_ENDINGS = ("-changelog", "-commits", "-repartition")
+RECENT_MS = 60_000
 
 
-def internal_topics(application_id: str, admin: KafkaAdmin) -> list[str]:
-    """Names of the topics that belong to an application (Kafka Streams' own naming rule)."""
-    return sorted(
-        name
-        for name in admin.topic_names()
-        if name.startswith(application_id + "-") and name.endswith(INTERNAL_ENDINGS)
+@dataclass(frozen=True)
+class ResetPlan:
+    """What a reset will delete, and what it leaves.
+
+    Attributes:
+        config: the application's settings.
+        topics: name -> what proves that it is the application's.
+        records: name -> how many records there are at most.
+        described: whether the checkpoint folder has a topology.json.
+        others: topics that look alike and stay.
+        tasks: number of tasks with local state on this host.
+        queries: names of the checkpoints of queries.
+        warnings: what speaks for an application that still runs.
+    """
+
+    config: StreamsConfig
+    topics: Mapping[str, str]
+    records: Mapping[str, int]
+    described: bool
+    others: Belongings
+    tasks: int
+    queries: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def lines(self) -> Iterable[str]:
+        """The plan for people."""
+        app = self.config.application_id
+        folder = local_folder(self.config.checkpoint_dir)
+        if folder is not None and not self.described:
+            yield f"there is no topology.json in {folder}: what is of {app} is told by its commit markers alone"
+        yield f"topics: {'none' if not self.topics else len(self.topics)}"
+        for name, proof in self.topics.items():
+            yield f"  {name}: up to {self.records.get(name, 0)} records (known from {proof})"
+        for name, owner in self.others.foreign.items():
+            yield f"  not {name}: it is of the application {owner}"
+        unproven = [name for name in self.others.unproven if name not in self.topics]
+        if unproven:
+            yield f"  not {', '.join(unproven)}: nothing proves that they are of {app}. --topics NAME,NAME takes them too"
+        yield f"consumer group: {app}"
+        yield f"local state: {self.config.state_dir / app}, {self.tasks} tasks (on this host)"
+        yield f"checkpoint: {self.config.checkpoint_dir}, {len(self.queries)} queries"
+        yield from (f"warning: {warning}" for warning in self.warnings)
+
+
+def plan_reset(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog, named: Collection[str] = ()) -> ResetPlan:
+    """Finds out what there is to delete; deletes nothing.
+
+    Args:
+        config: the application's settings.
+        admin: asks Kafka.
+        log: reads the commits topics.
+        named: topics that somebody says are the application's, although nothing else proves it.
+
+    Raises:
+        ConfigError: such a topic cannot be an internal one of this application, or is known to be another's.
+    """
+    app = config.application_id
+    kept = kept_topology(config.checkpoint_dir)
+    found = belongings(app, kept, admin, log)
+    begun = set(noted_topics(config.checkpoint_dir) or ()) & set(found.unproven)
+    topics = {**found.own, **dict.fromkeys(begun, "a reset that was begun"), **_named(app, named, found)}
+    subs = {*(kept["sub_topologies"] if kept else ()), *_sub_topologies(app, topics)}
+    places = [(name, p) for name, info in admin.describe_topics(topics).items() for p in range(info.partitions)]
+    first, last = admin.begin_offsets(places), admin.end_offsets(places, committed=False)
+    records = {name: sum(last[at] - first[at] for at in places if at[0] == name) for name in topics}
+    return ResetPlan(
+        config,
+        dict(sorted(topics.items())),
+        records,
+        kept is not None,
+        found,
+        sum(1 for _ in StateDirectory(config.state_dir).tasks(app)),
+        tuple(folder.name for folder in query_folders(config.checkpoint_dir, subs)),
+        tuple(_warnings(admin, [place for place in places if place[0].endswith(COMMITS)])),
     )
 
 
-def reset(config: StreamsConfig, admin: KafkaAdmin, report: Callable[[str], None]) -> None:
-    """Deletes everything of an application, so that it starts anew; its inputs and outputs are left alone.
+def _named(application_id: str, named: Collection[str], found: Belongings) -> dict[str, str]:
+    for name in named:
+        if name in found.foreign:
+            raise ConfigError(f"--topics: {name!r} is of the application {found.foreign[name]}, and stays")
+        if name not in found.own and name not in found.unproven:
+            raise ConfigError(
+                f"--topics: {name!r} cannot be an internal topic of {application_id}: there is none of this name that begins with "
+                f"'{application_id}-' and ends with -changelog, -commits or -repartition"
+            )
+    return {name: "--topics" for name in named if name not in found.own}
+
+
+def _sub_topologies(application_id: str, topics: Iterable[str]) -> set[str]:
+    return {name[len(application_id) + 1 : -len(COMMITS)] for name in topics if name.endswith(COMMITS)}
+
+
+def _warnings(admin: KafkaAdmin, commits: list[Partition]) -> Iterable[str]:
+    """What shows that the application may still run: it must be stopped, or it makes its topics anew."""
+    if not commits:
+        return
+    stable, ends = admin.end_offsets(commits), admin.end_offsets(commits, committed=False)
+    if any(stable[place] < ends[place] for place in commits):
+        yield "a transaction is open: the application still runs, or was killed a moment ago. Stop it first"
+    age_ms = int(time.time() * 1000) - max(admin.max_timestamps(commits).values(), default=-1)
+    if age_ms < RECENT_MS:
+        yield f"the last commit is {max(0, age_ms) // 1000} s old. If the application still runs, stop it first"
+
+
+def reset(plan: ResetPlan, admin: KafkaAdmin, report: Callable[[str], None]) -> None:
+    """Deletes what was planned, so that the application starts anew.
 
     Raises:
-        ConfigError: the checkpoint is not on a local disk, so this process cannot delete it.
+        ResetUnfinishedError: something in Kafka cannot be deleted; what was not reached is still there.
     """
-    if "://" in config.checkpoint_dir and not config.checkpoint_dir.startswith("file:"):
-        raise ConfigError(
-            f"delete the checkpoint {config.checkpoint_dir} with your storage's own tools, then reset again"
+    config = plan.config
+    app = config.application_id
+    note_reset(config.checkpoint_dir, plan.topics)
+    for commits in (False, True):
+        topics = [name for name in plan.topics if name.endswith(COMMITS) is commits]
+        _attempt(plan, admin, lambda topics=topics: admin.delete_topics(topics))  # type: ignore[misc]
+        for topic in topics:
+            report(f"deleted topic {topic}")
+    if _attempt(plan, admin, lambda: admin.delete_group(app)):
+        report(f"deleted consumer group {app}")
+    report(f"deleted local state of {StateDirectory(config.state_dir).wipe(app)} tasks")
+    if local_folder(config.checkpoint_dir) is None:
+        report(
+            f"delete the checkpoint {config.checkpoint_dir} with your storage's own tools: until then, no start is allowed"
         )
-    topics = internal_topics(config.application_id, admin)
-    admin.delete_topics(topics)
-    for topic in topics:
-        report(f"deleted topic {topic}")
-    if admin.delete_group(config.application_id):
-        report(f"deleted consumer group {config.application_id}")
-    tasks = StateDirectory(config.state_dir).wipe(config.application_id)
-    report(f"deleted local state of {tasks} tasks")
-    checkpoint = Path(config.checkpoint_dir.removeprefix("file:"))
-    if checkpoint.exists():
-        shutil.rmtree(checkpoint)
-        report(f"deleted checkpoint {checkpoint}")
+        return
+    left = delete_checkpoint(config.checkpoint_dir, plan.queries)
+    report(f"deleted checkpoint {config.checkpoint_dir}" + (f", but for {', '.join(left)}" if left else ""))
+
+
+def _attempt(plan: ResetPlan, admin: KafkaAdmin, delete: Callable[[], bool | None]) -> bool | None:
+    try:
+        return delete()
+    except KafkaClientError as error:
+        app = plan.config.application_id
+        left = ", ".join(sorted(admin.describe_topics(plan.topics))) or "none"
+        raise ResetUnfinishedError(
+            f"the reset of {app} has stopped: {error}. Topics that are still there: {left}; local state and checkpoint are too. "
+            f"Let these credentials delete them (ACL Delete), or have somebody delete them who may, then run `streams reset "
+            f"{app}` again: it goes on where it stopped. Until then the application does not start."
+        ) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,8 @@ from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from state.restore.listener import RestoreListener
 from state.restore.rebuild import RebuiltTask, TaskPlace, rebuild_task
+from streams.application.kept_topology import kept_topology
+from streams.application.prepare import commits_topics, known_names
 from streams.config import StreamsConfig
 from streams.errors import ConfigError, TopologyError
 from streams.topology.graph import StoreNode, Topology
@@ -26,13 +28,18 @@ class StoredTask:
     stores: dict[str, StoreNode]
 
 
-def stateful_subs(topology: Topology, application_id: str) -> list[SubTopology]:
+def stateful_subs(topology: Topology, application_id: str, known: Collection[str] = ()) -> list[SubTopology]:
     """The sub-topologies that have stores.
+
+    Args:
+        topology: the program.
+        application_id: the application.
+        known: names under which sub-topologies have run.
 
     Raises:
         TopologyError: there are none.
     """
-    subs = [sub for sub in build_plan(topology, application_id).sub_topologies if sub.stores]
+    subs = [sub for sub in build_plan(topology, application_id, known).sub_topologies if sub.stores]
     if not subs:
         raise TopologyError(f"{application_id} has no stores: all its operators are stateless.")
     return subs
@@ -45,20 +52,20 @@ def stored_tasks(topology: Topology, config: StreamsConfig) -> list[StoredTask]:
         ConfigError: the application has never run on this cluster.
         TopologyError: it has no stores.
     """
-    subs = stateful_subs(topology, config.application_id)
-    topics = {sub.name: commits_topic(config.application_id, sub.name) for sub in subs}
+    app = config.application_id
     with KafkaAdmin(config.client) as admin:
-        found = admin.describe_topics(topics.values())
+        found = commits_topics(topology, app, admin)
+        known = known_names(found, app, kept_topology(config.checkpoint_dir), admin)
     tasks = []
-    for sub in subs:
-        if topics[sub.name] not in found:
+    for sub in stateful_subs(topology, app, known):
+        if sub.name not in found:
             raise ConfigError(
-                f"application {config.application_id!r} has left no state on this cluster: there is no topic "
-                f"{topics[sub.name]!r}. Check the application id and the cluster, or run the application first"
+                f"application {app!r} has left no state on this cluster: there is no topic "
+                f"{commits_topic(app, sub.name)!r}. Check the application id and the cluster, or run the application first"
             )
-        count = found[topics[sub.name]].partitions
+        count = found[sub.name].partitions
         for task in range(count):
-            place = TaskPlace(config.application_id, sub.name, task, count, sub.topology_hash)
+            place = TaskPlace(app, sub.name, task, count, sub.topology_hash)
             tasks.append(StoredTask(place, sub.stores))
     return tasks
 

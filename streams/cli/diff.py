@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from streams.cli.errors import readable_errors
 from streams.cli.run import load_topology
 from streams.cli.settings import Target
 from streams.errors import ConfigError
-from streams.topology.diff import Severity, compare, worst
+from streams.topology.diff import Change, Severity, compare, worst
 
 NOT_SAFE = 3
 _COLOURS = {Severity.SAFE: "green", Severity.NEEDS_MIGRATION: "yellow", Severity.LOSES_STATE: "red"}
@@ -33,7 +34,8 @@ Old = Annotated[
 def diff(old: Old, target: Target) -> None:
     """Compare a topology with the one that wrote the state: safe, needs migration, or loses state.
 
-    Ends with 0 if all is safe, with 3 if not. Functions are not compared.
+    Says what the engine does when the new program is started: it asks the same before it writes anything. Ends with 0 if all is
+    safe, with 3 if not. Functions are not compared.
     """
     changes = compare(_read(old), load_topology(target))
     console = Console()
@@ -42,9 +44,20 @@ def diff(old: Old, target: Target) -> None:
         text = f"{change.where}: {change.what} {change.says}."
         console.print(text, markup=False, highlight=False, soft_wrap=True)
     verdict = worst(changes)
-    console.print(f"{len(changes)} changes: {verdict.value}" if changes else "no changes: safe", highlight=False)
+    count = f"{len(changes)} changes" if changes else "no changes"
+    console.print(f"{count}: {verdict.value}; {_engine(changes)}", highlight=False)
     if verdict is not Severity.SAFE:
         raise typer.Exit(NOT_SAFE)
+
+
+def _engine(changes: Sequence[Change]) -> str:
+    """What the engine does with the new program."""
+    refused = [change for change in changes if change.refused]
+    if not refused:
+        return "the engine starts, and goes on with the state"
+    if all(change.depends for change in refused):
+        return "whether the engine starts depends on the topics named above"
+    return "the engine refuses to start"
 
 
 def _read(path: Path) -> dict[str, Any]:

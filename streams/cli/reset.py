@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
-from streams.application.reset import internal_topics
+from streams.application.reset import plan_reset
 from streams.application.reset import reset as reset_application
 from streams.cli.connection import Bootstrap, PropertiesFile, Property
 from streams.cli.errors import readable_errors
@@ -22,19 +23,33 @@ def reset(
     properties_file: PropertiesFile = None,
     config: ConfigFile = None,
     base_dir: BaseDir = None,
+    topics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME",
+            help="Also delete these internal topics, although nothing proves that they are its own.",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and end.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Delete an application's internal topics, group offsets, local state and checkpoint. Inputs and outputs stay."""
+    """Delete an application's internal topics, group offsets, local state and checkpoint. Inputs and outputs stay.
+
+    What is its own is told by the topology.json of its checkpoint and by its commit markers, never by the beginning of a name
+    alone. Stop the application first. A reset that was cut short is finished by another one.
+    """
     options: dict[str, Any] = {"application_id": application_id, "base_dir": base_dir}
     options |= client_options(bootstrap_servers, properties, properties_file)
     settings = reachable(load_settings(application_id, config, options))
-    admin = KafkaAdmin(settings.client)
-    try:
-        topics = internal_topics(application_id, admin)
-        state = settings.state_dir / application_id
-        typer.echo(f"topics: {', '.join(topics) or 'none'}\nstate: {state}\ncheckpoint: {settings.checkpoint_dir}")
+    log = LiveKafka(settings.client, settings.transaction_timeout_ms, bulk=settings.bulk_io)
+    named = [name.strip() for name in (topics or "").split(",") if name.strip()]
+    with KafkaAdmin(settings.client) as admin:
+        plan = plan_reset(settings, admin, log, named)
+        for line in plan.lines():
+            typer.echo(line)
+        if dry_run:
+            typer.echo("nothing was deleted")
+            return
         if not yes:
             typer.confirm("Delete all of this?", abort=True)
-        reset_application(settings, admin, typer.echo)
-    finally:
-        admin.close()
+        reset_application(plan, admin, typer.echo)

@@ -97,7 +97,7 @@ def state(
         if store is None:
             _print_sizes(list(_sizes(places)), as_json)
             return
-        sub = next(sub for sub in stateful_subs(topology, effective.application_id) if store in sub.stores)
+        sub = places[0].sub
         reader = StoreReader(sub.stores[store], effective.application_id, window_size_ms(sub, store))
         keys = None if key is None else reader.key_bytes(key)
         if count:
@@ -118,17 +118,17 @@ def _places(
     Raises:
         ConfigError: there are none.
     """
-    subs = {
-        sub.name: sub for sub in stateful_subs(topology, config.application_id) if store is None or store in sub.stores
-    }
     with ExitStack() as cleanup:
         root = config.state_dir
         if from_changelog:
             root = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="streams-state-")))
-            _restore(topology, config, root, set(subs), store, task)
+            _restore(topology, config, root, store, task)
+        directories = list(StateDirectory(root).tasks(config.application_id))
+        stateful = stateful_subs(topology, config.application_id, {directory.sub_topology for directory in directories})
+        subs = {sub.name: sub for sub in stateful if store is None or store in sub.stores}
         places = [
             Place(subs[directory.sub_topology], directory)
-            for directory in StateDirectory(root).tasks(config.application_id)
+            for directory in directories
             if directory.sub_topology in subs and task in (None, directory.task)
         ]
         if not places:
@@ -141,13 +141,11 @@ def _places(
         yield sorted(places, key=lambda place: (place.sub.index, place.directory.task))
 
 
-def _restore(
-    topology: Topology, config: StreamsConfig, root: Path, subs: set[str], store: str | None, task: int | None
-) -> None:
+def _restore(topology: Topology, config: StreamsConfig, root: Path, store: str | None, task: int | None) -> None:
     wanted = [
         one
         for one in stored_tasks(topology, reachable(config))
-        if one.place.sub_topology in subs and task in (None, one.place.task)
+        if (store is None or store in one.stores) and task in (None, one.place.task)
     ]
     with RestoreProgress() as progress:
         list(restore_tasks(wanted, config, root, progress, keep=lambda name: store in (None, name), parallel=2))

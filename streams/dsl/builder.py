@@ -209,7 +209,8 @@ class StreamsBuilder:
         assert consumed.name is not None, "the caller names it"
         return SourceNode(
             name=consumed.name,
-            topics=topics,
+            # The order in which a program lists them means nothing.
+            topics=tuple(sorted(topics)),
             key_serde=self._graph.key_serde(consumed.key_serde),
             value_serde=self._graph.value_serde(consumed.value_serde),
             timestamp_extractor=_extractor(consumed.timestamp_extractor),

@@ -96,7 +96,7 @@ class GraphBuilder:
         return self._source_port(source)
 
     def _source_port(self, source: SourceNode) -> Port:
-        lineage = Lineage(tuple(sorted(source.lasting_topics)))
+        lineage = Lineage(source.lasting_topics)
         return Port(source.name, source.key_serde, source.value_serde, lineage)
 
     def stateless(

@@ -16,7 +16,9 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming import StreamingQuery
 
 from state.commit.crash_points import CrashPoints
+from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
+from streams.application.check_start import check_start
 from streams.application.kept_topology import keep_topology
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application
 from streams.config import StreamsConfig
@@ -72,10 +74,12 @@ class StreamsApplication:
         admin = KafkaAdmin(self.config.client)
         try:
             application = plan_application(self.topology, self.config, admin)
+            log = LiveKafka(self.config.client, self.config.transaction_timeout_ms, bulk=self.config.bulk_io)
+            check_start(application, admin, log)
             counts = ensure_internal_topics(application, admin, self.progress.say)
         finally:
             admin.close()
-        keep_topology(self.topology, self.config.checkpoint_dir)
+        keep_topology(application.plan, self.config.checkpoint_dir)
         with self._signals(), self.progress:
             own = session is None
             if own:

@@ -46,36 +46,30 @@ def _check_patterns(topology: Topology, reader: Mapping[Topic, SourceNode]) -> N
                 )
 
 
-def check_topics(topology: Topology, application_id: str) -> None:
-    """Raises ``TopologyError`` where topics are used in ways that exclude each other.
+def check_topics(topology: Topology) -> None:
+    """Raises ``TopologyError`` where topics are used in ways that exclude each other."""
+    check_sources(topology)
+    _check_repartitions(list(topology.sources()), list(topology.sinks()))
+
+
+def check_use_of_internal(topology: Topology, internal: Mapping[str, str]) -> None:
+    """Raises ``TopologyError`` where the program reads or writes, as if it were its own, a topic that the engine makes for it.
 
     Args:
         topology: the finished graph.
-        application_id: prefix of internal topics; changelogs are named by it.
+        internal: real names of the internal topics, and what each of them is.
     """
-    check_sources(topology)
-    sources = list(topology.sources())
-    changelogs = {
-        f"{application_id}-{name}-changelog": name for name, store in topology.stores.items() if store.spec.logged
-    }
-    repartitions = {
-        topic.topic_name(application_id)
-        for source in sources
-        for topic in source.topics
-        if isinstance(topic, InternalTopic)
-    }
-    for source in sources:
-        for topic in source.topics:
-            if not isinstance(topic, InternalTopic):
-                _refuse_internal(f"The source '{source.name}' reads", topic, changelogs, repartitions)
-    for table in topology.global_tables.values():
-        _refuse_internal(
-            f"The global table '{table.name}' reads", str(table.source.topics[0]), changelogs, repartitions
-        )
-    for sink in topology.sinks():
-        if isinstance(sink.topic, str):
-            _refuse_internal(f"The sink '{sink.name}' writes to", sink.topic, changelogs, repartitions)
-    _check_repartitions(sources, list(topology.sinks()))
+    used = [
+        *((f"The source '{s.name}' reads", topic) for s in topology.sources() for topic in s.topics),
+        *((f"The global table '{t.name}' reads", t.source.topics[0]) for t in topology.global_tables.values()),
+        *((f"The sink '{sink.name}' writes to", sink.topic) for sink in topology.sinks()),
+    ]
+    for who, topic in used:
+        if isinstance(topic, str) and topic in internal:
+            raise TopologyError(
+                f"{who} the topic '{topic}', {internal[topic]} of this application. Only the engine may use it: name the topic, "
+                f"or what it is made for, differently."
+            )
 
 
 def check_explicit_names(topology: Topology) -> None:
@@ -104,19 +98,6 @@ def check_explicit_names(topology: Topology) -> None:
     if told:
         raise TopologyError(
             f"ensure_explicit_naming is on, but names were generated. {'; '.join(told)}. Or turn the setting off."
-        )
-
-
-def _refuse_internal(who: str, topic: str, changelogs: dict[str, str], repartitions: set[str]) -> None:
-    if topic in changelogs:
-        raise TopologyError(
-            f"{who} the topic '{topic}', the changelog of the store '{changelogs[topic]}' of this application. "
-            f"Only the engine may use it: name the topic or the store differently."
-        )
-    if topic in repartitions:
-        raise TopologyError(
-            f"{who} the topic '{topic}', which is a repartition topic of this application: only the engine may use it. "
-            f"Name the topic or the repartition differently."
         )
 
 

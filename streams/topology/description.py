@@ -6,6 +6,7 @@ descriptions; functions are left out (their text is no identity), and so is what
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, TypeAlias
 
 import orjson
@@ -21,17 +22,21 @@ FORMAT = 1
 """Changes when an older program could misread a description."""
 
 
-def description(topology: Topology) -> Description:
+def description(topology: Topology, known: Collection[str] = ()) -> Description:
     """``{"format", "sub_topologies": {name: ...}, "repartition_topics": {name: partitions}, "global_tables": {store: topic}}``.
 
     A sub-topology holds ``hash`` (of its structure, without the application's id), ``sources`` (name -> topics), ``operators``
     (stateful ones: kind, stores, parameters, what they read from), ``stateless`` (name -> kind), ``sinks`` (name -> topic; None:
     chosen per record) and ``stores`` (name -> kind, serdes, retention in ms, ...).
 
+    Args:
+        topology: the program.
+        known: names of sub-topologies that have run before, which they keep.
+
     Raises:
         TopologyError: the topology cannot be planned.
     """
-    plan = build_plan(topology, "application")
+    plan = build_plan(topology, "application", known)
     internal = {
         str(topic): topic.partitions
         for source in topology.sources()
@@ -46,9 +51,9 @@ def description(topology: Topology) -> Description:
     }
 
 
-def description_json(topology: Topology) -> str:
+def description_json(topology: Topology, known: Collection[str] = ()) -> str:
     """The description as JSON text, indented, for files that people keep under version control."""
-    return orjson.dumps(description(topology), option=orjson.OPT_INDENT_2).decode()
+    return orjson.dumps(description(topology, known), option=orjson.OPT_INDENT_2).decode()
 
 
 def _sub_topology(topology: Topology, names: list[str]) -> Description:

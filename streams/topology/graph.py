@@ -69,8 +69,8 @@ class SourceNode:
 
     @property
     def lasting_topics(self) -> tuple[str, ...]:
-        """What lasting names are made of: the same, fit for a topic's name, in the order of the program."""
-        return tuple(map(str, self.topics)) if self.pattern is None else (pattern_name(self.pattern),)
+        """What lasting names are made of: its topics, sorted, or what its pattern is called in topics' names."""
+        return tuple(sorted(map(str, self.topics))) if self.pattern is None else (pattern_name(self.pattern),)
 
     @property
     def parents(self) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ def _plain(topology: Topology, sub: SubTopology) -> str:
     """The sub-topology's name without the application's id."""
     source = topology.nodes[sub.sources[0].name]
     assert isinstance(source, SourceNode)
-    return source.subscription[0] if source.pattern is not None else str(source.topics[0])
+    return source.subscription[0]
 
 
 def _shape(node: Node) -> str:

@@ -11,14 +11,16 @@ real ones.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from state.changelog.topics import changelog_topic, commits_topic
 from streams.errors import TopologyError
 from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
-from streams.topology.check import check_topics
+from streams.topology.application_id import wrong_application_id
+from streams.topology.check import check_topics, check_use_of_internal
 from streams.topology.graph import (
     GlobalTable,
     InternalTopic,
@@ -31,7 +33,8 @@ from streams.topology.graph import (
 )
 from streams.topology.groups import node_groups
 from streams.topology.hashing import topology_hash
-from streams.topology.pattern_name import fit_for_topic
+from streams.topology.run_order import in_run_order
+from streams.topology.sub_names import sub_topology_name
 
 _SEES_STREAM_TIME = {"KSTREAM-PROCESSOR", "KSTREAM-PROCESSVALUES", "KTABLE-TRANSFORMVALUES"}
 
@@ -77,8 +80,8 @@ class SubTopology:
 
     Attributes:
         index: its number, as in ``describe()``; may move when the topology changes, so nothing lasting is named by it.
-        name: the topic of its first declared source, fit for a topic name; lasting things are named by this.
-        nodes: all its nodes by name, parents first.
+        name: lasting things are named by this; see ``sub_names``.
+        nodes: all its nodes by name, in the order in which they run (``run_order``).
         sources, sinks, stores: its own ones.
         head: names of the processors that run in the readers (sources are not among them).
         entries: the edges out of the head, in the order of their nodes.
@@ -115,7 +118,7 @@ class SubTopology:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """All topics it reads, in the order of their sources."""
+        """All topics it reads, in the order of its sources."""
         return tuple(dict.fromkeys(str(topic) for source in self.sources for topic in source.topics))
 
 
@@ -135,19 +138,36 @@ class Plan:
     sub_topologies: tuple[SubTopology, ...]
     repartition_topics: dict[str, int | None]
 
+    @property
+    def internal_topics(self) -> dict[str, str]:
+        """The real names of all topics that the engine makes for it, and what each of them is."""
+        app, stores = self.application_id, self.topology.stores.values()
+        return {
+            **dict.fromkeys(self.repartition_topics, "a repartition topic"),
+            **{changelog_topic(app, s.name): f"the changelog of the store '{s.name}'" for s in stores if s.spec.logged},
+            **{
+                commits_topic(app, sub.name): f"the commits of the sub-topology '{sub.name}'"
+                for sub in self.sub_topologies
+            },
+        }
 
-def build_plan(topology: Topology, application_id: str) -> Plan:
+
+def build_plan(topology: Topology, application_id: str, known: Collection[str] = ()) -> Plan:
     """Checks a topology as a whole and cuts it.
+
+    Args:
+        topology: what the program built.
+        application_id: prefix of all internal topics.
+        known: names of sub-topologies that have run before, which they keep.
 
     Raises:
         TopologyError: no source, a topic used in two ways that exclude each other, or an application id that is not fit
             for a topic name.
+        TopologyMismatchError: the known names do not fit the topology.
     """
-    if not re.fullmatch(r"[A-Za-z0-9._-]+", application_id):
-        raise TopologyError(
-            f"The application id '{application_id}' is not fit for topic names: use letters, digits, '.', '_' and '-'."
-        )
-    check_topics(topology, application_id)
+    if (wrong := wrong_application_id(application_id)) is not None:
+        raise TopologyError(f"The application id '{application_id}' is not fit for topic names: {wrong}.")
+    check_topics(topology)
     internal = {
         topic.topic_name(application_id): topic.partitions
         for source in topology.sources()
@@ -156,27 +176,33 @@ def build_plan(topology: Topology, application_id: str) -> Plan:
     }
     subs: list[SubTopology] = []
     for index, names in enumerate(node_groups(topology)):
-        subs.append(_sub_topology(topology, application_id, index, names, {sub.name for sub in subs}))
-    return Plan(application_id, topology, tuple(subs), internal)
+        subs.append(_sub_topology(topology, application_id, index, in_run_order(topology, names), known))
+    _check_names(subs)
+    plan = Plan(application_id, topology, tuple(subs), internal)
+    check_use_of_internal(topology, plan.internal_topics)
+    return plan
+
+
+def _check_names(subs: list[SubTopology]) -> None:
+    names = [sub.name for sub in subs]
+    for name in names:
+        if names.count(name) > 1:
+            raise TopologyError(
+                f"Two sub-topologies would be called '{name}', after a topic of each: subscribe once to that topic."
+            )
 
 
 def _sub_topology(
-    topology: Topology, application_id: str, index: int, names: list[str], taken: set[str]
+    topology: Topology, application_id: str, index: int, names: list[str], known: Collection[str]
 ) -> SubTopology:
     nodes = {name: _real(topology.nodes[name], application_id) for name in names}
     stores = {store: topology.stores[store] for node in nodes.values() for store in node.stores}
     head = _head(nodes)
     sources = tuple(node for node in nodes.values() if isinstance(node, SourceNode))
-    first = topology.nodes[sources[0].name]
-    assert isinstance(first, SourceNode), "a source stays one"
-    name = fit_for_topic(first.lasting_topics[0])
-    if name in taken:
-        raise TopologyError(
-            f"Two sub-topologies would be called '{name}', after the first topic of each: subscribe once to that topic."
-        )
+    declared = [node for name in names if isinstance(node := topology.nodes[name], SourceNode)]
     return SubTopology(
         index=index,
-        name=name,
+        name=sub_topology_name(declared, known),
         nodes=nodes,
         sources=sources,
         sinks=tuple(node for node in nodes.values() if isinstance(node, SinkNode)),
@@ -185,11 +211,7 @@ def _sub_topology(
         entries=_entries(topology, nodes, head),
         topology_hash=topology_hash(nodes, stores),
         global_tables=_global_tables(topology, nodes),
-        reads_internal=any(
-            isinstance(topic, InternalTopic)
-            for source in sources
-            for topic in topology.nodes[source.name].topics  # type: ignore[union-attr]
-        ),
+        reads_internal=any(isinstance(topic, InternalTopic) for source in declared for topic in source.topics),
     )
 
 

@@ -1,21 +1,18 @@
-"""`streams describe --format json` and `streams diff`, and the description that an application keeps."""
+"""`streams describe --format json` and `streams diff`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 from typer.testing import CliRunner
 
-from streams import ConfigError, Materialized, StreamsBuilder, TopologyError
-from streams.application.kept_topology import keep_topology
+from streams import ConfigError, StreamsBuilder, TopologyError
 from streams.application.prepare import plan_application
 from streams.cli.main import app
 from streams.cli.settings import other_settings
 from streams.config import StreamsConfig
-from streams.topology.graph import Topology
 
 TARGET = "topologies.word_count:build"
 
@@ -35,7 +32,10 @@ def old(tmp_path: Path) -> Path:
 
 def test_the_same_program_is_safe(old: Path) -> None:
     result = streams("diff", str(old), TARGET)
-    assert (result.exit_code, result.output.strip()) == (0, "no changes: safe")
+    assert (result.exit_code, result.output.strip()) == (
+        0,
+        "no changes: safe; the engine starts, and goes on with the state",
+    )
 
 
 def test_a_renamed_store_is_told(old: Path) -> None:
@@ -44,7 +44,7 @@ def test_a_renamed_store_is_told(old: Path) -> None:
     assert result.exit_code == 3
     assert "loses state  lines: store 'words' is gone" in result.output
     assert "Materialized(name='words')" in result.output
-    assert result.output.strip().endswith("changes: loses state")
+    assert result.output.strip().endswith("changes: loses state; the engine refuses to start")
 
 
 @pytest.mark.parametrize(("text", "said"), [("{", "is not JSON"), ("[1]", "no description"), (None, "cannot be read")])
@@ -55,32 +55,6 @@ def test_files_that_are_none(tmp_path: Path, text: str | None, said: str) -> Non
     result = streams("diff", str(file), TARGET)
     assert result.exit_code == 1
     assert said in result.output
-
-
-def counting(store: str, more: bool = False) -> Topology:
-    builder = StreamsBuilder()
-    stream = builder.stream("in")
-    stream = stream.filter(lambda v: v) if more else stream
-    stream.group_by_key().count(materialized=Materialized(name=store))
-    return builder.build()
-
-
-def test_an_application_keeps_what_its_state_was_written_by(tmp_path: Path) -> None:
-    def kept() -> dict:
-        return orjson.loads((tmp_path / "app" / "topology.json").read_bytes())["sub_topologies"]["in"]
-
-    folder = str(tmp_path / "app")
-    keep_topology(counting("a"), folder)
-    assert list(kept()["stores"]) == ["a"]
-    keep_topology(counting("a", more=True), f"file:{folder}")
-    assert kept()["stateless"], "a safe change is kept"
-    keep_topology(counting("b"), folder)
-    assert list(kept()["stores"]) == ["a"], "the engine refuses this one, so the state is still the old program's"
-    (tmp_path / "app" / "topology.json").write_text("{")
-    keep_topology(counting("b"), folder)
-    assert list(kept()["stores"]) == ["b"]
-    assert [file.name for file in (tmp_path / "app").iterdir()] == ["topology.json"]
-    assert keep_topology(counting("a"), "s3://bucket/app") is None
 
 
 def test_explicit_naming_is_a_setting() -> None:

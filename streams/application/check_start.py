@@ -1,0 +1,124 @@
+"""What is made sure of before a start makes anything: this program may go on with what its application has kept.
+
+Whatever is refused here has left no trace: no topic, no file. Whether Spark's checkpoint and the commit markers fit together is
+another question, asked once the topics are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from state.changelog.topics import commits_topic
+from state.commit.last_marker import MarkerLog
+from state.errors import ChangelogMismatchError
+from state.kafka.admin import KafkaAdmin
+from streams.application.kept_topology import described_repartitions, kept_topology
+from streams.application.newest_marker import newest_markers
+from streams.application.prepare import Application
+from streams.application.reset_checkpoint import check_no_reset
+from streams.errors import ConfigError, TopologyMismatchError
+from streams.topology.diff import compare
+from streams.topology.plan import Plan
+
+
+def check_start(application: Application, admin: KafkaAdmin, log: MarkerLog) -> None:
+    """Refuses what must not be started.
+
+    Args:
+        application: what is about to run.
+        admin: asks Kafka.
+        log: reads the commits topics.
+
+    Raises:
+        ConfigError: the dead-letter topic is read, or is an internal one.
+        ResetUnfinishedError: a reset has deleted a part of what is needed.
+        TopologyMismatchError: the state was written by a program of another structure.
+        ChangelogMismatchError: a commits topic is another application's.
+    """
+    config = application.config
+    check_dead_letters(application.plan, config.dead_letter_topic)
+    check_no_reset(config.application_id, config.checkpoint_dir)
+    check_owner(application.plan, admin, log)
+    kept = kept_topology(config.checkpoint_dir)
+    if kept is not None and _has_committed(kept, config.application_id, admin):
+        check_program(application.plan, kept)
+        check_all_read(application, kept, admin)
+
+
+def check_dead_letters(plan: Plan, topic: str | None) -> None:
+    """Dead letters must not come back as input, nor lie among what only the engine writes.
+
+    Raises:
+        ConfigError: they would.
+    """
+    if topic is None:
+        return
+    read = {name for sub in plan.sub_topologies for name in sub.topics}
+    read.update(str(table.source.topics[0]) for table in plan.topology.global_tables.values())
+    why = plan.internal_topics.get(topic, "an input" if topic in read else None)
+    if why is not None:
+        raise ConfigError(
+            f"dead_letter_topic is {topic!r}, which is {why} of this application: a bad record would come back as an input, or "
+            f"spoil what the engine keeps there. Name a topic that this application does not read (nor match with a pattern)."
+        )
+
+
+def check_owner(plan: Plan, admin: KafkaAdmin, log: MarkerLog) -> None:
+    """The commits topics are this application's, as far as their markers tell.
+
+    Raises:
+        ChangelogMismatchError: one is another application's.
+    """
+    app = plan.application_id
+    topics = [commits_topic(app, sub.name) for sub in plan.sub_topologies]
+    for topic, info in admin.describe_topics(topics).items():
+        # One is enough: nobody commits to a topic in which there are markers of somebody else.
+        marker = next(newest_markers(log, topic, range(info.partitions)), None)
+        if marker is not None and marker.application_id not in ("", app):
+            raise ChangelogMismatchError(
+                topic,
+                f"it holds commits of the application {marker.application_id!r}, whose sub-topology makes the same name as one of "
+                f"{app!r} does; both would write as one",
+                f"nothing was written; give this application another id, one that {marker.application_id!r} does not begin with",
+            )
+
+
+def check_program(plan: Plan, kept: Mapping[str, Any]) -> None:
+    """The program may go on with the state of the one that is described.
+
+    Raises:
+        TopologyMismatchError: it may not; with all that speaks against it.
+    """
+    against = [change for change in compare(kept, plan.topology) if change.refused and not change.depends]
+    if against:
+        changes = "".join(f"\n  {change.where}: {change.what} {change.says}." for change in against)
+        raise TopologyMismatchError(
+            f"{plan.application_id} was started with a program of another structure, which wrote its state (its description is "
+            f"topology.json in the checkpoint's folder). Nothing was written. `streams diff` shows all differences; these are "
+            f"against a start:{changes}"
+        )
+
+
+def check_all_read(application: Application, kept: Mapping[str, Any], admin: KafkaAdmin) -> None:
+    """What the old program has put into repartition topics that the new one does not know was read.
+
+    Raises:
+        TopologyMismatchError: some was not.
+    """
+    app = application.config.application_id
+    gone = described_repartitions(kept, app) - application.plan.repartition_topics.keys()
+    unread = application.unread(admin, gone)
+    if unread:
+        raise TopologyMismatchError(
+            f"{', '.join(sorted(unread))}: the old program of {app} has written there what it has not read again yet, and this one "
+            f"does not know the topic: it would be lost. Nothing was written. Let the old program run until its lag is 0, then "
+            f"start this one."
+        )
+
+
+def _has_committed(kept: Mapping[str, Any], application_id: str, admin: KafkaAdmin) -> bool:
+    """Whether the described program has committed anything; if not, there is no state that it could have written."""
+    found = admin.describe_topics(commits_topic(application_id, name) for name in kept["sub_topologies"])
+    places = [(name, p) for name, info in found.items() for p in range(info.partitions)]
+    return any(end > 0 for end in admin.end_offsets(places).values())

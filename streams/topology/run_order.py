@@ -1,0 +1,49 @@
+"""The order in which the nodes of a sub-topology are built, called and flushed: that of the data, not that of the program.
+
+Sources by their topics; from each one downwards, depth first. Where a program declares a thing only because it needs it later is
+then of no consequence: two declarations that know nothing of each other may be swapped, and every result stays where it was.
+Invariants: parents come before their children, and the children of one node in the order of the program (Kafka Streams' order).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from streams.topology.graph import SourceNode, Topology
+
+
+def in_run_order(topology: Topology, names: Iterable[str]) -> list[str]:
+    """The nodes of one sub-topology, each behind its parents and behind the earlier children of its parents.
+
+    Args:
+        topology: the graph.
+        names: the nodes.
+    """
+    wanted = list(names)
+    children: dict[str, list[str]] = {name: [] for name in wanted}
+    for name in wanted:
+        for parent in topology.nodes[name].parents:
+            children[parent].append(name)
+    # What must have been placed before a node: its parents, and under each of them the child just before it.
+    before: dict[str, set[str]] = {name: set(topology.nodes[name].parents) for name in wanted}
+    after: dict[str, list[str]] = {name: [] for name in wanted}
+    for below in children.values():
+        for elder, younger in pairwise(below):
+            before[younger].add(elder)
+            after[elder].append(younger)
+    placed: dict[str, None] = {}
+    stack = _sources(topology, wanted)[::-1]
+    while stack:
+        name = stack.pop()
+        # What is not ready yet is looked at again when the last that it waits for has been placed.
+        if name not in placed and before[name] <= placed.keys():
+            placed[name] = None
+            stack += [*after[name][::-1], *children[name][::-1]]
+    return list(placed)
+
+
+def _sources(topology: Topology, names: Iterable[str]) -> list[str]:
+    """The sources among the nodes, in the order of their topics."""
+    sources = [node for name in names if isinstance(node := topology.nodes[name], SourceNode)]
+    return [source.name for source in sorted(sources, key=lambda source: source.lasting_topics)]
