@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from state.errors import ClientFailure, ReadTimeoutError
 from state.kafka.config import ClientConfig, consumer_config
-from state.kafka.failures import OFFSETS_LOST, PARTITION_EOF, TRANSIENT, failure_of, read_error
+from state.kafka.failures import OFFSETS_LOST, PARTITION_EOF, REFUSED, TRANSIENT, failure_of, read_error
 from state.kafka.topics import Partition
 
 RECORDS = 20
@@ -92,39 +92,53 @@ class RecordSampler:
         """
         places = {where: _Place(ends[where]) for where, offset in at.items() if offset < ends[where]}
         if places:
-            self._consumer.assign([TopicPartition(*where, at[where]) for where in places])
+            self._trouble = None
+            assigned = [TopicPartition(*where, at[where]) for where in places]
+            self._consumer.assign(assigned)
             try:
                 self._read(places, at)
             finally:
+                # A pause would outlast the assignment.
+                self._consumer.resume(assigned)
                 self._consumer.unassign()
         return {where: places[where].records if where in places else [] for where in at}
 
     def _read(self, places: Mapping[Partition, _Place], at: Mapping[Partition, int]) -> None:
         deadline = time.monotonic() + self._timeout_s
         while waiting := [where for where, place in places.items() if not place.done]:
-            for message in self._consumer.consume(RECORDS * len(waiting), _POLL_S) or self._consumer.consume(1, 1.0):
-                place = places[message.topic() or "", message.partition() or 0]
-                if not place.done:
-                    self._serve(message, place)
-                    deadline = time.monotonic() + self._timeout_s
-            if time.monotonic() > deadline:
+            # The call waits until it has all it was asked for: so take what is there, else wait for one.
+            messages = self._consumer.consume(RECORDS * len(waiting), 0) or self._consumer.consume(1, _POLL_S)
+            served = [self._serve(message, places) for message in messages]
+            if any(served):
+                deadline = time.monotonic() + self._timeout_s
+            elif self._trouble is not None and self._trouble.code in REFUSED:
+                raise read_error(*waiting[0], self._trouble)
+            elif time.monotonic() > deadline:
                 where = waiting[0]
                 raise ReadTimeoutError(
                     *where, at[where], places[where].end, seconds=self._timeout_s, failure=self._trouble
                 )
 
-    def _serve(self, message: Message, place: _Place) -> None:
-        error = message.error()
+    def _serve(self, message: Message, places: Mapping[Partition, _Place]) -> bool:
+        """Takes in a message; whether it brought anything on."""
+        where = (message.topic() or "", message.partition() or 0)
+        place, error = places[where], message.error()
+        if place.done:
+            return False
         if error is None:
             place.take(message)
-            return
+            if place.done:
+                # Batches are large, however little is asked for: the rest of it is dropped unseen.
+                self._consumer.pause([TopicPartition(*where)])
+            return True
         failure = failure_of(error)
-        if failure.code == PARTITION_EOF or failure.code in OFFSETS_LOST:
-            place.done = True
-        elif failure.code in TRANSIENT:
+        if failure.code in TRANSIENT:
             self._trouble = failure
-        else:
-            raise read_error(message.topic() or "", message.partition() or 0, failure)
+            return False
+        place.done = failure.code == PARTITION_EOF or failure.code in OFFSETS_LOST
+        if not place.done:
+            raise read_error(*where, failure)
+        return True
 
     def close(self) -> None:
         """Release the client."""

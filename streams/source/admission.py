@@ -18,8 +18,8 @@ from streams.source.sampling import NEAR_END, BacklogSamples, Curve, Positions, 
 
 ROUNDS = 6
 """Times that records are looked at for one micro-batch, at most. One or two are the rule: the rest is known from before."""
-PRECISION = 16
-"""A cut is certain once a record was looked at within this part of the limit."""
+PRECISION = 8
+"""A cut is certain once a record was looked at that is not further away than this part of what the partition gives."""
 
 
 def admit(
@@ -42,8 +42,7 @@ def admit(
     if sum(end[tp] - start[tp] for tp in waiting) <= limit:
         return chosen
     last = {tp: max(start[tp], end[tp] - NEAR_END) for tp in waiting}
-    near = limit // PRECISION
-    samples.look({tp: start[tp] for tp in waiting}, end, near)
+    samples.look({tp: start[tp] for tp in waiting}, end)
     samples.look({tp: last[tp] for tp in waiting if not _reaches(samples, tp, start[tp], limit)}, end)
     cuts: dict[TopicPartition, int] = {}
     for _ in range(ROUNDS):
@@ -51,9 +50,14 @@ def admit(
         curves = {tp: Curve.of(start[tp], end[tp], samples.of(tp), earliest, latest_ms) for tp in waiting}
         cuts = _cuts(curves, limit)
         # Where a partition is not to be read at all, its first record has told enough.
-        uncertain = {tp: min(cut, last[tp]) for tp, cut in cuts.items() if cut > start[tp]}
-        if not samples.look(uncertain, end, near):
+        uncertain = {
+            tp: min(cut, last[tp])
+            for tp, cut in cuts.items()
+            if cut > start[tp] and not samples.of(tp).looked_near(min(cut, last[tp]), (cut - start[tp]) // PRECISION)
+        }
+        if not uncertain:
             break
+        samples.look(uncertain, end)
     return chosen | cuts
 
 

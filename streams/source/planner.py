@@ -1,19 +1,20 @@
 """Plans micro-batches on the driver: initial positions, the next batch's ranges, and what is wrong with the topics."""
 
-# ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedError
+from state.kafka.patience import Patience, delete_if_possible
 from streams.errors import ConfigError
+from streams.source.admin import Admin, PatientAdmin, TopicInfo
 from streams.source.backlog import Backlog
 from streams.source.offsets import OffsetRange, SourceOffsets, TopicOffsets
-from streams.source.sampling import ReadRecords, TopicPartition
+from streams.source.sampling import Positions, ReadRecords, Record, TopicPartition
 
 if TYPE_CHECKING:
     from streams.source.partition_times import PartitionTimes
@@ -21,23 +22,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class TopicInfo(Protocol):
-    """What the planner asks of a topic's description."""
-
-    @property
-    def topic_id(self) -> str: ...
-    @property
-    def partitions(self) -> int: ...
-
-
-class Admin(Protocol):
-    """What the planner needs of `state.kafka.admin.KafkaAdmin`."""
-
-    def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]: ...
-    def begin_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
-    def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
-    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]: ...
-    def delete_records(self, before: Mapping[TopicPartition, int]) -> object: ...
+SHORT_WAIT_S = 20.0
+"""How long the planner asks again where brokers are away. Longer absences are the driver's: it can tell of them, and be stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +40,7 @@ class SourceSpec:
         decide_s: how long transactions that write to the commits topic may stay open at most, seconds.
         global_topics: topics of global tables, read by each process up to where they end when a batch is planned.
         until: where partitions end at most for a run over what is there (Trigger.AvailableNow).
+        broker_wait_ms: how long brokers may be away.
         tick_ms: every task gets a step at least so often, records or not (wall-clock punctuators, idle time); None = only
             with records. A run over what is there has no ticks.
     """
@@ -67,6 +54,7 @@ class SourceSpec:
     decide_s: float = 90.0
     global_topics: tuple[str, ...] = ()
     until: Mapping[TopicPartition, int] = field(default_factory=dict)
+    broker_wait_ms: int = 600_000
     tick_ms: int | None = None
 
 
@@ -239,8 +227,7 @@ class BatchPlanner:
             for partition, offset in enumerate(end.topics[topic].offsets)
             if offset
         }
-        if before:
-            self._admin.delete_records(before)
+        delete_if_possible(self._admin, before)
 
     def _describe(self) -> Mapping[str, TopicInfo]:
         return self._described(list(self._spec.starting))
@@ -305,6 +292,12 @@ def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
     from state.kafka.sampler import RecordSampler
     from streams.source.partition_times import PartitionTimes
 
-    admin = KafkaAdmin(client)
+    patience = Patience(min(SHORT_WAIT_S, spec.broker_wait_ms / 1000))
+    admin = PatientAdmin(KafkaAdmin(client), patience)
+    sampler = RecordSampler(client)
+
+    def read(at: Positions, end: Positions) -> Mapping[TopicPartition, Sequence[Record]]:
+        return patience(lambda: sampler.sample(at, end))
+
     times = PartitionTimes(client, admin, spec.times_topic, spec.decide_s) if spec.times_topic else None
-    return BatchPlanner(admin, spec, RecordSampler(client).sample, times, lambda: int(time.time() * 1000))
+    return BatchPlanner(admin, spec, read, times, lambda: int(time.time() * 1000))

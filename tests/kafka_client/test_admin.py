@@ -50,7 +50,6 @@ def test_offsets(client: ClientConfig, admin: KafkaAdmin, topic: TopicFactory) -
     assert admin.begin_offsets(both) == {(name, 0): 0, (name, 1): 0}
     eventually(lambda: admin.end_offsets(both), {(name, 0): 6, (name, 1): 0})
     assert admin.offsets_for_times({(name, 0): 250, (name, 1): 250}) == {(name, 0): 2, (name, 1): 0}
-    assert admin.max_timestamps(both)[name, 1] == -1
     with TransactionalProducer(client, f"open-{name}") as producer:
         producer.init_transactions()
         producer.begin()
@@ -92,7 +91,6 @@ def test_control_records_have_timestamps_too(client: ClientConfig, admin: KafkaA
         commit_rows(client, name, [Row(b"k", b"v", timestamp)])
         eventually(lambda: admin.end_offsets([(name, 0)])[name, 0], end)
     assert admin.offsets_for_times({(name, 0): 200}) == {(name, 0): 1}
-    assert admin.max_timestamps([(name, 0)])[name, 0] > 300
 
 
 def test_missing_topics_and_partitions_are_named(admin: KafkaAdmin, topic: TopicFactory) -> None:

@@ -210,7 +210,7 @@ def test_a_replay_of_what_was_written_in_transactions_is_aligned_in_time(harness
     progress = harness.run(builder.build(), **settings)
     (sub,) = progress.subs.values()
     assert sub.batch_id >= 7
-    assert [name for name in sub.counters if name.startswith("dropped")] == []
+    assert [name for name in sub.counters if name.endswith(":late")] == []
     assert sub.total("records_in") == 401
 
 
