@@ -29,6 +29,7 @@ them between processes).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +48,40 @@ def _rebuild(kind: type[StreamsError], args: tuple[Any, ...], attributes: dict[s
     error.args = args
     error.__dict__.update(attributes)
     return error
+
+
+PASSING = frozenset(
+    {
+        "_ALL_BROKERS_DOWN",
+        "_TRANSPORT",
+        "_RESOLVE",
+        "_TIMED_OUT",
+        "_TIMED_OUT_QUEUE",
+        "_MSG_TIMED_OUT",
+        "_WAIT_COORD",
+        "LEADER_NOT_AVAILABLE",
+        "NOT_LEADER_FOR_PARTITION",
+        # The leader knows less than the one who told of it: of a partition that is new, or has just moved.
+        "UNKNOWN_LEADER_EPOCH",
+        "FENCED_LEADER_EPOCH",
+        "REPLICA_NOT_AVAILABLE",
+        "OFFSET_NOT_AVAILABLE",
+        "BROKER_NOT_AVAILABLE",
+        "NETWORK_EXCEPTION",
+        "REQUEST_TIMED_OUT",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "NOT_COORDINATOR",
+        "NOT_CONTROLLER",
+        "NOT_ENOUGH_REPLICAS",
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+        "CONCURRENT_TRANSACTIONS",
+        "KAFKA_STORAGE_ERROR",
+    }
+)
+"""Names of failures that pass by themselves once brokers, leaders and coordinators are back."""
+_TIMED_OUT = -185
+_SHOWN = re.compile(r"\[(_?[A-Z][A-Z0-9_]*) \((-?\d+)((?:, (?:retriable|fatal|abortable))*)\): ([^\n]*)\]")
 
 
 @dataclass(frozen=True)
@@ -69,6 +104,20 @@ class ClientFailure:
     fatal: bool = False
     abortable: bool = False
 
+    @property
+    def transient(self) -> bool:
+        """Whether waiting may help."""
+        return not self.fatal and (self.retriable or self.name in PASSING)
+
+    @classmethod
+    def in_text(cls, text: str) -> ClientFailure | None:
+        """The failure that stands at the end of an error's message: Spark hands on nothing but text."""
+        found = _SHOWN.findall(text)
+        if not found:
+            return None
+        name, code, flags, said = found[-1]
+        return cls(int(code), name, said, "retriable" in flags, "fatal" in flags, "abortable" in flags)
+
     def __str__(self) -> str:
         flags = [flag for flag in ("retriable", "fatal", "abortable") if getattr(self, flag)]
         return f"{self.name} ({', '.join([str(self.code), *flags])}): {self.text}"
@@ -90,6 +139,11 @@ class KafkaClientError(StreamsError):
     def code(self) -> int | None:
         """The client library's number of the error; None if the error did not come from it."""
         return None if self.failure is None else self.failure.code
+
+    @property
+    def transient(self) -> bool:
+        """Whether the same request may succeed later, by nobody's doing: a broker is away, a leader is being elected."""
+        return self.failure is not None and self.failure.transient
 
 
 class TopicNotFoundError(KafkaClientError):
@@ -179,7 +233,7 @@ class ReadTimeoutError(KafkaClientError):
         position: the offset that was to be read next.
         end: the end of the range, exclusive.
         seconds: how long nothing came.
-        failure: the last passing error of the client (e.g. a broker that is down), if there was one.
+        failure: the last passing error of the client (e.g. a broker that is down); without one, it is a time-out.
     """
 
     def __init__(
@@ -196,7 +250,7 @@ class ReadTimeoutError(KafkaClientError):
             f"{topic}-{partition}: nothing came for {seconds:g} s at offset {position} of a range that ends at {end}; "
             f"check that the brokers are up, and that no foreign transaction is left open on this partition "
             f"(kafka-transactions.sh find-hanging)",
-            failure,
+            failure or ClientFailure(_TIMED_OUT, "_TIMED_OUT", "nothing came"),
         )
         self.topic = topic
         self.partition = partition

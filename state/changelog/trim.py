@@ -10,19 +10,12 @@ records.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 from state.changelog.topics import changelog_topic, cleanup_policy
+from state.kafka.patience import RecordDeleter, delete_if_possible
 from state.stores.spec import StoreSpec
 
 TopicPartition = tuple[str, int]
-
-
-class RecordDeleter(Protocol):
-    """What is needed of `state.kafka.admin.KafkaAdmin`."""
-
-    def delete_records(self, before: Mapping[TopicPartition, int]) -> object:
-        """Deletes the records below the given offsets."""
 
 
 def trim_targets(
@@ -55,7 +48,6 @@ def trim_targets(
     return targets
 
 
-def trim(admin: RecordDeleter, targets: Mapping[TopicPartition, int]) -> None:
-    """Deletes the records below the targets, in one request; does nothing if there are none."""
-    if targets:
-        admin.delete_records(targets)
+def trim(admin: RecordDeleter, targets: Mapping[TopicPartition, int]) -> bool:
+    """Deletes the records below the targets, in one request; whether they are gone. A failure is told, and stops nothing."""
+    return delete_if_possible(admin, targets)

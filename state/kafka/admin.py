@@ -30,9 +30,9 @@ from confluent_kafka.admin import (
     TopicDescription,
 )
 
-from state.errors import KafkaClientError, TopicMismatchError, TopicNotFoundError
+from state.errors import ClientFailure, KafkaClientError, TopicMismatchError, TopicNotFoundError
 from state.kafka.config import ClientConfig, admin_config
-from state.kafka.failures import TOPIC_NOT_FOUND, TRANSIENT, failure_of
+from state.kafka.failures import TOPIC_NOT_FOUND, TRANSIENT, failure_of, timed_out
 from state.kafka.topics import Partition, TopicInfo, TopicSpec
 
 __all__ = ["KafkaAdmin", "Partition", "TopicInfo", "TopicSpec"]
@@ -47,8 +47,9 @@ _COORDINATOR_AWAY = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 }
-# What listing offsets says of a topic or partition that does not exist.
+# What listing offsets says of a topic or partition that does not exist, and of one whose leader is away.
 _NO_LEADER = TOPIC_NOT_FOUND | {KafkaError._NOENT}
+_LEADERLESS = ClientFailure(KafkaError.LEADER_NOT_AVAILABLE, "LEADER_NOT_AVAILABLE", "no leader", retriable=True)
 # ... and for a moment of one that is there already: it was described, but its leader does not know yet.
 _NEW_PARTITION_S = 1.0
 
@@ -80,7 +81,8 @@ class KafkaAdmin:
             failure = failure_of(exception.args[0])
             raise KafkaClientError(f"{what} failed; check the brokers and the rights", failure) from exception
         except TimeoutError as timeout:
-            raise KafkaClientError(f"{what} took longer than {self._timeout_s:g} s; check the brokers") from timeout
+            message = f"{what} took longer than {self._timeout_s:g} s; check the brokers"
+            raise KafkaClientError(message, timed_out("no answer")) from timeout
 
     def _descriptions(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         """Descriptions of those of the topics that exist."""
@@ -164,7 +166,8 @@ class KafkaAdmin:
                 break
             if time.monotonic() > deadline:
                 raise KafkaClientError(
-                    f"topics {sorted(waiting)} have no leader after {self._timeout_s:g} s; check the brokers"
+                    f"topics {sorted(waiting)} have no leader after {self._timeout_s:g} s; check the brokers",
+                    _LEADERLESS,
                 )
             time.sleep(_POLL_S)
         # A leader may be named before it knows: what is asked next must not be told that there is no such partition.
@@ -217,8 +220,8 @@ class KafkaAdmin:
     def offsets_for_times(self, times: Mapping[Partition, int]) -> dict[Partition, int]:
         """First offset whose timestamp is at or past a time; the (committed) end where there is none.
 
-        Control records count in this, and have the broker's clock as timestamp: where old events were written in
-        transactions, the answer may be the control record behind the first transaction.
+        The whole log counts in this, also what was read long ago. So do control records, which have the broker's clock as
+        timestamp: where old events were written in transactions, the answer may be the one behind the first transaction.
 
         Args:
             times: (topic, partition) -> milliseconds since the epoch.
@@ -248,6 +251,7 @@ class KafkaAdmin:
 
         Raises:
             TopicNotFoundError: a topic or partition does not exist.
+            KafkaClientError: it has no leader (transient), or the request failed.
         """
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         found: dict[Partition, ListOffsetsResultInfo] = {}
@@ -260,22 +264,30 @@ class KafkaAdmin:
                 try:
                     info = self._result(future, f"listing offsets of {where.topic}-{where.partition}")
                 except KafkaClientError as error:
-                    if time.monotonic() - begun < self._patience(error.code, new):
-                        continue
-                    if error.code in _NO_LEADER:
-                        raise TopicNotFoundError(where.topic, where.partition, error.failure) from error
-                    raise
+                    waited = time.monotonic() - begun
+                    if error.code not in _NO_LEADER or waited > (self._timeout_s if new else _NEW_PARTITION_S):
+                        self._raise_unless_passing(where, error, waited)
+                    continue
                 found[where.topic, where.partition] = info
                 del waiting[where.topic, where.partition]
             if waiting:
                 time.sleep(_POLL_S)
         return found
 
-    def _patience(self, code: int | None, new: bool) -> float:
-        """Seconds for which a failure may pass by itself."""
-        if code in _NO_LEADER:
-            return self._timeout_s if new else _NEW_PARTITION_S
-        return self._timeout_s if code in TRANSIENT else 0.0
+    def _raise_unless_passing(self, where: TopicPartition, error: KafkaClientError, waited_s: float) -> None:
+        """Raise the failure of one partition by its name, unless it may pass by itself and has not had its time."""
+        if error.code in _NO_LEADER:
+            # The client says the same of a partition that was never made as of one whose broker is away for now.
+            described = self._descriptions([where.topic]).get(where.topic)
+            if described is None or where.partition >= len(described.partitions):
+                raise TopicNotFoundError(where.topic, where.partition, error.failure) from error
+            error = KafkaClientError(
+                f"partition {where.partition} of topic {where.topic!r} has no leader: the brokers that hold it are away, or are "
+                f"just starting; bring them back",
+                _LEADERLESS,
+            )
+        if error.code not in TRANSIENT or waited_s > self._timeout_s:
+            raise error
 
     def delete_records(self, before: Mapping[Partition, int]) -> dict[Partition, int]:
         """Delete the records below an offset (refused by topics that are only compacted).

@@ -9,6 +9,7 @@ from __future__ import annotations
 from confluent_kafka import KafkaError
 
 from state.errors import (
+    PASSING,
     ClientFailure,
     FencedError,
     KafkaClientError,
@@ -26,29 +27,9 @@ OFFSETS_LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_O
 TOPIC_NOT_FOUND = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
-# Passing troubles: librdkafka goes on by itself. The group's own are among them because a range reader never joins its
-# group.
-TRANSIENT = frozenset(
-    {
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._TRANSPORT,
-        KafkaError._RESOLVE,
-        KafkaError._TIMED_OUT,
-        KafkaError._WAIT_COORD,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        # The leader knows less than the one who told of it: of a partition that is new, or has just moved.
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-    }
-)
+# Passing troubles: librdkafka goes on by itself. A right that is missing on the group is among them because a range reader
+# never joins its group.
+TRANSIENT = frozenset(int(getattr(KafkaError, name)) for name in PASSING) | {KafkaError.GROUP_AUTHORIZATION_FAILED}
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 # What does not get better by waiting, among the errors of a client as a whole.
 REFUSED = TOPIC_NOT_FOUND | {
@@ -65,6 +46,11 @@ def failure_of(error: KafkaError) -> ClientFailure:
     return ClientFailure(
         int(error.code()), error.name(), error.str(), error.retriable(), error.fatal(), error.txn_requires_abort()
     )
+
+
+def timed_out(text: str) -> ClientFailure:
+    """What is said where the library itself gave no answer in time."""
+    return ClientFailure(TIMED_OUT, "_TIMED_OUT", text)
 
 
 def read_error(topic: str, partition: int, failure: ClientFailure) -> KafkaClientError:

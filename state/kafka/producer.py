@@ -22,6 +22,7 @@ import pyarrow as pa
 from state.errors import ProduceError, ProducerStateError
 from state.kafka.columns import BinaryColumn
 from state.kafka.config import ClientConfig, producer_config
+from state.kafka.failures import timed_out
 from state.kafka.headers import Header
 from state.kafka.library import bulk_available
 from state.kafka.transport import ProducerTransport, SendColumns
@@ -180,7 +181,8 @@ class TransactionalProducer:
         if remaining:
             raise ProduceError(
                 f"{remaining} records of transactional id {self.transactional_id!r} were not acknowledged within "
-                f"{self._timeout_s:g} s; check the brokers or raise the timeout; nothing of this transaction is visible"
+                f"{self._timeout_s:g} s; check the brokers or raise the timeout; nothing of this transaction is visible",
+                timed_out("no acknowledgement"),
             )
 
     def close(self) -> None:

@@ -130,8 +130,8 @@ class TaskStores:
         targets = trim_targets(
             self._specs, store.trim_offsets, self._identity.application_id, self._identity.task, trimmed
         )
-        trim(self._source, targets)
-        trimmed.update(targets)
+        if trim(self._source, targets):
+            trimmed.update(targets)
 
     def _open(self) -> TaskStore:
         return open_task_store(self.directory.path, self._specs, self._spill_bytes, volatile=self._volatile())

@@ -3,71 +3,94 @@
 Taking the same number of records from every partition would let a small partition run days ahead of a large one, and what
 comes from the large one would be late. So a time is chosen and every partition ends at its first record past it: a replay
 sees the partitions in the order of their timestamps.
+
+Where that record is, is found by reading a few of the partition's own records between its position and its end. Kafka's
+index of times is of no use here: it counts control records, which carry the broker's clock, and it answers for the whole
+log, so that one record dated far ahead, read long ago, would hold its partition back until all others are at their ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from itertools import islice
 
-TopicPartition = tuple[str, int]
-Positions = Mapping[TopicPartition, int]
+from streams.source.sampling import NEAR_END, BacklogSamples, Curve, Positions, TopicPartition
 
-GOOD_ENOUGH = 0.75
-"""The search ends when a batch takes at least this share of the limit."""
+ROUNDS = 6
+"""Times that records are looked at for one micro-batch, at most. One or two are the rule: the rest is known from before."""
+PRECISION = 8
+"""A cut is certain once a record was looked at that is not further away than this part of what the partition gives."""
 
 
 def admit(
-    start: Positions,
-    end: Positions,
-    limit: int,
-    newest_ms: Mapping[TopicPartition, int],
-    oldest_ms: int,
-    offsets_at: Callable[[int], Positions],
+    start: Positions, end: Positions, limit: int, samples: BacklogSamples, latest_ms: int
 ) -> dict[TopicPartition, int]:
     """Chooses where a micro-batch ends.
 
     Args:
         start: next offset of each partition.
         end: where each partition ends now.
-        limit: offsets that may be taken, over all partitions.
-        newest_ms: largest timestamp of each partition, ms.
-        oldest_ms: a time that everything up to is known to be admissible (the last choice), ms.
-        offsets_at: first offset of each partition whose timestamp is >= a time (its end if there is none).
+        limit: offsets that may be taken, over all partitions; at least 1.
+        samples: looks at records, and knows those that were looked at before.
+        latest_ms: timestamps after this are not believed.
 
     Returns:
-        The chosen end of each partition: start <= chosen <= end.
+        The chosen end of each partition: start <= chosen <= end, `limit` offsets in all if so many wait.
     """
-    backlog = {tp: max(0, end[tp] - start[tp]) for tp in end}
-    if sum(backlog.values()) <= limit:
-        return {tp: max(start[tp], end[tp]) for tp in end}
-    best: dict[TopicPartition, int] | None = None
-    low, high = oldest_ms, max((newest_ms[tp] for tp in end if backlog[tp]), default=oldest_ms) + 1
-    taken_low, taken_high = 0, sum(backlog.values())
-    while high - low > 1:
-        at = _probe(low, high, taken_low, taken_high, limit)
-        found = offsets_at(at)
-        chosen = {tp: min(max(found[tp], start[tp]), max(end[tp], start[tp])) for tp in end}
-        taken = sum(chosen[tp] - start[tp] for tp in end)
-        if taken > limit:
-            high, taken_high = at, taken
-            continue
-        low, taken_low = at, taken
-        if taken:
-            best = chosen
-        if taken >= limit * GOOD_ENOUGH:
+    waiting = [tp for tp in end if end[tp] > start[tp]]
+    chosen = {tp: max(start[tp], end[tp]) for tp in end}
+    if sum(end[tp] - start[tp] for tp in waiting) <= limit:
+        return chosen
+    last = {tp: max(start[tp], end[tp] - NEAR_END) for tp in waiting}
+    samples.look({tp: start[tp] for tp in waiting}, end)
+    samples.look({tp: last[tp] for tp in waiting if not _reaches(samples, tp, start[tp], limit)}, end)
+    cuts: dict[TopicPartition, int] = {}
+    for _ in range(ROUNDS):
+        earliest = samples.earliest(waiting, latest_ms)
+        curves = {tp: Curve.of(start[tp], end[tp], samples.of(tp), earliest, latest_ms) for tp in waiting}
+        cuts = _cuts(curves, limit)
+        # Where a partition is not to be read at all, its first record has told enough.
+        uncertain = {
+            tp: min(cut, last[tp])
+            for tp, cut in cuts.items()
+            if cut > start[tp] and not samples.of(tp).looked_near(min(cut, last[tp]), (cut - start[tp]) // PRECISION)
+        }
+        if not uncertain:
             break
-    return best or _in_proportion(start, backlog, limit)
+        samples.look(uncertain, end)
+    return chosen | cuts
 
 
-def _probe(low: int, high: int, taken_low: int, taken_high: int, limit: int) -> int:
-    """Where to look next: by interpolation towards a little less than the limit, kept off the ends so that it halves."""
-    share = (limit * (1 + GOOD_ENOUGH) / 2 - taken_low) / max(1, taken_high - taken_low)
-    share = min(max(share, 0.05), 0.95)
-    return min(max(low + int((high - low) * share), low + 1), high - 1)
+def _reaches(samples: BacklogSamples, tp: TopicPartition, start: int, limit: int) -> bool:
+    """Whether a record is known that lies behind all that this micro-batch can take."""
+    offsets = samples.of(tp).offsets
+    return bool(offsets) and offsets[-1] >= start + limit
 
 
-def _in_proportion(start: Positions, backlog: Mapping[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:
-    """One timestamp has more records than the limit: time cannot cut there, so each partition gives one and its share."""
-    waiting = sum(1 for left in backlog.values() if left)
-    spare, rest = max(0, limit - waiting), max(1, sum(backlog.values()) - waiting)
-    return {tp: start[tp] + 1 + (left - 1) * spare // rest if left else start[tp] for tp, left in backlog.items()}
+def _cuts(curves: Mapping[TopicPartition, Curve], limit: int) -> dict[TopicPartition, int]:
+    """Cuts all partitions at the last time up to which they fit, and fills up with what comes next."""
+    times = [time for curve in curves.values() for time in curve.times]
+    below, above = min(times, default=0) - 1, max(times, default=0)
+    low = {tp: curve.start for tp, curve in curves.items()}
+    high = {tp: curve.end for tp, curve in curves.items()}
+    taken = 0
+    while above - below > 1:
+        middle = (below + above) // 2
+        cuts = {tp: curve.cut(middle) for tp, curve in curves.items()}
+        found = sum(cut - curves[tp].start for tp, cut in cuts.items())
+        if found <= limit:
+            below, low, taken = middle, cuts, found
+        else:
+            above, high = middle, cuts
+    return _filled(low, high, limit - taken)
+
+
+def _filled(low: Positions, high: Positions, spare: int) -> dict[TopicPartition, int]:
+    """One instant has more than there is room for: each partition gives its share of it, as much as fits in all."""
+    gap = {tp: high[tp] - low[tp] for tp in low}
+    total = max(1, sum(gap.values()))
+    share = {tp: left * spare // total for tp, left in gap.items()}
+    rest = spare - sum(share.values())
+    for tp in islice((tp for tp in sorted(gap) if share[tp] < gap[tp]), rest):
+        share[tp] += 1
+    return {tp: low[tp] + share[tp] for tp in low}

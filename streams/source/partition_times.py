@@ -27,7 +27,7 @@ from streams.topology.timestamps import (
 )
 
 if TYPE_CHECKING:
-    from state.kafka.admin import KafkaAdmin
+    from streams.source.admin import Admin
 
 NO_TIME = -1
 TopicPartition = tuple[str, int]
@@ -58,7 +58,7 @@ class LiveLog:
         admin: asks Kafka.
     """
 
-    def __init__(self, client: Mapping[str, str], admin: KafkaAdmin) -> None:
+    def __init__(self, client: Mapping[str, str], admin: Admin) -> None:
         self._client = client
         self.describe_topics = admin.describe_topics
         self.begin_offsets = admin.begin_offsets

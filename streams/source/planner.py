@@ -1,18 +1,21 @@
 """Plans micro-batches on the driver: initial positions, the next batch's ranges, and what is wrong with the topics."""
 
-# ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING
 
 from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedError
+from state.kafka.patience import Patience, delete_if_possible
 from streams.errors import ConfigError
-from streams.source.admission import TopicPartition, admit
+from streams.source.admin import Admin, PatientAdmin, TopicInfo
+from streams.source.backlog import Backlog
 from streams.source.offsets import OffsetRange, SourceOffsets, TopicOffsets
+from streams.source.sampling import Positions, ReadRecords, Record, TopicPartition
 
 if TYPE_CHECKING:
     from streams.source.partition_times import PartitionTimes
@@ -20,24 +23,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class TopicInfo(Protocol):
-    """What the planner asks of a topic's description."""
-
-    @property
-    def topic_id(self) -> str: ...
-    @property
-    def partitions(self) -> int: ...
-
-
-class Admin(Protocol):
-    """What the planner needs of `state.kafka.admin.KafkaAdmin`."""
-
-    def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]: ...
-    def begin_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
-    def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
-    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]: ...
-    def max_timestamps(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
-    def delete_records(self, before: Mapping[TopicPartition, int]) -> object: ...
+SHORT_WAIT_S = 20.0
+"""How long the planner asks again where brokers are away. Longer absences are the driver's: it can tell of them, and be stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +41,7 @@ class SourceSpec:
         decide_s: how long transactions that write to the commits topic may stay open at most, seconds.
         global_topics: topics of global tables, read by each process up to where they end when a batch is planned.
         until: where partitions end at most for a run over what is there (Trigger.AvailableNow).
+        broker_wait_ms: how long brokers may be away.
         tick_ms: every task gets a step at least so often, records or not (wall-clock punctuators, idle time); None = only
             with records. A run over what is there has no ticks.
     """
@@ -67,6 +55,7 @@ class SourceSpec:
     decide_s: float = 90.0
     global_topics: tuple[str, ...] = ()
     until: Mapping[TopicPartition, int] = field(default_factory=dict)
+    broker_wait_ms: int = 600_000
     tick_ms: int | None = None
 
 
@@ -76,28 +65,30 @@ class BatchPlanner:
     Args:
         admin: asks Kafka.
         spec: what to read.
-        mean_bytes: gives the mean size of a topic's records, from a sample; asked while there is a backlog.
+        read: reads a few records at given places; asked while there is a backlog.
         times: knows the partition times; None where nobody asks for them.
-        now_ms: the clock; asked only where reading begins a duration before now, and for ticks; what comes of it is logged.
+        now_ms: the clock; asked where reading begins a duration before now, for ticks, and for what is dated too far ahead to
+            be believed while there is a backlog; what comes of it is logged.
     """
 
     def __init__(
         self,
         admin: Admin,
         spec: SourceSpec,
-        mean_bytes: MeanBytes,
+        read: ReadRecords,
         times: PartitionTimes | None = None,
         now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         self._now_ms = now_ms
         self._admin = admin
         self._spec = spec
-        self._mean_bytes = mean_bytes
+        self._backlog = Backlog(read, spec.max_records, spec.max_bytes, now_ms)
         self._times = times
         self._target: Mapping[TopicPartition, int] | None = None
         self._planned: SourceOffsets | None = None
         self._planned_all = False
         self._ticked_ms: int | None = None
+        self._hidden: frozenset[str] = frozenset()
 
     def initial(self) -> SourceOffsets:
         """Where a new application begins to read.
@@ -147,6 +138,7 @@ class BatchPlanner:
         """
         topics = self._describe()
         self._check_ids(start.topics, topics)
+        self._tell_of_hidden(start, topics)
         partitions = _partitions(topics)
         end = dict(self._admin.end_offsets(partitions))
         begin = self._admin.begin_offsets(partitions)
@@ -163,9 +155,9 @@ class BatchPlanner:
             # Partitions that have come up empty would change the text of the offsets, and so make an empty batch.
             return start
         # A jump over lost offsets is logged at once, even if nothing is to be read: else it would be made again and again.
-        chosen = self._admit(positions, end)
+        chosen = self._backlog.admit(positions, end)
         self._planned_all = not new and all(chosen[tp] >= end[tp] for tp in partitions)
-        admitted = _offsets(topics, chosen)
+        admitted = _offsets(topics, chosen, start)
         # Asked for last: what was written to a global table before a record was is then there when the record is processed.
         self._planned = replace(admitted, global_topics=self._global_ends(start), tick=tick)
         return self._planned
@@ -236,8 +228,7 @@ class BatchPlanner:
             for partition, offset in enumerate(end.topics[topic].offsets)
             if offset
         }
-        if before:
-            self._admin.delete_records(before)
+        delete_if_possible(self._admin, before)
 
     def _describe(self) -> Mapping[str, TopicInfo]:
         return self._described(list(self._spec.starting))
@@ -261,6 +252,15 @@ class BatchPlanner:
             if name in topics and topics[name].topic_id != of.topic_id:
                 raise TopicRecreatedError(name, of.topic_id, topics[name].topic_id)
 
+    def _tell_of_hidden(self, start: SourceOffsets, topics: Mapping[str, TopicInfo]) -> None:
+        hidden = frozenset(name for name in start.topics if name not in topics)
+        if hidden - self._hidden:
+            names = ", ".join(sorted(hidden))
+            log.warning(
+                "topics that match no more, or cannot be seen, keep their positions until they come back: %s", names
+            )
+        self._hidden = hidden
+
     def _position(self, start: SourceOffsets, tp: TopicPartition, begin: int, end: int) -> int:
         at = start.of(*tp)
         if begin <= at <= end:
@@ -271,65 +271,39 @@ class BatchPlanner:
         log.warning("%s-%d: offset %d is lost, the log has [%d, %d); going on at %d", tp[0], tp[1], at, begin, end, to)
         return to
 
-    def _admit(
-        self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
-        limit = self._limit(start, end)
-        backlog = sum(max(0, end[tp] - start[tp]) for tp in end)
-        if backlog <= limit:
-            return {tp: max(start[tp], end[tp]) for tp in end}
-        newest = self._admin.max_timestamps(list(end))
-
-        def offsets_at(time_ms: int) -> Mapping[TopicPartition, int]:
-            return self._admin.offsets_for_times(dict.fromkeys(end, time_ms))
-
-        return admit(start, end, limit, newest, 0, offsets_at)
-
-    def _limit(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
-        """The limit in offsets, the one in bytes converted by the mean size of what is waiting."""
-        backlog = {tp: end[tp] - start[tp] for tp in end if end[tp] > start[tp]}
-        total = sum(backlog.values())
-        if total == 0:
-            return self._spec.max_records
-        sizes = {
-            topic: self._mean_bytes(topic, {tp: start[tp] for tp in backlog if tp[0] == topic}) for topic, _ in backlog
-        }
-        mean = sum(left * sizes[tp[0]] for tp, left in backlog.items()) / total
-        return max(1, min(self._spec.max_records, int(self._spec.max_bytes / max(1.0, mean))))
-
-
-class MeanBytes(Protocol):
-    """Mean size of a topic's records, bytes of key and value, sampled at the given positions."""
-
-    def __call__(self, topic: str, positions: Mapping[TopicPartition, int]) -> float: ...
-
 
 def _partitions(topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
     return [(name, partition) for name in sorted(topics) for partition in range(topics[name].partitions)]
 
 
-def _offsets(topics: Mapping[str, TopicInfo], at: Mapping[TopicPartition, int]) -> SourceOffsets:
-    return SourceOffsets(
-        {
-            name: TopicOffsets(info.topic_id, tuple(at[name, p] for p in range(info.partitions)))
-            for name, info in topics.items()
-        }
-    )
+def _offsets(
+    topics: Mapping[str, TopicInfo], at: Mapping[TopicPartition, int], before: SourceOffsets | None = None
+) -> SourceOffsets:
+    """Positions in topics. Those of `before` that are out of sight (a topic of a pattern, a partition) are carried along."""
+    known = dict(before.topics) if before else {}
+    for name, info in topics.items():
+        hidden = known[name].offsets[info.partitions :] if name in known else ()
+        known[name] = TopicOffsets(info.topic_id, (*(at[name, p] for p in range(info.partitions)), *hidden))
+    return SourceOffsets(known)
 
 
 def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
     """A planner on a real cluster."""
-    from functools import partial
-
     from state.kafka.admin import KafkaAdmin
     from state.kafka.decided import wait_until_decided
+    from state.kafka.sampler import RecordSampler
     from streams.source.partition_times import LiveLog, PartitionTimes
-    from streams.source.sampling import mean_record_bytes
 
-    admin = KafkaAdmin(client)
+    patience = Patience(min(SHORT_WAIT_S, spec.broker_wait_ms / 1000))
+    admin = PatientAdmin(KafkaAdmin(client), patience)
+    sampler = RecordSampler(client)
+
+    def read(at: Positions, end: Positions) -> Mapping[TopicPartition, Sequence[Record]]:
+        return patience(lambda: sampler.sample(at, end))
+
     times = None
     if spec.times_topic:
         times = PartitionTimes(
             LiveLog(client, admin), spec.times_topic, partial(wait_until_decided, admin, timeout_s=spec.decide_s)
         )
-    return BatchPlanner(admin, spec, partial(mean_record_bytes, client), times, lambda: int(time.time() * 1000))
+    return BatchPlanner(admin, spec, read, times, lambda: int(time.time() * 1000))

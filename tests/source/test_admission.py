@@ -1,39 +1,58 @@
-"""Admission: bounded, progressing, aligned in time."""
+"""Admission: bounded, progressing, aligned in time by the records that wait, whatever lies before or between them."""
 
 import bisect
+from collections.abc import Mapping
+from itertools import islice
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from state.kafka.sampler import RECORDS, SampledRecord
 from streams.source.admission import admit
+from streams.source.backlog import Backlog
+from streams.source.sampling import AHEAD_MS, BacklogSamples
 
 TP = tuple[str, int]
+CONTROL = None
+"""A control record in a log of timestamps."""
+YEAR_2200 = 7_258_118_400_000
+NOW = 1_700_000_000_000
 
 
 class Log:
     """Timestamps of each partition, by offset."""
 
-    def __init__(self, times: dict[TP, list[int]]) -> None:
+    def __init__(self, times: Mapping[TP, list[int | None]] | Mapping[TP, list[int]], size: int = 100) -> None:
         self.times = times
+        self.size = size
         self.asked = 0
+        self.samples = BacklogSamples(self.read)
 
     def end(self) -> dict[TP, int]:
         return {tp: len(times) for tp, times in self.times.items()}
 
-    def newest(self) -> dict[TP, int]:
-        return {tp: max(times, default=-1) for tp, times in self.times.items()}
-
-    def offsets_at(self, time_ms: int) -> dict[TP, int]:
+    def read(self, at: Mapping[TP, int], end: Mapping[TP, int]) -> dict[TP, list[SampledRecord]]:
         self.asked += 1
-        return {
-            tp: next((i for i, t in enumerate(times) if t >= time_ms), len(times)) for tp, times in self.times.items()
-        }
+        found: dict[TP, list[SampledRecord]] = {}
+        for tp, first in at.items():
+            places = ((n, self.times[tp][n]) for n in range(first, end[tp]))
+            records = (SampledRecord(n, time, self.size) for n, time in places if time is not CONTROL)
+            found[tp] = list(islice(records, RECORDS))
+        return found
 
     def admit(self, start: dict[TP, int], limit: int) -> dict[TP, int]:
-        return admit(start, self.end(), limit, self.newest(), 0, self.offsets_at)
+        self.samples.begin(start)
+        return admit(start, self.end(), limit, self.samples, NOW + AHEAD_MS)
+
+    def newest(self, upto: dict[TP, int], start: dict[TP, int]) -> list[int]:
+        """The largest believable timestamp that was read of each partition, by its end."""
+        return [
+            max(t for t in times[start[tp] : upto[tp]] if t is not CONTROL and t < YEAR_2200)
+            for tp, times in self.times.items()
+        ]
 
 
-logs = st.lists(st.lists(st.integers(0, 500), max_size=60), min_size=1, max_size=4).map(
+logs = st.lists(st.lists(st.one_of(st.none(), st.integers(0, 500)), max_size=60), min_size=1, max_size=4).map(
     lambda parts: Log({("t", i): times for i, times in enumerate(parts)})
 )
 
@@ -42,26 +61,21 @@ logs = st.lists(st.lists(st.integers(0, 500), max_size=60), min_size=1, max_size
 @example(Log({("t", i): times for i, times in enumerate([[0], [0], [0, 0, 0, 0]])}), 3)
 def test_batches_are_bounded_and_reach_the_end(log: Log, limit: int) -> None:
     at: dict[TP, int] = dict.fromkeys(log.times, 0)
-    for _ in range(1000):
-        if at == log.end():
-            break
+    while at != log.end():
         chosen = log.admit(at, limit)
-        taken = sum(chosen[tp] - at[tp] for tp in at)
         assert all(at[tp] <= chosen[tp] <= log.end()[tp] for tp in at)
-        # Where one timestamp has more than the limit, every waiting partition still gives one record.
-        assert 0 < taken <= max(limit, len(at))
+        left = sum(log.end()[tp] - at[tp] for tp in at)
+        assert sum(chosen[tp] - at[tp] for tp in at) == min(limit, left)
         at = chosen
-    assert at == log.end()
 
 
 def test_a_small_partition_does_not_run_ahead_of_a_large_one() -> None:
     large = [ms for ms in range(0, 1000) for _ in range(10)]
     log = Log({("t", 0): large, ("t", 1): list(range(0, 1000, 10))})
     chosen = log.admit({("t", 0): 0, ("t", 1): 0}, 1000)
-    last = [log.times[tp][chosen[tp] - 1] for tp in log.times]
-    assert abs(last[0] - last[1]) <= 10
-    assert 700 <= sum(chosen.values()) <= 1000
-    assert log.asked < 12
+    assert abs(large[chosen["t", 0] - 1] - 10 * (chosen["t", 1] - 1)) <= 10
+    assert sum(chosen.values()) == 1000
+    assert log.asked <= 4
 
 
 def test_all_is_taken_when_it_fits() -> None:
@@ -73,6 +87,82 @@ def test_all_is_taken_when_it_fits() -> None:
 def test_sorted_logs_are_cut_at_one_time() -> None:
     log = Log({("t", p): sorted((p * 7 + i * 13) % 997 for i in range(500)) for p in range(3)})
     chosen = log.admit(dict.fromkeys(log.times, 0), 300)
-    cut = max(log.times[tp][n - 1] for tp, n in chosen.items() if n)
+    cut = max(log.times[tp][n - 1] or 0 for tp, n in chosen.items() if n)
     for tp, n in chosen.items():
-        assert n >= bisect.bisect_left(log.times[tp], cut)
+        assert abs(n - bisect.bisect_left(log.times[tp], cut)) <= 300 // 16
+
+
+def in_step(log: Log, start: dict[TP, int], limit: int, apart_ms: int) -> None:
+    """Reads to the end; after each micro-batch all partitions that still have a backlog are as far in time."""
+    at = start
+    while at != log.end():
+        at = log.admit(at, limit)
+        if all(at[tp] < end for tp, end in log.end().items()):
+            times = log.newest(at, start)
+            assert max(times) - min(times) <= apart_ms, at
+
+
+def test_a_record_dated_far_ahead_that_was_read_long_ago_holds_nothing_back() -> None:
+    log = Log({("t", 0): [YEAR_2200, *range(2000)], ("t", 1): list(range(2000))})
+    in_step(log, {("t", 0): 1, ("t", 1): 0}, 200, 20)
+
+
+def test_records_dated_far_ahead_hold_nothing_back_either() -> None:
+    dated = [*range(500), *([YEAR_2200] * 300), *range(500, 1000)]
+    in_step(Log({("t", 0): dated, ("t", 1): list(range(1000))}), {("t", 0): 0, ("t", 1): 0}, 100, 200)
+
+
+def test_one_record_dated_ahead_within_a_day_hides_nothing() -> None:
+    dated = [*range(50), NOW, *range(50, 1000)]
+    log = Log({("t", 0): dated, ("t", 1): list(range(1000))})
+    at = log.admit({("t", 0): 0, ("t", 1): 0}, 400)
+    assert abs(at["t", 0] - at["t", 1]) <= 25
+
+
+def test_control_records_are_no_times() -> None:
+    written = [time for begun in range(0, 2000, 10) for time in (*range(begun, begun + 10), CONTROL)]
+    in_step(Log({("t", 0): written, ("t", 1): list(range(2000))}), {("t", 0): 0, ("t", 1): 0}, 200, 25)
+    in_step(Log({("t", 0): written, ("t", 1): list(range(2000))}), {("t", 0): 1100, ("t", 1): 1000}, 200, 25)
+
+
+def test_uneven_logs_stay_together() -> None:
+    quiet_then_busy = [*range(0, 100_000, 100), *range(100_000, 104_000)]
+    busy_then_quiet = [*range(4_000), *range(4_000, 104_000, 100)]
+    log = Log({("t", 0): quiet_then_busy, ("t", 1): busy_then_quiet})
+    in_step(log, {("t", 0): 0, ("t", 1): 0}, 400, 2 * 400 // 16 * 100)
+
+
+def test_little_is_read_for_a_micro_batch() -> None:
+    log = Log({("t", p): [n * (p + 1) for n in range(20_000)] for p in range(4)})
+    at, batches = dict.fromkeys(log.times, 0), 0
+    while at != log.end():
+        at, batches = log.admit(at, 1_000), batches + 1
+    assert batches == 80
+    assert log.asked <= 3 * batches
+
+
+def test_sizes_are_looked_at_again_once_much_is_waiting() -> None:
+    log = Log({("t", 0): list(range(100_000)), ("t", 1): list(range(100_000))})
+    backlog = Backlog(log.read, max_records=50_000, max_bytes=10_000_000, now_ms=lambda: NOW)
+    start: dict[TP, int] = {("t", 0): 0, ("t", 1): 0}
+    few = {tp: at + 1_000 for tp, at in start.items()}
+    assert backlog.admit(start, few) == few
+    asked = log.asked
+    for _ in range(10):
+        start, few = few, {tp: at + 1_000 for tp, at in few.items()}
+        assert backlog.admit(start, few) == few
+    # An application that keeps up looks at nothing.
+    assert log.asked == asked
+    log.size = 5_000
+    chosen = backlog.admit(few, log.end())
+    assert sum(chosen[tp] - few[tp] for tp in few) == 2_000
+    # Where the ends are larger than the beginnings, they count.
+    log.size = 100
+    fresh = Backlog(
+        lambda at, end: {tp: [SampledRecord(n, n, 100 if n < 500 else 5_000)] for tp, n in at.items()},
+        max_records=50_000,
+        max_bytes=10_000_000,
+        now_ms=lambda: NOW,
+    )
+    chosen = fresh.admit({("t", 0): 0, ("t", 1): 0}, log.end())
+    assert sum(chosen.values()) == 2_000

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedError
+from state.kafka.sampler import SampledRecord
 from streams.errors import ConfigError
 from streams.microbatch.partitions import PlannedCall
 from streams.source.offsets import SourceOffsets, batch_digest
@@ -42,16 +43,18 @@ class FakeAdmin:
     def offsets_for_times(self, times: Mapping[TP, int]) -> Mapping[TP, int]:
         return {tp: min(time_ms, self.end.get(tp, 0)) for tp, time_ms in times.items()}
 
-    def max_timestamps(self, partitions: Sequence[TP]) -> Mapping[TP, int]:
-        return {tp: self.end.get(tp, 0) - 1 for tp in partitions}
-
     def delete_records(self, before: Mapping[TP, int]) -> None:
         self.deleted.update(before)
 
 
+def read(at: Mapping[TP, int], end: Mapping[TP, int]) -> dict[TP, list[SampledRecord]]:
+    """Records of 100 bytes that have their offsets as times."""
+    return {tp: [SampledRecord(n, n, 100) for n in range(first, min(first + 20, end[tp]))] for tp, first in at.items()}
+
+
 def planner(admin: FakeAdmin, **spec: object) -> BatchPlanner:
     settings: dict[str, object] = {"starting": dict.fromkeys(admin.topics, "earliest"), **spec}
-    return BatchPlanner(admin, SourceSpec(**settings), lambda topic, positions: 100.0)  # type: ignore[arg-type]
+    return BatchPlanner(admin, SourceSpec(**settings), read)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -72,7 +75,7 @@ def test_starts_where_told(admin: FakeAdmin) -> None:
 
 def test_starts_a_duration_before_the_first_start(admin: FakeAdmin) -> None:
     spec = SourceSpec(starting={"a": "duration:30", "b": "duration:500"})
-    plan = BatchPlanner(admin, spec, lambda topic, positions: 100.0, now_ms=lambda: 70)
+    plan = BatchPlanner(admin, spec, read, now_ms=lambda: 70)
     at = plan.initial()
     # The fake's records have their offsets as times; what lies before the epoch is all there is.
     assert (at.topics["a"].offsets, at.topics["b"].offsets) == ((40, 40), (0,))
@@ -81,7 +84,7 @@ def test_starts_a_duration_before_the_first_start(admin: FakeAdmin) -> None:
 def test_a_tick_is_an_offset_of_time(admin: FakeAdmin) -> None:
     now = 1000
     spec = SourceSpec(starting={"a": "latest", "b": "latest"}, tick_ms=100)
-    plan = BatchPlanner(admin, spec, lambda topic, positions: 100.0, now_ms=lambda: now)
+    plan = BatchPlanner(admin, spec, read, now_ms=lambda: now)
     at = plan.initial()
     first = plan.latest(at)
     # The first is due as the application starts: there is a micro-batch, though there is nothing to read.
@@ -90,21 +93,21 @@ def test_a_tick_is_an_offset_of_time(admin: FakeAdmin) -> None:
     now += 99
     assert plan.latest(first) is first
     admin.end["b", 0] += 1
-    read = plan.latest(first)
-    assert (read.tick, read.of("b", 0)) == (1, 11)
+    at = plan.latest(first)
+    assert (at.tick, at.of("b", 0)) == (1, 11)
     now += 1
-    assert plan.latest(read).tick == 2
+    assert plan.latest(at).tick == 2
     # Another start has a tick of its own; without the setting there is none, and the number stays.
-    assert BatchPlanner(admin, spec, lambda topic, positions: 100.0, now_ms=lambda: now).latest(read).tick == 2
-    assert planner(admin).latest(read) is read
+    assert BatchPlanner(admin, spec, read, now_ms=lambda: now).latest(at).tick == 2
+    assert planner(admin).latest(at) is at
     plan.freeze()
     now += 1000
-    assert plan.latest(read) is read
+    assert plan.latest(at) is at
 
 
-@pytest.mark.parametrize(("policy", "position", "read"), [("earliest", 3, [(3, 9)]), ("latest", 7, [(7, 9)])])
+@pytest.mark.parametrize(("policy", "position", "following"), [("earliest", 3, [(3, 9)]), ("latest", 7, [(7, 9)])])
 def test_a_topic_new_under_a_pattern_begins_where_its_policy_says(
-    admin: FakeAdmin, policy: str, position: int, read: list[tuple[int, int]]
+    admin: FakeAdmin, policy: str, position: int, following: list[tuple[int, int]]
 ) -> None:
     start = planner(admin, on_lost_offsets="fail").latest(planner(admin).initial())
     admin.topics["c"] = Info("id-c", 1)
@@ -115,7 +118,35 @@ def test_a_topic_new_under_a_pattern_begins_where_its_policy_says(
     assert plan.ranges(start, first) == []
     assert planner(admin, starting=dict.fromkeys("abc", policy), on_lost_offsets="latest").ranges(start, first) == []
     admin.end["c", 0] = 9
-    assert [(r.start, r.end) for r in plan.ranges(first, plan.latest(first))] == read
+    assert [(r.start, r.end) for r in plan.ranges(first, plan.latest(first))] == following
+
+
+def test_a_topic_out_of_sight_keeps_its_position_and_id(admin: FakeAdmin) -> None:
+    logged = planner(admin).latest(planner(admin).initial())
+    hidden = admin.topics.pop("b")
+    # A start at which the pattern matches one topic less: reading goes on, and what is not seen stays in the log of offsets.
+    plan = planner(admin)
+    admin.end["a", 0] = 110
+    without = plan.latest(SourceOffsets.from_json(logged.to_json()))
+    assert (without.topics["a"].offsets, without.topics["b"]) == ((110, 50), logged.topics["b"])
+    assert [r.topic for r in plan.ranges(logged, without)] == ["a"]
+    admin.topics["b"], admin.end["b", 0] = hidden, 12
+    back = planner(admin)
+    assert [(r.topic, r.start, r.end) for r in back.ranges(without, back.latest(without))] == [("b", 10, 12)]
+    admin.topics["b"] = Info("id-other", 1)
+    with pytest.raises(TopicRecreatedError, match="id-other"):
+        planner(admin).latest(without)
+
+
+def test_a_partition_out_of_sight_keeps_its_position(admin: FakeAdmin) -> None:
+    logged = planner(admin).latest(planner(admin).initial())
+    admin.topics["a"] = Info("id-a", 1)
+    admin.end["a", 0] = 110
+    without = planner(admin).latest(logged)
+    assert without.topics["a"].offsets == (110, 50)
+    admin.topics["a"], admin.end["a", 1] = Info("id-a", 2), 53
+    back = planner(admin)
+    assert [(r.partition, r.start, r.end) for r in back.ranges(without, back.latest(without))] == [(1, 50, 53)]
 
 
 def test_takes_all_when_it_fits_and_rests_when_there_is_nothing(admin: FakeAdmin) -> None:
@@ -197,26 +228,26 @@ def test_a_truncated_topic_is_not_taken_for_an_idle_one(admin: FakeAdmin) -> Non
         plan.latest(start)
 
 
-@pytest.mark.parametrize(("policy", "read"), [("earliest", [(120, 130)]), ("latest", [])])
-def test_going_on_after_a_loss(admin: FakeAdmin, policy: str, read: list[tuple[int, int]]) -> None:
+@pytest.mark.parametrize(("policy", "left"), [("earliest", [(120, 130)]), ("latest", [])])
+def test_going_on_after_a_loss(admin: FakeAdmin, policy: str, left: list[tuple[int, int]]) -> None:
     plan = planner(admin, on_lost_offsets=policy)
     start = plan.latest(plan.initial())
     admin.begin["a", 0], admin.end["a", 0] = 120, 130
     end = plan.latest(start)
-    assert [(r.start, r.end) for r in plan.ranges(start, end)] == read
+    assert [(r.start, r.end) for r in plan.ranges(start, end)] == left
     # The jump is logged, so that the next batch begins where this one ended.
     admin.end["a", 0] = 140
     assert [(r.start, r.end) for r in plan.ranges(end, plan.latest(end))] == [(130, 140)]
 
 
-@pytest.mark.parametrize(("policy", "read"), [("earliest", [(2, 40)]), ("latest", [])])
-def test_going_on_in_a_truncated_topic(admin: FakeAdmin, policy: str, read: list[tuple[int, int]]) -> None:
+@pytest.mark.parametrize(("policy", "left"), [("earliest", [(2, 40)]), ("latest", [])])
+def test_going_on_in_a_truncated_topic(admin: FakeAdmin, policy: str, left: list[tuple[int, int]]) -> None:
     plan = planner(admin, on_lost_offsets=policy)
     start = plan.latest(plan.initial())
     admin.begin["a", 0], admin.end["a", 0] = 2, 40
     end = plan.latest(start)
     assert end.topics["a"].offsets == (40, 50)
-    assert [(r.start, r.end) for r in plan.ranges(start, end)] == read
+    assert [(r.start, r.end) for r in plan.ranges(start, end)] == left
     assert plan.latest(end) is end
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from functools import partial
+from datetime import timedelta
 
 import orjson
 import pytest
 
 from state.changelog.topics import commits_topic
 from state.commit.marker import CommitMarker
-from streams import ApplicationFailedError, BytesSerde, Consumed, StreamsBuilder
+from state.kafka.sampler import RecordSampler
+from streams import ApplicationFailedError, BytesSerde, Consumed, StreamsBuilder, TimeWindows
 from streams.source.planner import BatchPlanner, SourceSpec
-from streams.source.sampling import mean_record_bytes
 from tests.spark.harness import Harness, Read, Sent
 from tests.spark.live import copy_topology, eventually, grow, kafka, running, transaction
 
@@ -178,9 +178,7 @@ def test_admission_is_bounded_and_aligned_in_time(harness: Harness) -> None:
     harness.send(source, [*large, *small])
     client = {"bootstrap.servers": harness.servers}
     with kafka(harness) as admin:
-        planner = BatchPlanner(
-            admin, SourceSpec({source: "earliest"}, max_records=500), partial(mean_record_bytes, client)
-        )
+        planner = BatchPlanner(admin, SourceSpec({source: "earliest"}, max_records=500), RecordSampler(client).sample)
         planner.freeze()
         harness.send(source, [Sent(b"late", b"-1", 99_000, 0)])
         at, batches = planner.initial(), 0
@@ -192,7 +190,28 @@ def test_admission_is_bounded_and_aligned_in_time(harness: Harness) -> None:
             # The next record of each partition: 1 ms and 20 ms apart are the records.
             assert abs((10_000 + first) - (10_000 + 20 * second)) <= 20
         assert (at.of(source, 0), at.of(source, 1)) == (2_000, 100)
-        assert 5 <= batches <= 8
+        assert batches == 5
+
+
+def test_a_replay_of_what_was_written_in_transactions_is_aligned_in_time(harness: Harness) -> None:
+    plain, written, target = harness.topic("plain", 1), harness.topic("written", 1), harness.topic("target", 1)
+    # Long ago by their own timestamps; the control records behind each ten of them are of today. The first record is dated far
+    # ahead, and turned away by `max_future_ms`.
+    rows = [Sent(b"k", b"v", 1_000_000 + 1_000 * n, 0) for n in range(200)]
+    harness.send(plain, [Sent(b"k", b"v", 7_258_118_400_000, 0), *rows])
+    for begun in range(0, 200, 10):
+        transaction(harness, written, rows[begun : begun + 10])
+    builder = StreamsBuilder()
+    merged = builder.stream(plain).merge(builder.stream(written))
+    windows = TimeWindows.of_size_and_grace(timedelta(seconds=50), timedelta(seconds=30))
+    counts = merged.group_by_key().windowed_by(windows).count().to_stream()
+    counts.map(lambda key, count: (str(key.key), count)).to(target)
+    settings = {"max_future_ms": 1_000, "deserialization": "skip", "max_records_per_trigger": 50, "tasks": 1}
+    progress = harness.run(builder.build(), **settings)
+    (sub,) = progress.subs.values()
+    assert sub.batch_id >= 7
+    assert [name for name in sub.counters if name.endswith(":late")] == []
+    assert sub.total("records_in") == 401
 
 
 def test_available_now_ends_and_batches_are_bounded(harness: Harness) -> None:

@@ -1,0 +1,145 @@
+"""`RecordSampler`: a few records at given places of many partitions, without reading what lies between.
+
+Why: Kafka tells neither how large its records are nor, in a form that can be trusted, how old. Its index of times counts
+control records, which carry the broker's clock, and answers for the whole log, also for what was read long ago. Invariants:
+what comes back are data records that a `read_committed` reader sees, from the place on, in offset order; one consumer
+serves all places of a call at once, and is kept for the next call.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from state.errors import ClientFailure, ReadTimeoutError
+from state.kafka.config import ClientConfig, consumer_config
+from state.kafka.failures import OFFSETS_LOST, PARTITION_EOF, REFUSED, TRANSIENT, failure_of, read_error
+from state.kafka.topics import Partition
+
+RECORDS = 20
+"""Records that are read at a place."""
+_PREFETCH_BYTES = 256 * 1024
+_TUNING = {
+    # Small answers, and none is waited for: the records are there.
+    "fetch.message.max.bytes": str(64 * 1024),
+    "queued.min.messages": "1",
+    "fetch.wait.max.ms": "10",
+}
+_POLL_S = 0.05
+
+
+class SampledRecord(NamedTuple):
+    """What is looked at of a record: `size` is the bytes of key and value."""
+
+    offset: int
+    timestamp_ms: int
+    size: int
+
+
+@dataclass
+class _Place:
+    """What is still looked for in one partition."""
+
+    end: int
+    records: list[SampledRecord] = field(default_factory=list)
+    done: bool = False
+
+    def take(self, message: Message) -> None:
+        offset = message.offset() or 0
+        if offset < self.end:
+            size = len(message.key() or b"") + len(message.value() or b"")
+            self.records.append(SampledRecord(offset, message.timestamp()[1], size))
+        self.done = offset + 1 >= self.end or len(self.records) >= RECORDS
+
+
+class RecordSampler:
+    """Reads a few records here and there; not thread safe. Must be opened after a fork, not before.
+
+    Args:
+        config: the user's client properties.
+        timeout_s: seconds without progress after which a sample fails.
+    """
+
+    def __init__(self, config: ClientConfig, timeout_s: float = 30.0) -> None:
+        self._timeout_s = timeout_s
+        self._trouble: ClientFailure | None = None
+        properties = {**_TUNING, **consumer_config(config, _PREFETCH_BYTES), **_TUNING}
+        self._consumer = Consumer({**properties, "error_cb": self._on_error})
+
+    def _on_error(self, error: object) -> None:
+        self._trouble = failure_of(error)  # type: ignore[arg-type]
+
+    def sample(
+        self, at: Mapping[Partition, int], ends: Mapping[Partition, int]
+    ) -> dict[Partition, list[SampledRecord]]:
+        """The first few records at or after a place of each partition.
+
+        Args:
+            at: (topic, partition) -> the place, an offset.
+            ends: first offset that is not looked at; at most the last stable offset.
+
+        Returns:
+            What was found in each partition of `at`; nothing where only control records or aborted ones are left, or where
+            the place is not in the log (any more): who reads it in earnest names that.
+
+        Raises:
+            ReadTimeoutError: no progress.
+            KafkaClientError: any other failure.
+        """
+        places = {where: _Place(ends[where]) for where, offset in at.items() if offset < ends[where]}
+        if places:
+            self._trouble = None
+            assigned = [TopicPartition(*where, at[where]) for where in places]
+            self._consumer.assign(assigned)
+            try:
+                self._read(places, at)
+            finally:
+                # A pause would outlast the assignment.
+                self._consumer.resume(assigned)
+                self._consumer.unassign()
+        return {where: places[where].records if where in places else [] for where in at}
+
+    def _read(self, places: Mapping[Partition, _Place], at: Mapping[Partition, int]) -> None:
+        deadline = time.monotonic() + self._timeout_s
+        while waiting := [where for where, place in places.items() if not place.done]:
+            # The call waits until it has all it was asked for: so take what is there, else wait for one.
+            messages = self._consumer.consume(RECORDS * len(waiting), 0) or self._consumer.consume(1, _POLL_S)
+            served = [self._serve(message, places) for message in messages]
+            if any(served):
+                deadline = time.monotonic() + self._timeout_s
+            elif self._trouble is not None and self._trouble.code in REFUSED:
+                raise read_error(*waiting[0], self._trouble)
+            elif time.monotonic() > deadline:
+                where = waiting[0]
+                raise ReadTimeoutError(
+                    *where, at[where], places[where].end, seconds=self._timeout_s, failure=self._trouble
+                )
+
+    def _serve(self, message: Message, places: Mapping[Partition, _Place]) -> bool:
+        """Takes in a message; whether it brought anything on."""
+        where = (message.topic() or "", message.partition() or 0)
+        place, error = places[where], message.error()
+        if place.done:
+            return False
+        if error is None:
+            place.take(message)
+            if place.done:
+                # Batches are large, however little is asked for: the rest of it is dropped unseen.
+                self._consumer.pause([TopicPartition(*where)])
+            return True
+        failure = failure_of(error)
+        if failure.code in TRANSIENT:
+            self._trouble = failure
+            return False
+        place.done = failure.code == PARTITION_EOF or failure.code in OFFSETS_LOST
+        if not place.done:
+            raise read_error(*where, failure)
+        return True
+
+    def close(self) -> None:
+        """Release the client."""
+        self._consumer.close()

@@ -1,0 +1,67 @@
+"""What planning asks of Kafka, and a `KafkaAdmin` that outlives the moments in which nobody answers."""
+
+# ruff: noqa: D102 - members of protocols are described where they are implemented
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from state.kafka.admin import KafkaAdmin
+    from state.kafka.patience import Patience
+    from state.kafka.topics import TopicInfo as KafkaTopicInfo
+
+TopicPartition = tuple[str, int]
+
+
+class TopicInfo(Protocol):
+    """What the planner asks of a topic's description."""
+
+    @property
+    def topic_id(self) -> str: ...
+    @property
+    def partitions(self) -> int: ...
+
+
+class Admin(Protocol):
+    """What the planner needs of `state.kafka.admin.KafkaAdmin`."""
+
+    def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]: ...
+    def begin_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]: ...
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> object: ...
+
+
+class PatientAdmin:
+    """Asks again where brokers are away for a moment. What may fail, the deletion of records, is tried once.
+
+    Args:
+        admin: asks Kafka.
+        patience: decides how often.
+    """
+
+    def __init__(self, admin: KafkaAdmin, patience: Patience) -> None:
+        self._admin = admin
+        self._patience = patience
+
+    def describe_topics(self, names: Sequence[str]) -> Mapping[str, KafkaTopicInfo]:
+        """See `KafkaAdmin`."""
+        return self._patience(lambda: self._admin.describe_topics(names))
+
+    def begin_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """See `KafkaAdmin`."""
+        return self._patience(lambda: self._admin.begin_offsets(partitions))
+
+    def end_offsets(self, partitions: Iterable[TopicPartition], committed: bool = True) -> dict[TopicPartition, int]:
+        """See `KafkaAdmin`."""
+        wanted = list(partitions)
+        return self._patience(lambda: self._admin.end_offsets(wanted, committed))
+
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """See `KafkaAdmin`."""
+        return self._patience(lambda: self._admin.offsets_for_times(times))
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> object:
+        """See `KafkaAdmin`."""
+        return self._admin.delete_records(before)

@@ -1,0 +1,74 @@
+"""What a micro-batch takes of what waits: the limits in records and in bytes, and the cut between the partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from streams.source.admission import admit
+from streams.source.sampling import AHEAD_MS, NEAR_END, BacklogSamples, Positions, ReadRecords, TopicPartition
+
+LARGE_PART = 4
+"""From this part of a limit on, sizes are looked at again: records may have grown since."""
+PARTITIONS = 8
+"""Of each topic, so many partitions are looked at for the size of its records: those in which most is waiting."""
+
+
+class Backlog:
+    """Chooses the ends of micro-batches; keeps what it has learned of sizes and times.
+
+    Args:
+        read: reads a few records at given places.
+        max_records: most offsets of a micro-batch.
+        max_bytes: most bytes of keys and values, by the sizes of the records looked at.
+        now_ms: the clock.
+    """
+
+    def __init__(self, read: ReadRecords, max_records: int, max_bytes: int, now_ms: Callable[[], int]) -> None:
+        self._samples = BacklogSamples(read)
+        self._max_records = max_records
+        self._max_bytes = max_bytes
+        self._now_ms = now_ms
+        self._sizes: dict[str, float] = {}
+
+    def admit(self, start: Positions, end: Positions) -> dict[TopicPartition, int]:
+        """Where the next micro-batch ends in each partition, from where it starts and where the partitions end now."""
+        waiting = {tp: end[tp] - start[tp] for tp in end if end[tp] > start[tp]}
+        if not waiting:
+            return {tp: max(start[tp], end[tp]) for tp in end}
+        self._samples.begin(start)
+        if self._may_be_large(waiting):
+            self._look_at_sizes(start, end, waiting)
+        mean = self._bytes(waiting) / sum(waiting.values())
+        limit = max(1, min(self._max_records, int(self._max_bytes / max(1.0, mean))))
+        return admit(start, end, limit, self._samples, self._now_ms() + AHEAD_MS)
+
+    def _bytes(self, waiting: Mapping[TopicPartition, int]) -> float:
+        return sum(left * self._sizes.get(tp[0], 1.0) for tp, left in waiting.items())
+
+    def _may_be_large(self, waiting: Mapping[TopicPartition, int]) -> bool:
+        """Whether the limits may be near; of a topic whose records were never looked at nobody knows."""
+        return (
+            any(topic not in self._sizes for topic, _ in waiting)
+            or sum(waiting.values()) * LARGE_PART > self._max_records
+            or self._bytes(waiting) * LARGE_PART > self._max_bytes
+        )
+
+    def _look_at_sizes(self, start: Positions, end: Positions, waiting: Mapping[TopicPartition, int]) -> None:
+        """Learns the mean size of each topic's records: the larger one of those near the starts and those near the ends."""
+        chosen: dict[str, list[TopicPartition]] = {}
+        for tp in sorted(waiting, key=lambda tp: (-waiting[tp], tp)):
+            if len(chosen.setdefault(tp[0], [])) < PARTITIONS:
+                chosen[tp[0]].append(tp)
+        places = [tp for of_topic in chosen.values() for tp in of_topic]
+        near = max(1, self._max_records // LARGE_PART)
+        self._samples.look({tp: start[tp] for tp in places}, end, near)
+        self._samples.look({tp: max(start[tp], end[tp] - NEAR_END) for tp in places}, end, near)
+        for topic, of_topic in chosen.items():
+            known = [self._samples.of(tp).sizes for tp in of_topic if self._samples.of(tp).sizes]
+            if known:
+                first, last = _mean([sizes[0] for sizes in known]), _mean([sizes[-1] for sizes in known])
+                self._sizes[topic] = max(1.0, first, last)
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    return sum(numbers) / len(numbers)
