@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from state.stores.private_folder import make_private
 from streams.topology.description import FORMAT, description, description_json
 from streams.topology.diff import same_structure
 from streams.topology.graph import Topology
@@ -36,8 +37,9 @@ def keep_topology(topology: Topology, checkpoint_dir: str) -> Path | None:
     old = _read(file)
     if old.get("format") == FORMAT and not same_structure(old, description(topology)):
         return file
-    file.parent.mkdir(parents=True, exist_ok=True)
+    make_private(file.parent)
     fresh = file.with_suffix(f".{os.getpid()}.tmp")
+    fresh.touch(0o600)
     fresh.write_text(description_json(topology), encoding="utf-8")
     fresh.replace(file)
     return file
