@@ -1,6 +1,6 @@
 """Where local state lies: `<state_dir>/<application>/<sub-topology>/<task>/`, the database in `db`, scratch beside it.
 
-Everything in it can be deleted at any time while nothing runs: it is restored from the changelogs.
+Only its owner may look into it. Everything in it can be deleted at any time while nothing runs: it is restored from the changelogs.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from typing import Any
 import rocksdict
 
 from state.errors import StateCorruptedError, StateError, StateLockedError
+from state.stores.private_folder import make_private
 from state.stores.rocks_options import DEFAULT_SETTINGS, RocksSettings, database_options, write_options
 from state.stores.table import Change, KeyRange, Row
 
@@ -27,7 +28,7 @@ class RocksTable:
     """An ordered table in a folder.
 
     Args:
-        path: the folder; made if missing.
+        path: the folder; made if missing, for its owner alone.
         settings: memory and patience; equal settings share one cache in this process.
 
     Raises:
@@ -41,7 +42,7 @@ class RocksTable:
         self._options = database_options(settings)
         self._write_options = write_options()
         self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(self.path)
         self._db: Any = self._open(settings.lock_timeout_s)
 
     def _open(self, lock_timeout_s: float) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from state.changelog.topics import changelog_topic, commits_topic
+from state.stores.private_folder import make_private
 from streams.topology.description import FORMAT, Description, description_json
 from streams.topology.plan import Plan
 
@@ -55,8 +56,9 @@ def keep_topology(plan: Plan, checkpoint_dir: str) -> Path | None:
     if (folder := local_folder(checkpoint_dir)) is None:
         return None
     file = folder / FILE
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     fresh = file.with_suffix(f".{os.getpid()}.tmp")
+    fresh.touch(0o600)
     fresh.write_text(description_json(plan.topology, [sub.name for sub in plan.sub_topologies]), encoding="utf-8")
     fresh.replace(file)
     return file

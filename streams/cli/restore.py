@@ -15,6 +15,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from state.restore.rebuild import RebuiltTask
+from state.stores.private_folder import make_private
 from streams.application.restore import StoredTask, restore_tasks, stored_tasks
 from streams.cli.connection import Bootstrap, PropertiesFile, Property
 from streams.cli.errors import readable_errors
@@ -140,7 +141,7 @@ def _empty_folder(given: Path | None, base_dir: Path, application_id: str) -> Pa
         folder = given.absolute()
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ConfigError(f"{given} is not an empty folder; a restore does not mix with what is there")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     return folder
 
 

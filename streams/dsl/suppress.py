@@ -98,8 +98,7 @@ def _wait(node: ProcessorNode) -> tuple[int, bool]:
     """How long the windows of an aggregation wait for late records, ms, and whether their ends are inclusive."""
     parameters = dict(node.parameters)
     wait_ms = int(parameters["grace_ms"] or 0) + int(parameters.get("gap_ms") or 0)
-    # A session of gap and grace 0 closes as in Kafka Streams, with its own last record.
-    return wait_ms, "difference_ms" in parameters or ("gap_ms" in parameters and wait_ms > 0)
+    return wait_ms, "difference_ms" in parameters or "gap_ms" in parameters
 
 
 def _update_sessions_at_once(graph: GraphBuilder, port: Port) -> None:

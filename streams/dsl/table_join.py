@@ -14,7 +14,7 @@ from streams.dsl.table_node import TableNode
 from streams.dsl.table_steps import keep_table
 from streams.operators.table_table_join import TableJoinMerge, TableTableJoin
 from streams.operators.views import JoinKind, JoinView, View
-from streams.topology.graph import Parameters
+from streams.topology.graph import Parameters, Topology
 from streams.topology.naming import stateful_name
 
 Table = tuple[Port, TableNode]
@@ -40,7 +40,11 @@ def join_tables(
     parameters: Parameters = (("kind", kind), *sides(left_port, right_port))
     base = name or stateful_name("KTABLE-JOIN", left_port.lineage | right_port.lineage, parameters)
     stores = tuple(dict.fromkeys((*views[0].stores, *views[1].stores)))
-    related = not set(views[0].stores).isdisjoint(views[1].stores)
+    related = (
+        not set(views[0].stores).isdisjoint(views[1].stores)
+        or _made_of(graph.topology, left_port.node, views[1])
+        or _made_of(graph.topology, right_port.node, views[0])
+    )
 
     def side(port: Port, node: TableNode, other: View, is_left: bool, alone: bool, other_alone: bool) -> Port:
         return graph.stateful(
@@ -78,3 +82,13 @@ def join_tables(
     value_serde = graph.value_serde(how.value_serde)
     port, store = keep_table(graph, "KTABLE-MERGE", (this, that), supplier, name, store, how, value_serde)
     return port, TableNode(graph, (*nodes, port.node), store, parents=parents, history_ms=history_ms(how), joined=True)
+
+
+def _made_of(topology: Topology, node: str, table: View) -> bool:
+    """Whether a node's table is made of another one, within the same task: then one update changes both before either is joined."""
+    filled_by = {next(name for name, one in topology.nodes.items() if store in one.stores) for store in table.stores}
+    above, waiting = set[str](), [node]
+    while waiting:
+        above.add(name := waiting.pop())
+        waiting.extend(topology.nodes[name].parents)
+    return not above.isdisjoint(filled_by)

@@ -33,7 +33,7 @@ class TableNode:
         from_stored: makes the table's values of those in its store, where they differ.
         history_ms: how far back its own versioned store remembers; None: it is not kept in one.
         joined: made of two tables, which must be kept for old values to be had at all.
-        related: joined of two sides that are made of one table.
+        related: joined of two sides that are made of one table, or of which one is made of the other.
         passes_all: each update of the table above goes on, whatever its value.
     """
 

@@ -67,7 +67,7 @@ class Windowing:
         elif isinstance(windows, SessionWindows):
             sizes = (("gap_ms", windows.gap_ms),)
         else:
-            sizes = (("windows", repr(windows)),)
+            sizes = (("windows", _stable_repr(windows)),)
         closes: Parameters = (("emit", "on_close"),) if self.emit.on_close else ()
         return (*sizes, ("grace_ms", windows.grace_ms), *closes)
 
@@ -151,3 +151,14 @@ def _by_functions(what: Aggregation) -> Aggregation:
         merger=built_in.merge,
         result=built_in.result,
     )
+
+
+def _stable_repr(windows: Windows) -> str:
+    """The text by which windows of one's own are known; a memory address in it would be another one at each start."""
+    text = repr(windows)
+    if " at 0x" in text:
+        raise TopologyError(
+            f"The windows {text} are known by a memory address, so no state would fit them at the next start: give "
+            f"{type(windows).__qualname__} a __repr__ that says what makes them what they are; a frozen dataclass has one."
+        )
+    return text

@@ -30,7 +30,7 @@ class TableTableJoin(Processor):
         alone: A row of this side stands without the other's.
         other_alone: A row of the other side stands without this one's.
         versioned: This side's table is versioned.
-        related: Both sides are made of the same table, so that one update changes both.
+        related: Both sides are made of the same table, or one is made of the other, so that one update changes both.
         send_old: Whether `Change.old` is wanted downstream.
     """
 

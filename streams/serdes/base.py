@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from enum import Enum
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from state.kafka.config import redact
 from streams.errors import SerdeError
 
 Headers: TypeAlias = "tuple[tuple[str, bytes | None], ...] | None"
 
 _SHOWN = 60
+_PLAIN = (str, int, float, bool, type(None))
+"""What has a repr that is its value and nothing else."""
 
 
 @runtime_checkable
@@ -35,10 +39,12 @@ class Serde(Protocol):
 
 
 def serde_identity(serde: Serde | None) -> str:
-    """A stable text for a serde: class name and settings, never a memory address.
+    """A stable text for a serde: class name and settings, never a memory address or a secret.
 
-    It goes into the topology hash: another serde of a store is another format of its bytes. A serde whose settings do not
-    all change the format (addresses, schemas that may evolve, versions) says itself what does, by a method ``identity()``.
+    It goes into the topology hash: another serde of a store is another format of its bytes. It is also kept and shown
+    (`topology.json`, ``streams describe``, ``streams diff``). Of a dataclass, fields with ``repr=False`` are left out; the value
+    of one that is called like a secret (``password``) is masked; what is no plain value (a function, a client, a dict) counts
+    by its type alone. A serde of which other things make the format says itself what does, by a method ``identity()``.
     """
     if serde is None:
         return "none"
@@ -48,12 +54,20 @@ def serde_identity(serde: Serde | None) -> str:
     name = type(serde).__qualname__
     if not dataclasses.is_dataclass(serde):
         return name
-    settings = []
-    for field in dataclasses.fields(serde):
-        value = getattr(serde, field.name)
-        shown = serde_identity(value) if isinstance(value, Serde) else repr(value)
-        settings.append(f"{field.name}={shown}")
-    return f"{name}({', '.join(settings)})"
+    settings = {field.name: _setting(getattr(serde, field.name)) for field in dataclasses.fields(serde) if field.repr}
+    return f"{name}({', '.join(f'{field}={shown}' for field, shown in redact(settings).items())})"
+
+
+def _setting(value: object) -> str:
+    """A field of a serde, as text that every start of the program gives again."""
+    if isinstance(value, Serde) and not isinstance(value, type):
+        return serde_identity(value)
+    if type(value) is tuple:
+        parts = [_setting(part) for part in value]
+        return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+    if isinstance(value, Enum):
+        return repr(value) if type(value.value) in _PLAIN else f"<{type(value).__qualname__}.{value.name}>"
+    return repr(value) if type(value) in _PLAIN else f"<{type(value).__qualname__}>"
 
 
 def shown(value: object) -> str:

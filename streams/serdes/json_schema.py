@@ -1,4 +1,8 @@
-"""JSON with a schema in a registry: like ``JsonSerde``, but what does not fit the schema is neither written nor read."""
+"""JSON with a schema in a registry: like ``JsonSerde``, but what does not fit the schema is neither written nor read.
+
+Invariant: a schema refers to itself, to what is registered with it (its references), or to the drafts of JSON Schema. Confluent's
+client would fetch any other ``$ref`` over HTTP, so that whoever may register a schema could have the workers call addresses.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ class JsonSchemaSerde(RegistrySerde):
         return load("confluent_kafka.schema_registry.json_schema")
 
     def _make_writer(self) -> Callable[[Any, Any], bytes | None]:
-        writer: Callable[[Any, Any], bytes | None] = self._client_module().JSONSerializer(
+        writer: Callable[[Any, Any], bytes | None] = _closed(self._client_module().JSONSerializer)(
             self.schema,
             client_of(self.registry),
             conf=self._settings(**{"auto.register.schemas": self.auto_register}),
@@ -33,7 +37,33 @@ class JsonSchemaSerde(RegistrySerde):
         return writer
 
     def _make_reader(self) -> Callable[[bytes, Any], Any]:
-        reader: Callable[[bytes, Any], Any] = self._client_module().JSONDeserializer(
+        reader: Callable[[bytes, Any], Any] = _closed(self._client_module().JSONDeserializer)(
             self.reader_schema, schema_registry_client=client_of(self.registry), conf=self._settings()
         )
         return reader
+
+
+def _closed(kind: type[Any]) -> type[Any]:
+    """The client's serialiser or deserialiser, with schemas that nothing can be fetched for."""
+    referencing, drafts = load("referencing"), load("jsonschema_specifications").REGISTRY
+
+    class Closed(kind):  # type: ignore[misc]
+        def __call__(self, *given: Any) -> Any:
+            try:
+                return super().__call__(*given)
+            except referencing.exceptions.Unresolvable as error:
+                raise LookupError(
+                    f"its schema refers to {error.ref}, which is not fetched: register that, and name it among the "
+                    f"references of the schema"
+                ) from error
+
+        def _get_parsed_schema(self, schema: Any) -> tuple[Any, Any]:
+            known: dict[Any, tuple[Any, Any]] = self.__dict__.setdefault("_closed", {})
+            if schema not in known:
+                parsed, registered = super()._get_parsed_schema(schema)
+                if registered is not None:
+                    registered = referencing.Registry().with_resources({**drafts, **registered}.items())
+                known[schema] = parsed, registered
+            return known[schema]
+
+    return Closed

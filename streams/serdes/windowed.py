@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from streams.operators.record import Window, Windowed
-from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize
+from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize, serde_identity
 
 _START = struct.Struct(">q")
 _END_START = struct.Struct(">qq")
@@ -86,6 +86,10 @@ class CustomWindowedSerde:
             return None
         start = found.window.start
         return Windowed(found.key, Window(start, self.windows.end_of(start)))
+
+    def identity(self) -> str:
+        """The key's format, and which windows: windows of one's own say by their ``repr`` what they are."""
+        return f"{type(self).__qualname__}(inner={serde_identity(self.inner)}, windows={self.windows!r})"
 
 
 @dataclass(frozen=True, slots=True)

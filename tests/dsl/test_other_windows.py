@@ -83,6 +83,15 @@ class EvenAndOdd(Windows):
         return start + (20 if start % 20 == 0 else 10)
 
 
+def test_windows_known_by_a_memory_address_are_refused():
+    class Nameless(EvenAndOdd):
+        __repr__ = object.__repr__
+
+    windowed = StreamsBuilder().stream("in").group_by_key().windowed_by(Nameless())
+    with pytest.raises(TopologyError, match=r"give .*Nameless a __repr__"):
+        windowed.count()
+
+
 @pytest.mark.parametrize("on_close", [False, True])
 def test_windows_of_ones_own(on_close):
     builder = StreamsBuilder()

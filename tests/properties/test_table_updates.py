@@ -61,6 +61,13 @@ def related(kind: str, builder: Any, caching: Any) -> Any:
     return joined(kind, table.filter(lambda value: value["v"] % 3), table.map_values(lambda value: value["v"] % 5))
 
 
+def made_of(kind: str, builder: Any, caching: Any) -> Any:
+    """One side is made of the other, and kept."""
+    table = sources(builder, caching)[0]
+    kept = Materialized(name="kept", caching=caching[1])
+    return joined(kind, table.filter(lambda value: value["v"] % 3, materialized=kept), table)
+
+
 def versioned(kind: str, builder: Any, caching: Any) -> Any:
     """One side is versioned, so that it has no cache."""
     left = builder.table("left", materialized=Materialized(history_retention=10_000))
@@ -96,6 +103,7 @@ KINDS = ("join", "left_join", "outer_join")
 TABLES: dict[str, Any] = {
     **{f"{k}": lambda b, c, k=k: joined(k, *sources(b, c)) for k in KINDS},
     **{f"{k} of related": lambda b, c, k=k: related(k, b, c) for k in KINDS},
+    **{f"{k} with what it is made of": lambda b, c, k=k: made_of(k, b, c) for k in KINDS},
     **{f"{k} of versioned": lambda b, c, k=k: versioned(k, b, c) for k in KINDS},
     **{f"{k} with suppressed": lambda b, c, k=k: suppressed(k, b, c) for k in KINDS},
     **{f"{k}, filtered": lambda b, c, k=k: joined(k, *sources(b, c)).filter(lambda v: "2" in str(v)) for k in KINDS},

@@ -6,6 +6,7 @@ interface and the registry's documented REST API, but not the registry itself.
 
 from __future__ import annotations
 
+import importlib
 import json
 import pickle
 import sys
@@ -103,6 +104,36 @@ def test_the_wire_format_of_json_schema(fake, registry):
     strict = JsonSchemaSerde(registry, JSON_ORDER, reader_schema=JSON_ORDER.replace("integer", "string"))
     with pytest.raises(SerdeError, match="cannot read"):
         strict.deserialize("orders", data)
+
+
+def referring(address: str) -> str:
+    return json.dumps({"title": "Order", "type": "object", "properties": {"id": {"$ref": address}}})
+
+
+def test_a_json_schema_has_nothing_fetched(fake, registry, monkeypatch):
+    """Not even from an address that the client itself lets pass, as it refuses those of private networks."""
+    called: list[str] = []
+    client = importlib.import_module("confluent_kafka.schema_registry.common.json_schema")
+    monkeypatch.setattr(client.httpx, "get", lambda address, **_: called.append(address))
+    elsewhere = "http://93.184.216.34/order.json"
+    data = JsonSchemaSerde(registry, JSON_ORDER).serialize("orders", {"id": 5})
+    fake.schemas[1]["schema"] = referring(elsewhere)
+    another = SchemaRegistry(fake.url, {**QUICK, "timeout": 50})  # which has not kept the schema that it wrote with
+    with pytest.raises(SerdeError, match=rf"cannot read .* {elsewhere}, which is not fetched"):
+        JsonSchemaSerde(another, JSON_ORDER).deserialize("orders", data)
+    with pytest.raises(SerdeError, match=rf"cannot write .* {elsewhere}, which is not fetched"):
+        JsonSchemaSerde(registry, referring(elsewhere)).serialize("orders", {"id": 5})
+    assert called == []
+
+
+def test_a_json_schema_refers_to_itself_and_to_the_drafts(registry):
+    for address, fits in (("#/$defs/id", 5), ("http://json-schema.org/draft-07/schema#", {"type": "string"})):
+        schema = json.loads(referring(address)) | {"$defs": {"id": {"type": "integer"}}}
+        serde = JsonSchemaSerde(registry, json.dumps(schema))
+        value = {"id": fits}
+        assert serde.deserialize("orders", serde.serialize("orders", value)) == value
+        with pytest.raises(SerdeError, match="cannot write"):
+            serde.serialize("orders", {"id": "five"})
 
 
 def test_the_wire_format_of_protobuf(fake, registry):
