@@ -24,7 +24,10 @@ import psutil
 from streams.broker import EmbeddedBroker, fetch_jars
 from streams.broker.ports import HOST, free_ports
 
-PRODUCE, FETCH, METADATA, INIT_PRODUCER_ID, END_TXN = 0, 1, 3, 22, 26
+END_TXN = 26
+"""The API key of commits and aborts."""
+INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
+"""Error codes by which the broker refuses a producer that was replaced."""
 _POLL_S = 0.01
 
 
@@ -37,6 +40,8 @@ class Action(Enum):
     """Like HOLD, but the sender's connection is closed at once, so that it tries again on another."""
     DROP = "drop"
     """The broker never gets it, and its connection is closed."""
+    WATCH = "watch"
+    """It passes; what the broker answers is kept."""
     LOSE_REPLY = "lose reply"
     """The broker handles it; its sender hears nothing, and both wait until `Rule.release` closes the connection."""
 
@@ -115,6 +120,7 @@ class Proxy:
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._connections: set[asyncio.StreamWriter] = set()
         self._pumps: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -130,17 +136,22 @@ class Proxy:
         """Starts to forward to a broker, which may come and go."""
         self._target = int(bootstrap_servers.rpartition(":")[2])
         self._thread.start()
-        self._call(lambda: asyncio.start_server(self._accept, HOST, self.port))
+        self._server = self._call(lambda: asyncio.start_server(self._accept, HOST, self.port))
 
     def stop(self) -> None:
         """Closes everything."""
 
         async def close() -> None:
-            for task in self._pumps:
+            assert self._server is not None
+            self._server.close()
+            # What was accepted just now shall begin, so that it can be ended.
+            await asyncio.sleep(_POLL_S)
+            pumps = list(self._pumps)
+            for task in pumps:
                 task.cancel()
-            await asyncio.gather(*self._pumps, return_exceptions=True)
+            await asyncio.gather(*pumps, return_exceptions=True)
 
-        if self._thread.is_alive():
+        if self._server is not None:
             self.refusing = True
             self._call(close)
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -216,7 +227,7 @@ class Proxy:
                     watched.clear()
                     rule.struck(sender)
                     return
-                if rule.action is not Action.LOSE_REPLY:
+                if rule.action in (Action.HOLD, Action.HANG_UP):
                     rule.struck(sender)
                     if rule.action is Action.HANG_UP:
                         writer.close()
@@ -235,8 +246,9 @@ class Proxy:
                 if rule is not None:
                     rule.replies.append(frame)
                     rule.answered.set()
-                    if rule.action is Action.LOSE_REPLY:
+                    if rule.action not in (Action.HOLD, Action.HANG_UP):
                         rule.struck(sender)
+                    if rule.action is Action.LOSE_REPLY:
                         await self._released(rule)
                         return
                 writer.write(struct.pack(">i", len(frame)) + frame)

@@ -12,10 +12,8 @@ from state.errors import ProduceError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.producer import TransactionalProducer
 from state.kafka.topics import TopicSpec
-from tests.faults.proxy import END_TXN, Action, Proxy, proxied_broker
+from tests.faults.proxy import END_TXN, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, Action, Proxy, proxied_broker
 from tests.spark.harness import read_committed
-
-INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
 
 pytestmark = pytest.mark.kafka
 

@@ -136,6 +136,8 @@ class Follower(threading.Thread):
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
+                # Drills take its broker away; it is patient, and need not tell.
+                "log_level": "0",
             }
         )
         self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
