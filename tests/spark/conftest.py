@@ -5,8 +5,6 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-pytest.register_assert_rewrite("tests.spark.sweep", "tests.spark.harness")
-
 from streams.broker import EmbeddedBroker
 from streams.spark.session import start_session
 from tests.spark.harness import Harness

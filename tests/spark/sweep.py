@@ -10,14 +10,15 @@ import shutil
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from state.changelog.topics import changelog_topic, commits_topic
 from state.commit.crash_points import POINTS
 from state.commit.marker import CommitMarker
-from streams import Materialized, StreamsBuilder
 from streams.topology.graph import Topology
+from tests.spark import apps
 from tests.spark.harness import Harness, Sent, read_aborted
 
 KEYS = 12
@@ -42,14 +43,7 @@ class Sweep:
 
     def topology(self) -> Topology:
         """Two stores and two outputs, so that a half of them can be sent, restored or written."""
-        builder = StreamsBuilder()
-        grouped = builder.stream(self.source).group_by_key()
-        grouped.count(materialized=Materialized("counts", caching=False)).to_stream().to(self.counts)
-        sums = grouped.aggregate(
-            lambda: 0, lambda key, value, total: total + value, materialized=Materialized("sums", caching=False)
-        )
-        sums.to_stream().to(self.sums)
-        return builder.build()
+        return apps.counts_and_sums(self.source, self.counts, self.sums)
 
     def send(self, blocks: int) -> None:
         """Each key twice in each block, all at one time: so a micro-batch, which is cut by time, ends where a block ends."""
@@ -58,14 +52,14 @@ class Sweep:
             self.harness.send(self.source, records)
         self.blocks += blocks
 
-    def run(self, faults: Sequence[str] = ()) -> None:
+    def run(self, faults: Sequence[str] = (), **settings: Any) -> None:
         """A micro-batch for each block, with these faults on the way; all of them must have happened."""
         self.happened.unlink(missing_ok=True)
         with self._environment.context() as environment:
             if faults:
                 environment.setenv("STREAMS_FAULT", ",".join(faults))
                 environment.setenv("STREAMS_FAULT_ONCE", str(self.happened))
-            self.harness.run(self.topology(), tasks=2, max_records_per_trigger=PER_BLOCK)
+            self.harness.run(self.topology(), tasks=2, max_records_per_trigger=PER_BLOCK, **settings)
         lines = self.happened.read_text().splitlines() if faults else []
         assert [line.partition(" ")[2] for line in lines] == list(faults), "not all faults of the drill have happened"
 
