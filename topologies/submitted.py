@@ -112,7 +112,7 @@ class WorkerKiller(threading.Thread):
         """Samples the workers' CPU times until one of them has been busy for most of a sample."""
         before: dict[psutil.Process, float] = {}
         while self.killed is None and not self._finished.wait(_SAMPLE_S):
-            now = {worker: cpu for worker in self._workers() if (cpu := _cpu_s(worker)) is not None}
+            now = {worker: cpu for worker in python_workers(self._pid) if (cpu := _cpu_s(worker)) is not None}
             for worker, cpu_s in now.items():
                 is_busy = worker in before and cpu_s - before[worker] >= _BUSY_SHARE * _SAMPLE_S
                 if is_busy and cpu_s >= _WARM_CPU_S:
@@ -128,15 +128,16 @@ class WorkerKiller(threading.Thread):
             return
         self.killed = KilledWorker(worker.pid, cpu_s)
 
-    def _workers(self) -> list[psutil.Process]:
-        """The processes forked by Spark's Python daemon: what runs the sources and the tasks."""
-        try:
-            descendants = psutil.Process(self._pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
-        daemons = {process.pid for process in descendants if _is_daemon(process)}
-        # The daemon's forks have its command line; they are told from it by their parent.
-        return [process for process in descendants if process.pid in daemons and _parent(process) in daemons]
+
+def python_workers(pid: int) -> list[psutil.Process]:
+    """The processes forked by Spark's Python daemon below a process: what runs the sources and the tasks."""
+    try:
+        descendants = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    daemons = {process.pid for process in descendants if _is_daemon(process)}
+    # The daemon's forks have its command line; they are told from it by their parent.
+    return [process for process in descendants if process.pid in daemons and _parent(process) in daemons]
 
 
 def _is_daemon(process: psutil.Process) -> bool:

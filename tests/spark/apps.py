@@ -10,6 +10,9 @@ import os
 from streams import Grouped, Materialized, StreamsBuilder
 from streams.topology.graph import Topology
 
+BLOCKS = "APPS_BLOCKS"
+"""The variable with the topics of `blocks`."""
+
 
 def counts() -> Topology:
     """Counts words; re-keys on the way, so that the head has work to do."""
@@ -23,6 +26,21 @@ def counts() -> Topology:
         .to(f"{prefix}.counts")
     )
     return builder.build()
+
+
+def counts_and_sums(source: str, counts: str, sums: str) -> Topology:
+    """Two stores and two outputs over the numbers of a topic."""
+    builder = StreamsBuilder()
+    grouped = builder.stream(source).group_by_key()
+    grouped.count(materialized=Materialized("counts", caching=False)).to_stream().to(counts)
+    summed = Materialized("sums", caching=False)
+    grouped.aggregate(lambda: 0, lambda key, value, total: total + value, materialized=summed).to_stream().to(sums)
+    return builder.build()
+
+
+def blocks() -> Topology:
+    """The same, over the topics that a drill names in the environment."""
+    return counts_and_sums(*os.environ[BLOCKS].split())
 
 
 if __name__ == "__main__":

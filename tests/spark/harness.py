@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,26 @@ class Read:
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
+class RecordedProgress(Progress):
+    """Keeps every report.
+
+    Attributes:
+        reports: of all steps, in the order in which their micro-batches ended.
+    """
+
+    def __init__(self, title: str) -> None:
+        super().__init__(title, Console(file=io.StringIO()))
+        self.reports: list[Mapping[str, Any]] = []
+
+    def step(self, sub: str, batch_id: int, reports: list[Mapping[str, Any]]) -> None:
+        self.reports += reports
+        super().step(sub, batch_id, reports)
+
+    def decisions(self, task: int) -> dict[int, str]:
+        """What a task did at each version: it ran the step, or found that it was committed and skipped it."""
+        return {report["version"]: report["decision"] for report in self.reports if report["task"] == task}
+
+
 class Harness:
     """One application id, one folder, unique topics."""
 
@@ -58,7 +78,7 @@ class Harness:
         self.spark = spark
         self.folder = folder
         self.application_id = f"{name}-{next(_numbers)}"
-        self.progress: Progress | None = None
+        self.progress: RecordedProgress | None = None
 
     def topic(self, word: str, partitions: int = 2, **config: str) -> str:
         """Creates a topic of this test."""
@@ -111,10 +131,9 @@ class Harness:
         given = {"available_now": True, "base_dir": self.folder, **settings}
         return StreamsConfig(application_id=self.application_id, bootstrap_servers=self.servers, **given)
 
-    def run(self, topology: Topology, **settings: Any) -> Progress:
+    def run(self, topology: Topology, **settings: Any) -> RecordedProgress:
         """Runs the application over all that is there, until all that it has committed can be read."""
-        console = Console(file=io.StringIO())
-        self.progress = Progress(self.application_id, console)
+        self.progress = RecordedProgress(self.application_id)
         StreamsApplication(topology, self.config(**settings), self.progress).run(self.spark)
         with KafkaAdmin({"bootstrap.servers": self.servers}) as admin:
             mine = [name for name in admin.topic_names() if name.startswith(self.application_id)]
@@ -125,7 +144,19 @@ class Harness:
 
 
 def read_committed(servers: str, topic: str) -> list[Read]:
-    """All committed records of a topic, by partition and offset.
+    """All committed records of a topic, by partition and offset."""
+    return _read(servers, topic, "read_committed")
+
+
+def read_aborted(servers: str, topic: str) -> list[Read]:
+    """The records that are in the log of a topic, but in transactions that were aborted."""
+    committed = {(one.partition, one.offset) for one in read_committed(servers, topic)}
+    every_one = _read(servers, topic, "read_uncommitted")
+    return [one for one in every_one if (one.partition, one.offset) not in committed]
+
+
+def _read(servers: str, topic: str, isolation: str) -> list[Read]:
+    """All records of a topic, by partition and offset.
 
     Also those of transactions that are just being finished: a commit returns before its control records are written, and only
     these show its records. So it is read to where the log ends at the beginning, control records and aborted ones included.
@@ -137,7 +168,7 @@ def read_committed(servers: str, topic: str) -> list[Read]:
         {
             "bootstrap.servers": servers,
             "group.id": "verifier",
-            "isolation.level": "read_committed",
+            "isolation.level": isolation,
             "enable.partition.eof": True,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",

@@ -8,14 +8,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.spark.harness import Read
+from tests.spark.harness import Harness, Read
 
 ROOT = Path(__file__).parents[2]
 START_TIMEOUT_S = 400.0
@@ -122,6 +122,19 @@ class Application:
         self.process.wait()
 
 
+@contextmanager
+def streams_run(target: str, harness: Harness, folder: Path, *options: str) -> Iterator[Application]:
+    """`streams run` of a harness's application in a process of its own, which ends with the block."""
+    command = [str(Path(sys.executable).parent / "streams"), "run", target, "-b", harness.servers]
+    place = ["-a", harness.application_id, "--base-dir", str(harness.folder)]
+    settings = ["--set", "spark.ui.enabled=false", "--set", "spark.driver.memory=512m"]
+    application = Application([*command, *place, *settings, *options], folder, harness.application_id)
+    try:
+        yield application
+    finally:
+        application.close()
+
+
 class Follower(threading.Thread):
     """A read_committed consumer that reads a topic all the time, as an outside reader would."""
 
@@ -136,6 +149,8 @@ class Follower(threading.Thread):
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
+                # Drills take its broker away; it is patient, and need not tell.
+                "log_level": "0",
             }
         )
         self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])

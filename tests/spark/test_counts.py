@@ -5,12 +5,9 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
-from pathlib import Path
 
 import orjson
-import pytest
 
-from state.commit.crash_points import POINTS
 from streams import Grouped, Materialized, StreamsBuilder
 from streams.topology.graph import Topology
 from tests.spark.harness import Harness, Read, Sent, last_per_key
@@ -74,30 +71,6 @@ def test_counts_over_several_runs(harness: Harness) -> None:
     records = harness.read(target)
     assert last_per_key(records) == expected(one, two)
     assert increasing(records)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("point", POINTS)
-def test_a_worker_killed_anywhere_changes_nothing(
-    harness: Harness, point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, target = harness.topic("lines", 2), harness.topic("counts", 2)
-    topology = word_topology(source, target)
-    one, two = lines(3, 100), lines(4, 100)
-    send_lines(harness, source, one, 1_000_000)
-    harness.run(topology)
-    send_lines(harness, source, two, 2_000_000)
-    happened = tmp_path / "killed"
-    monkeypatch.setenv("STREAMS_FAULT", f"{point}@1:2")
-    monkeypatch.setenv("STREAMS_FAULT_ONCE", str(happened))
-    progress = harness.run(topology)
-    assert happened.exists(), "the drill's fault did not happen"
-    records = harness.read(target)
-    assert last_per_key(records) == expected(one, two)
-    assert increasing(records)
-    committed = ("after_commit", "store_applied", "before_report")
-    sub = next(iter(progress.subs.values()))
-    assert sub.per_task[1].skipped == (1 if point in committed else 0)
 
 
 def test_deleted_local_state_is_restored(harness: Harness) -> None:

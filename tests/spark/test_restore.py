@@ -14,15 +14,13 @@ from typer.testing import CliRunner
 
 from state.changelog.topics import changelog_topic
 from state.kafka.admin import KafkaAdmin
-from state.restore.directory import StateDirectory
-from state.stores.dump import state_digest
-from state.stores.rocks_reader import read_task_store
 from streams import JoinWindows, Materialized, StreamJoined, StreamsBuilder, TimeWindows
-from streams.application.restore import restore_tasks, stateful_subs, stored_tasks
+from streams.application.restore import restore_tasks, stored_tasks
 from streams.cli.main import app
 from streams.topology.graph import Topology
 from tests.spark import apps
 from tests.spark.harness import Harness, Sent
+from tests.spark.restored import digests
 
 KEYS = [f"key-{n}" for n in range(20)]
 MINUTE = 60_000
@@ -75,19 +73,6 @@ def send_all(harness: Harness, topics: Topics, seed: int, start_ms: int, count: 
     for side in (topics.left, topics.right):
         # Equal keys at equal times: only the number of arrival tells such rows apart.
         harness.send(side, [*records(rng, count, start_ms, 1000), *[Sent(b"twin", b"1", start_ms + 1000)] * 3])
-
-
-def digests(root: Path, topology: Topology, application_id: str) -> dict[tuple[str, int, str], Any]:
-    """What each store of each task holds, and up to where."""
-    found: dict[tuple[str, int, str], Any] = {}
-    for sub in stateful_subs(topology, application_id):
-        for task in range(TASKS):
-            folder = StateDirectory(root).task(application_id, sub.name, task).path
-            with read_task_store(folder, [node.spec for node in sub.stores.values()]) as store:
-                for name in store.specs:
-                    expired = store.expired_before.get(name)
-                    found[sub.name, task, name] = (state_digest(store, name), store.position, expired)
-    return found
 
 
 def begins(harness: Harness, stores: list[str]) -> dict[str, int]:

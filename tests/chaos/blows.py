@@ -1,0 +1,215 @@
+"""The blows. Each says what it does; what came of it is seen by the drill, which waits for results to flow again."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from streams.broker import EmbeddedBroker
+from tests.chaos.application import STOP_S, Supervised, last_words
+from tests.faults.proxy import END_TXN, Action, Proxy
+
+SECOND_DRIVER_S = 45.0
+AWAY_S = 12.0
+
+
+@dataclass
+class Target:
+    """What is struck.
+
+    Attributes:
+        longest_away_s: how long the broker or the network may be away.
+    """
+
+    application: Supervised
+    broker: EmbeddedBroker
+    proxy: Proxy
+    drawn: random.Random
+    folder: Path
+    longest_away_s: float = AWAY_S
+
+    def pause(self, most_s: float) -> float:
+        """Waits some time, at least half a second; says how long."""
+        seconds = round(self.drawn.uniform(0.5, most_s), 1)
+        time.sleep(seconds)
+        return seconds
+
+
+Blow = Callable[[Target], str]
+
+
+def kill_worker(on: Target) -> str:
+    """SIGKILL to a Python worker of Spark."""
+    workers = on.application.workers()
+    if not workers:
+        return "no worker to kill"
+    worker = on.drawn.choice(workers)
+    with suppress(psutil.NoSuchProcess):
+        worker.kill()
+    return f"killed worker {worker.pid} of {len(workers)}"
+
+
+def freeze_worker(on: Target) -> str:
+    """SIGSTOP to a worker, and SIGCONT some seconds later: what it does then, it does as a zombie."""
+    workers = on.application.workers()
+    if not workers:
+        return "no worker to freeze"
+    worker = on.drawn.choice(workers)
+    with suppress(psutil.NoSuchProcess):
+        worker.suspend()
+        seconds = on.pause(8)
+        worker.resume()
+        return f"froze worker {worker.pid} for {seconds} s"
+    return f"worker {worker.pid} was gone before it could be frozen"
+
+
+def kill_driver_and_workers(on: Target) -> str:
+    """SIGKILL to everything at once, and a new start."""
+    on.application.kill_all()
+    on.application.start()
+    return "killed driver, JVM and workers, started again"
+
+
+def kill_python_driver(on: Target) -> str:
+    """SIGKILL to the Python driver only: its JVM and its workers find out by themselves."""
+    current = on.application.current
+    current.watch()
+    current.process.send_signal(signal.SIGKILL)
+    current.process.wait()
+    # At once, so that old workers may still be at work beside the new ones.
+    on.application.start()
+    return f"killed the Python driver {current.process.pid} alone, started again at once"
+
+
+def kill_jvm(on: Target) -> str:
+    """SIGKILL to the JVM only: the Python driver must notice and end."""
+    current = on.application.current
+    current.watch()
+    java = on.application.java()
+    for process in java:
+        process.kill()
+    code = current.ended(STOP_S) if java else "?"
+    on.application.start()
+    return f"killed the JVM alone, the driver ended with exit code {code} ({last_words(current)[:100]}), started again"
+
+
+def lose_state(on: Target) -> str:
+    """Everything is killed, and the local stores are deleted before the new start."""
+    on.application.kill_all()
+    on.application.delete_state()
+    on.application.start()
+    return "killed everything, deleted the local state, started again"
+
+
+def stop_and_start(on: Target) -> str:
+    """SIGTERM, as an operator does it."""
+    code = on.application.stop()
+    if code != 0:
+        on.application.died.append(f"exit code {code} after SIGTERM: {last_words(on.application.current)}")
+    on.application.start()
+    return f"stopped by SIGTERM (exit code {code}), started again"
+
+
+def kill_broker(on: Target) -> str:
+    """SIGKILL to the broker, which comes back some seconds later."""
+    on.broker.kill()
+    seconds = on.pause(on.longest_away_s)
+    on.broker.start()
+    return f"killed the broker, started it again {seconds} s later"
+
+
+def cut_connections(on: Target) -> str:
+    """All connections break, again and again for a while."""
+    cut = sum(on.proxy.cut() for _ in range(on.drawn.randint(1, 4)) if on.pause(1))
+    return f"cut {cut} connections"
+
+
+def network_away(on: Target) -> str:
+    """No connection can be made for some seconds."""
+    on.proxy.refusing = True
+    on.proxy.cut()
+    seconds = on.pause(on.longest_away_s)
+    on.proxy.refusing = False
+    return f"no network for {seconds} s"
+
+
+def slow_network(on: Target) -> str:
+    """Every request is late for some seconds."""
+    on.proxy.delay_s = round(on.drawn.uniform(0.05, 0.5), 2)
+    late, seconds = on.proxy.delay_s, on.pause(6)
+    on.proxy.delay_s = 0
+    return f"every request {late} s late, for {seconds} s"
+
+
+def strange_commit(on: Target) -> str:
+    """One commit request arrives late, never, or its answer does not come back; its sender tries again or dies."""
+    action = on.drawn.choice([Action.HOLD, Action.HANG_UP, Action.DROP, Action.LOSE_REPLY])
+    rule = on.proxy.on(END_TXN, action)
+    if not rule.hit.wait(30):
+        rule.times = 0
+        return f"no commit came to {action.value}"
+    said = f"{action.value}: one commit"
+    if action in (Action.HOLD, Action.LOSE_REPLY) and on.drawn.random() < 0.5:
+        with suppress(psutil.NoSuchProcess, LookupError):
+            rule.sender().kill()
+            said += ", its sender killed"
+    seconds = on.pause(5)
+    rule.release()
+    return f"{said}, released after {seconds} s"
+
+
+def second_driver(on: Target) -> str:
+    """Another driver on the same checkpoint and state: at most one of them goes on, with a named error of the other."""
+    return _beside(on, "on the same checkpoint")
+
+
+def copied_checkpoint(on: Target) -> str:
+    """Another driver on a copy of the checkpoint."""
+    copy = on.folder / f"copied-{time.monotonic_ns()}"
+    # Files come and go meanwhile: a copy of a living checkpoint is never quite one moment.
+    with suppress(shutil.Error, OSError):
+        shutil.copytree(on.application.checkpoint, copy)
+    return _beside(on, "on a copy of the checkpoint", "--set", f"checkpoint_dir={copy}")
+
+
+def _beside(on: Target, where: str, *options: str) -> str:
+    first = on.application.current
+    second = on.application.another(*options)
+    deadline = time.monotonic() + SECOND_DRIVER_S
+    while all(one.process.poll() is None for one in (first, second)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    ended = [name for name, one in (("first", first), ("second", second)) if one.process.poll() is not None]
+    said = last_words(first if "first" in ended else second)[:160] if ended else ""
+    second.watch()
+    second.close()
+    second.all_gone()
+    if "first" in ended:
+        on.application.start()
+    return f"a second driver {where}: ended {' and '.join(ended) or 'neither'}{f' ({said})' if said else ''}"
+
+
+WEIGHTS: dict[Blow, int] = {
+    kill_worker: 5,
+    freeze_worker: 4,
+    kill_driver_and_workers: 2,
+    kill_python_driver: 2,
+    kill_jvm: 1,
+    lose_state: 2,
+    stop_and_start: 1,
+    kill_broker: 3,
+    cut_connections: 2,
+    network_away: 2,
+    slow_network: 2,
+    strange_commit: 5,
+    second_driver: 1,
+    copied_checkpoint: 1,
+}
+"""How often each comes, relatively."""

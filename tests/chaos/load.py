@@ -1,0 +1,69 @@
+"""Orders and payments that flow all the time, at a modest rate, with event times of their own."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import orjson
+from confluent_kafka import Producer
+
+from tests.chaos.topology import GRACE_MS, INPUTS, KEYS, ORDERS
+
+RATE = 120
+"""Records a second."""
+EVENT_MS = 80
+"""Event time between two records: some ten times as fast as the clock, so that windows close."""
+JITTER_MS = 900
+UNSENT = 300
+"""Records that may wait for a broker that is away; their event time is well below the windows' grace."""
+_TICK_S = 0.05
+_DAY_MS = 86_400_000
+
+
+class Load(threading.Thread):
+    """Writes until it is finished; what it has written is read back from Kafka by those who judge."""
+
+    def __init__(self, servers: str, seed: int) -> None:
+        super().__init__(name="load", daemon=True)
+        self.sent = 0
+        self.failures: list[str] = []
+        self._drawn = random.Random(seed)
+        # Yesterday: nothing is ever ahead of the clock.
+        self._now_ms = int(time.time() * 1000) - _DAY_MS
+        self._finish = threading.Event()
+        # Idempotent and patient: a record is there once, and in order, however long the broker is away.
+        client = {"enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": 600_000, "log_level": "0"}
+        self._producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random", **client})
+
+    def run(self) -> None:
+        while not self._finish.wait(_TICK_S):
+            for _ in range(int(RATE * _TICK_S)):
+                if len(self._producer) < UNSENT:
+                    self._send(
+                        self._drawn.choice(INPUTS), self._drawn.randrange(KEYS), self._drawn.randrange(JITTER_MS)
+                    )
+                    self._now_ms += EVENT_MS
+            self._producer.poll(0)
+
+    def finish(self) -> None:
+        """Ends the flow with an order of each key that closes all windows before it."""
+        self._finish.set()
+        self.join()
+        self._now_ms += 2 * GRACE_MS
+        for key in range(KEYS):
+            self._send(ORDERS, key, 0)
+        if self._producer.flush(120):
+            self.failures.append("records could not be written within 120 s")
+
+    def _send(self, topic: str, key: int, earlier_ms: int) -> None:
+        self.sent += 1
+        value = orjson.dumps({"id": f"{topic}-{self.sent}"})
+        self._producer.produce(
+            topic, value, b"key-%d" % key, timestamp=self._now_ms - earlier_ms, on_delivery=self._delivered
+        )
+
+    def _delivered(self, error: object, _: object) -> None:
+        if error is not None:
+            self.failures.append(str(error))

@@ -1,0 +1,83 @@
+"""What the topology must give, in plain Python over the records of its inputs: no Spark, no RocksDB, no order of arrival."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import orjson
+
+from tests.chaos.topology import CLOSED, GRACE_MS, NEAR_MS, PAIRS, REGIONS, TOTALS, WINDOW_MS, region
+
+Results = Mapping[str, Counter[tuple[object, ...]]]
+"""By output topic: each result with how often it must be there, which is once."""
+
+
+class Event(NamedTuple):
+    """An order or a payment."""
+
+    key: str
+    id: str
+    time: int
+
+
+def expected(orders: Iterable[Event], payments: Iterable[Event]) -> Results:
+    """All results of these inputs, of which none was late."""
+    orders = sorted(orders, key=lambda order: order.time)
+    pairs = list(_pairs(orders, payments))
+    windows = Counter((order.key, order.time // WINDOW_MS * WINDOW_MS) for order in orders)
+    # A key's windows close as the time of its task goes on, which its own last order moves at least that far.
+    last = {order.key: order.time for order in orders}
+    return {
+        PAIRS: Counter((key, order, payment) for key, order, payment in pairs),
+        CLOSED: Counter(
+            (key, start, count) for (key, start), count in windows.items() if start + WINDOW_MS + GRACE_MS <= last[key]
+        ),
+        TOTALS: _numbered(order.key for order in orders),
+        REGIONS: _numbered(region(key) for key, _, _ in pairs),
+    }
+
+
+def _pairs(orders: Iterable[Event], payments: Iterable[Event]) -> Iterator[tuple[str, str, str]]:
+    by_key: dict[tuple[str, int], list[Event]] = defaultdict(list)
+    for payment in payments:
+        by_key[payment.key, payment.time // NEAR_MS].append(payment)
+    for order in orders:
+        for slot in range(order.time // NEAR_MS - 1, order.time // NEAR_MS + 2):
+            for payment in by_key.get((order.key, slot), ()):
+                if abs(payment.time - order.time) <= NEAR_MS:
+                    yield order.key, order.id, payment.id
+
+
+def _numbered(keys: Iterable[str]) -> Counter[tuple[object, ...]]:
+    """1, 2, 3, … of each key."""
+    return Counter((key, n) for key, count in Counter(keys).items() for n in range(1, count + 1))
+
+
+def result(topic: str, key: bytes, value: bytes) -> tuple[object, ...]:
+    """A record of an output topic as the model has it."""
+    return (key.decode(), *orjson.loads(value).values())
+
+
+def differences(wanted: Results, found: Results) -> list[str]:
+    """What is missing and what is there too often, in words; empty if all is exact."""
+    said = []
+    for topic, results in wanted.items():
+        for what, too_many in (("missing", results - found[topic]), ("too many", found[topic] - results)):
+            if too_many:
+                shown = ", ".join(map(str, sorted(too_many, key=str)[:5]))
+                said.append(f"{topic}: {too_many.total()} of {results.total()} results {what}, such as {shown}")
+    return said
+
+
+def out_of_order(topic: str, results: Iterable[tuple[object, ...]]) -> list[str]:
+    """Counts of a key that do not come as 1, 2, 3, …"""
+    last: dict[object, int] = {}
+    said = []
+    for key, count in results:
+        assert isinstance(count, int)
+        if count != last.get(key, 0) + 1:
+            said.append(f"{topic}: {key} has {count} after {last.get(key, 0)}")
+        last[key] = count
+    return said

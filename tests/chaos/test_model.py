@@ -1,0 +1,49 @@
+"""The model gives what the engine gives where nothing goes wrong, and sees what is lost or doubled."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from streams.testing import TopologyTestDriver
+from tests.chaos.model import Event, differences, expected, out_of_order, result
+from tests.chaos.topology import CLOSED, GRACE_MS, INPUTS, KEYS, ORDERS, OUTPUTS, PARTITIONS, TOTALS, build
+
+
+def events(seed: int, count: int) -> list[tuple[str, Event]]:
+    drawn = random.Random(seed)
+    return [
+        (
+            drawn.choice(INPUTS),
+            Event(f"key-{drawn.randrange(KEYS)}", f"id-{n}", 1_000_000 + 100 * n - drawn.randrange(900)),
+        )
+        for n in range(count)
+    ]
+
+
+def test_the_model_agrees_with_the_engine() -> None:
+    given = events(1, 1500)
+    end = max(event.time for _, event in given) + 2 * GRACE_MS
+    given += [(ORDERS, Event(f"key-{n}", f"last-{n}", end)) for n in range(KEYS)]
+    with TopologyTestDriver(build(), partitions=dict.fromkeys(INPUTS, PARTITIONS)) as driver:
+        with driver.batch():
+            for topic, event in given:
+                driver.create_input_topic(topic).pipe_input(event.key, {"id": event.id}, event.time)
+        found = {}
+        for topic in OUTPUTS:
+            rows = driver.create_output_topic(topic).read_records_to_list()
+            found[topic] = Counter((row.key, *row.value.values()) for row in rows)
+    wanted = expected(*([event for topic, event in given if topic == name] for name in INPUTS))
+    assert all(wanted.values())
+    assert differences(wanted, found) == []
+
+
+def test_what_is_lost_or_doubled_is_said() -> None:
+    wanted = expected([Event("key-1", "a", 5), Event("key-1", "b", 9)], [])
+    lost = {**wanted, TOTALS: Counter({("key-1", 1): 2})}
+    assert differences(wanted, lost) == [
+        "totals: 1 of 2 results missing, such as ('key-1', 2)",
+        "totals: 1 of 2 results too many, such as ('key-1', 1)",
+    ]
+    assert out_of_order(TOTALS, [("a", 1), ("b", 1), ("a", 3)]) == ["totals: a has 3 after 1"]
+    assert result(CLOSED, b"key-1", b'{"start":10,"count":2}') == ("key-1", 10, 2)

@@ -1,0 +1,57 @@
+"""What the chaos command runs: a stream-stream join, a windowed aggregation, counts, and a second stage behind a re-key.
+
+Every order and every payment has an id of its own, and so has each result: a pair of ids, a window of a key, or the n-th
+count of a key. So whatever comes twice or not at all shows in the output topics alone.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from streams import EmitStrategy, Grouped, JoinWindows, Materialized, StreamJoined, StreamsBuilder, TimeWindows
+from streams.topology.graph import Topology
+
+ORDERS, PAYMENTS = "orders", "payments"
+PAIRS, CLOSED, TOTALS, REGIONS = "pairs", "closed", "totals", "regions"
+INPUTS, OUTPUTS = (ORDERS, PAYMENTS), (PAIRS, CLOSED, TOTALS, REGIONS)
+PARTITIONS = 2
+KEYS = 24
+
+NEAR_MS = 2_000
+WINDOW_MS = 10_000
+GRACE_MS = 120_000
+"""Far more than partitions drift apart while the broker is away, so that no record is late."""
+
+
+def region(key: str) -> str:
+    """Several keys make a region, so the second stage is another grouping."""
+    return f"region-{int(key.rpartition('-')[2]) % 5}"
+
+
+def build() -> Topology:
+    """Orders and payments by key."""
+    builder = StreamsBuilder()
+    orders, payments = builder.stream(ORDERS), builder.stream(PAYMENTS)
+    grace = timedelta(milliseconds=GRACE_MS)
+    near = JoinWindows.of_time_difference_and_grace(timedelta(milliseconds=NEAR_MS), grace)
+    pairs = orders.join(
+        payments,
+        lambda order, payment: {"order": order["id"], "payment": payment["id"]},
+        near,
+        StreamJoined(name="pairs", store_name="pairs"),
+    )
+    pairs.to(PAIRS)
+    windows = TimeWindows.of_size_and_grace(timedelta(milliseconds=WINDOW_MS), grace)
+    closed = orders.group_by_key().windowed_by(windows).emit_strategy(EmitStrategy.on_window_close())
+    (
+        closed.count(materialized=Materialized("windows"))
+        .to_stream()
+        .map(lambda of, count: (of.key, {"start": of.window.start, "count": count}))
+        .to(CLOSED)
+    )
+    every_one = Materialized("totals", caching=False)
+    orders.group_by_key().count(materialized=every_one).to_stream().map_values(lambda n: {"count": n}).to(TOTALS)
+    regions = pairs.group_by(lambda key, pair: region(key), Grouped(name="by-region"))
+    counts = regions.count(materialized=Materialized("regions", caching=False)).to_stream()
+    counts.map_values(lambda n: {"count": n}).to(REGIONS)
+    return builder.build()
