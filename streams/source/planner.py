@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedError
 from streams.errors import ConfigError
 from streams.source.admission import TopicPartition, admit
-from streams.source.offsets import OffsetRange, SourceOffsets, TopicOffsets
+from streams.source.offsets import FirstBatch, OffsetRange, SourceOffsets, TopicOffsets
 
 if TYPE_CHECKING:
     from streams.source.partition_times import PartitionTimes
@@ -56,6 +56,7 @@ class SourceSpec:
         until: where partitions end at most for a run over what is there (Trigger.AvailableNow).
         tick_ms: every task gets a step at least so often, records or not (wall-clock punctuators, idle time); None = only
             with records. A run over what is there has no ticks.
+        first: where the query's first micro-batch begins, as kept beside its checkpoint; None = to be found out.
     """
 
     starting: Mapping[str, str]
@@ -68,6 +69,7 @@ class SourceSpec:
     global_topics: tuple[str, ...] = ()
     until: Mapping[TopicPartition, int] = field(default_factory=dict)
     tick_ms: int | None = None
+    first: FirstBatch | None = None
 
 
 class BatchPlanner:
@@ -106,6 +108,8 @@ class BatchPlanner:
             TopicNotFoundError: a source topic does not exist.
             ConfigError: a source must not begin without a checkpoint.
         """
+        if self._spec.first is not None:
+            return self._spec.first.start
         topics = self._describe()
         return _offsets(topics, self._first(topics))
 
@@ -145,6 +149,10 @@ class BatchPlanner:
             TopicRecreatedError: it is another topic under the same name.
             OffsetsLostError: `start` is no longer in the log.
         """
+        first_batch = self._spec.first
+        if first_batch and first_batch.end and start == first_batch.start != first_batch.end:
+            # Another checkpoint's last micro-batch, which some tasks may have committed: it counts as logged.
+            return first_batch.end
         topics = self._describe()
         self._check_ids(start.topics, topics)
         partitions = _partitions(topics)
@@ -284,6 +292,11 @@ class BatchPlanner:
             return self._admin.offsets_for_times(dict.fromkeys(end, time_ms))
 
         return admit(start, end, limit, newest, 0, offsets_at)
+
+    def limit(self, start: SourceOffsets, end: SourceOffsets) -> int:
+        """How many records a micro-batch that lies there might have at most, by the present settings."""
+        places = [(topic, partition) for topic, of in end.topics.items() for partition in range(len(of.offsets))]
+        return self._limit({tp: start.of(*tp) for tp in places}, {tp: end.of(*tp) for tp in places})
 
     def _limit(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
         """The limit in offsets, the one in bytes converted by the mean size of what is waiting."""
