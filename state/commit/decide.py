@@ -15,8 +15,8 @@ from state.errors import CheckpointMismatchError
 
 RESET = "`streams reset {id}` deletes the application's state, changelogs and checkpoint, to start anew."
 ADOPT = (
-    "Put the right checkpoint back; if it is lost, `streams adopt {id}` makes a new one from what the commits topic says, and "
-    "nothing is lost."
+    "Put the right checkpoint back; if it is lost, `streams adopt MODULE:TOPOLOGY -a {id}` makes a new one from what the commits "
+    "topic says, and nothing is lost."
 )
 
 
@@ -76,7 +76,7 @@ def decide(
         CheckpointMismatchError: the two do not belong together.
     """
     if found is not None:
-        _check_lineage(identity, found)
+        check_lineage(identity, found)
     expected = _expected(copy, found)
     version = found.version if found else 0
     if version < expected:
@@ -123,7 +123,12 @@ def _topic_is_behind(identity: TaskIdentity, expected: int, version: int) -> Che
     )
 
 
-def _check_lineage(identity: TaskIdentity, found: CommitMarker) -> None:
+def check_lineage(identity: TaskIdentity, found: CommitMarker) -> None:
+    """Whether a marker is of this query, with as many tasks and the same topology.
+
+    Raises:
+        CheckpointMismatchError: it is not.
+    """
     if found.query_id != identity.query_id:
         raise mismatch(
             identity,

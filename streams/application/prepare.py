@@ -54,10 +54,10 @@ class Application:
         """
         found = admin.describe_topics(set(prepared.sub.topics) & set(self.plan.repartition_topics))
         places = [(name, p) for name, info in found.items() for p in range(info.partitions)]
-        wait_until_decided(admin, places, self._decide_s)
+        wait_until_decided(admin, places, self.decide_s)
 
     @property
-    def _decide_s(self) -> float:
+    def decide_s(self) -> float:
         """How long a transaction of this application may stay open at most, seconds."""
         return self.config.transaction_timeout_ms / 1000 + DECIDE_S
 
@@ -119,7 +119,7 @@ class Application:
             times_topic=commits_topic(config.application_id, sub.name)
             if any(asks_for_partition_time(source) for source in sub.sources)
             else None,
-            decide_s=self._decide_s,
+            decide_s=self.decide_s,
         )
 
 

@@ -37,6 +37,7 @@ COMMANDS = {
     "diff": LazyCommand("streams.cli.diff", "diff", "Say what a changed topology does to an application's state."),
     "restore": LazyCommand("streams.cli.restore", "restore", "Rebuild an application's stores from its changelogs."),
     "state": LazyCommand("streams.cli.state", "state", "Print or count the rows of a store."),
+    "adopt": LazyCommand("streams.cli.adopt", "adopt", "Make a new checkpoint from an application's commits."),
     "reset": LazyCommand("streams.cli.reset", "reset", "Delete an application's state and internal topics."),
     "broker": LazyCommand(
         "streams.cli.broker",

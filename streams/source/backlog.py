@@ -32,15 +32,21 @@ class Backlog:
 
     def admit(self, start: Positions, end: Positions) -> dict[TopicPartition, int]:
         """Where the next micro-batch ends in each partition, from where it starts and where the partitions end now."""
-        waiting = {tp: end[tp] - start[tp] for tp in end if end[tp] > start[tp]}
-        if not waiting:
+        if not _waiting(start, end):
             return {tp: max(start[tp], end[tp]) for tp in end}
+        limit = self.limit(start, end)
+        return admit(start, end, limit, self._samples, self._now_ms() + AHEAD_MS)
+
+    def limit(self, start: Positions, end: Positions) -> int:
+        """Most offsets of a micro-batch of what waits there: the limit in bytes is converted by the size of its records."""
+        waiting = _waiting(start, end)
+        if not waiting:
+            return self._max_records
         self._samples.begin(start)
         if self._may_be_large(waiting):
             self._look_at_sizes(start, end, waiting)
         mean = self._bytes(waiting) / sum(waiting.values())
-        limit = max(1, min(self._max_records, int(self._max_bytes / max(1.0, mean))))
-        return admit(start, end, limit, self._samples, self._now_ms() + AHEAD_MS)
+        return max(1, min(self._max_records, int(self._max_bytes / max(1.0, mean))))
 
     def _bytes(self, waiting: Mapping[TopicPartition, int]) -> float:
         return sum(left * self._sizes.get(tp[0], 1.0) for tp, left in waiting.items())
@@ -68,6 +74,10 @@ class Backlog:
             if known:
                 first, last = _mean([sizes[0] for sizes in known]), _mean([sizes[-1] for sizes in known])
                 self._sizes[topic] = max(1.0, first, last)
+
+
+def _waiting(start: Positions, end: Positions) -> dict[TopicPartition, int]:
+    return {tp: end[tp] - start[tp] for tp in end if end[tp] > start[tp]}
 
 
 def _mean(numbers: Sequence[float]) -> float:

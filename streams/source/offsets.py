@@ -100,6 +100,34 @@ class SourceOffsets:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class FirstBatch:
+    """Where a query begins.
+
+    Attributes:
+        start: where its first micro-batch begins.
+        end: where it ends; None = that is planned as for any other. A checkpoint that takes over the state of another one
+            repeats the last micro-batch of that one first, with the same ranges.
+    """
+
+    start: SourceOffsets
+    end: SourceOffsets | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {"start": self.start.to_json(), "end": self.end.to_json() if self.end else None}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> FirstBatch:
+        """Reads `to_json` back.
+
+        Raises:
+            ConfigError: it was written by something else.
+        """
+        end = data["end"]
+        return cls(SourceOffsets.from_json(data["start"]), None if end is None else SourceOffsets.from_json(end))
+
+
 def topics_to_json(topics: Mapping[str, TopicOffsets]) -> dict[str, Any]:
     """Positions in topics as plain JSON, in the order of their names."""
     return {name: {"id": of.topic_id, "offsets": list(of.offsets)} for name, of in sorted(topics.items())}

@@ -14,7 +14,7 @@ from state.kafka.patience import Patience, delete_if_possible
 from streams.errors import ConfigError
 from streams.source.admin import Admin, PatientAdmin, TopicInfo
 from streams.source.backlog import Backlog
-from streams.source.offsets import OffsetRange, SourceOffsets, TopicOffsets
+from streams.source.offsets import FirstBatch, OffsetRange, SourceOffsets, TopicOffsets
 from streams.source.sampling import Positions, ReadRecords, Record, TopicPartition
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class SourceSpec:
         broker_wait_ms: how long brokers may be away.
         tick_ms: every task gets a step at least so often, records or not (wall-clock punctuators, idle time); None = only
             with records. A run over what is there has no ticks.
+        first: where the query's first micro-batch begins, as kept beside its checkpoint; None = to be found out.
     """
 
     starting: Mapping[str, str]
@@ -57,6 +58,7 @@ class SourceSpec:
     until: Mapping[TopicPartition, int] = field(default_factory=dict)
     broker_wait_ms: int = 600_000
     tick_ms: int | None = None
+    first: FirstBatch | None = None
 
 
 class BatchPlanner:
@@ -97,6 +99,8 @@ class BatchPlanner:
             TopicNotFoundError: a source topic does not exist.
             ConfigError: a source must not begin without a checkpoint.
         """
+        if self._spec.first is not None:
+            return self._spec.first.start
         topics = self._describe()
         return _offsets(topics, self._first(topics))
 
@@ -136,6 +140,10 @@ class BatchPlanner:
             TopicRecreatedError: it is another topic under the same name.
             OffsetsLostError: `start` is no longer in the log.
         """
+        first_batch = self._spec.first
+        if first_batch and first_batch.end and start == first_batch.start != first_batch.end:
+            # Another checkpoint's last micro-batch, which some tasks may have committed: it counts as logged.
+            return first_batch.end
         topics = self._describe()
         self._check_ids(start.topics, topics)
         self._tell_of_hidden(start, topics)
@@ -270,6 +278,11 @@ class BatchPlanner:
         to = begin if self._spec.on_lost_offsets == "earliest" else end
         log.warning("%s-%d: offset %d is lost, the log has [%d, %d); going on at %d", tp[0], tp[1], at, begin, end, to)
         return to
+
+    def limit(self, start: SourceOffsets, end: SourceOffsets) -> int:
+        """How many records a micro-batch that lies there might have at most, by the present settings."""
+        places = [(topic, partition) for topic, of in end.topics.items() for partition in range(len(of.offsets))]
+        return self._backlog.limit({tp: start.of(*tp) for tp in places}, {tp: end.of(*tp) for tp in places})
 
 
 def _partitions(topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:

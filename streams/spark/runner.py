@@ -20,9 +20,12 @@ from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from streams.application.check_start import check_start
 from streams.application.kept_topology import keep_topology
+from streams.application.preflight import Preflight
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application
 from streams.config import StreamsConfig
 from streams.microbatch.job import QueryJob
+from streams.source.offsets import FirstBatch
+from streams.spark.checkpoint_files import checkpoint_files
 from streams.spark.failure import did_not_start, readable
 from streams.spark.progress import Progress
 from streams.spark.query import Report, start_query
@@ -55,6 +58,7 @@ class StreamsApplication:
         self._gates: dict[str, StopGate] = {}
         self._steps = 0
         self._until: Mapping[tuple[str, int], int] = {}
+        self._first: Mapping[str, FirstBatch] = {}
 
     def stop(self) -> None:
         """Asks `run` to stop its queries and return; may be called from any thread."""
@@ -94,6 +98,9 @@ class StreamsApplication:
                     spark.stop()
 
     def _run_queries(self, spark: SparkSession, application: Application, counts: dict[str, int]) -> None:
+        files = checkpoint_files(spark, self.config.checkpoint_dir)
+        with KafkaAdmin(self.config.client) as admin:
+            self._first = Preflight(application, files, admin, self.progress.say).run()
         if self.config.available_now:
             self._run_once(spark, application, counts)
             return
@@ -134,6 +141,7 @@ class StreamsApplication:
             source=replace(
                 application.source_spec(sub),
                 until=self._until,
+                first=self._first.get(sub.name),
                 tick_ms=None if config.available_now else config.wall_clock_interval_ms,
             ),
             client=config.client,

@@ -1,0 +1,214 @@
+"""Makes new checkpoints from the commit markers, where those that are there do not fit, or are lost.
+
+For each such sub-topology: its tasks are fenced, a plan is made and written into a folder beside the checkpoint, the markers are
+replaced task by task, and the folder takes the checkpoint's place, which is moved aside. Wherever that is interrupted, the next
+call carries it on: the plan tells which markers it began with.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import orjson
+
+from state.commit.marker import CommitMarker
+from state.errors import CheckpointMismatchError, FencedError, TopicNotFoundError, TopicRecreatedError
+from state.kafka.topics import TopicInfo
+from streams.application.positions import GivenPositions, reading_positions
+from streams.application.preflight import Findings, Preflight
+from streams.application.prepare import PreparedSub
+from streams.checkpoint.adoption import Adoption, done_ranges, plan_adoption
+from streams.checkpoint.compare import Markers, SubIdentity, check_program, misfit
+from streams.checkpoint.files import CheckpointFiles
+from streams.checkpoint.log import FIRST_BATCH, write_query_id
+from streams.source.offsets import TopicOffsets
+
+# No topic's name, and so no sub-topology's, has this character.
+_ADOPTING, _REPLACED = "~adopting", "~replaced-"
+
+
+class WritableMarkers(Protocol):
+    """What is needed of `streams.application.markers.MarkerAccess`."""
+
+    def fenced(self) -> dict[int, CommitMarker | None]: ...  # noqa: D102
+    def replace(self, task: int, expected: CommitMarker, marker: CommitMarker) -> bool: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Adopter:
+    """Takes over the state of an application.
+
+    Attributes:
+        preflight: knows the application, its checkpoint folder and its cluster.
+        given: where reading goes on in partitions of which nothing else tells.
+    """
+
+    preflight: Preflight
+    given: GivenPositions = field(default_factory=GivenPositions)
+
+    def misfits(self) -> list[tuple[PreparedSub, Findings]]:
+        """The sub-topologies that need another checkpoint.
+
+        Raises:
+            CheckpointMismatchError: another checkpoint would not help.
+        """
+        found = [(prepared, self.preflight.inspect(prepared)) for prepared in self.preflight.application.subs]
+        for _, findings in found:
+            if findings.wrong is not None and not any(findings.markers.values()):
+                raise findings.wrong
+        return [(prepared, findings) for prepared, findings in found if findings.wrong is not None]
+
+    def plan(self, prepared: PreparedSub, findings: Findings, markers: Markers | None = None) -> Adoption:
+        """What is to be done for a sub-topology; `markers`: the last ones, once its tasks are fenced.
+
+        Raises:
+            StreamsError: something is missing without which nobody knows where reading goes on.
+        """
+        sub, admin = self.preflight.identity(prepared), self.preflight.admin
+        markers = findings.markers if markers is None else markers
+        unfinished = unfinished_plan(self.preflight.files, sub, markers)
+        if unfinished is not None:
+            return unfinished
+        _check_one_query(sub, markers)
+        topics, global_topics = self._topics(prepared, markers)
+        ids = {name: info.topic_id for name, info in topics.items()}
+        known = {place: start for place, (start, _) in done_ranges(sub, markers).items()}
+        places = [(name, number) for name, info in sorted(topics.items()) for number in range(info.partitions)]
+        positions = reading_positions(admin, sub.application_id, places, known, findings.checkpoint, self.given)
+        return plan_adoption(sub, markers, ids, positions, global_topics, str(uuid.uuid4()))
+
+    def _topics(self, prepared: PreparedSub, markers: Markers) -> tuple[dict[str, TopicInfo], dict[str, TopicOffsets]]:
+        """The topics that a sub-topology reads, and where those of its global tables end.
+
+        Raises:
+            TopicNotFoundError: one has gone.
+            TopicRecreatedError: it is another one under the same name.
+        """
+        spec, admin = self.preflight.application.source_spec(prepared.sub), self.preflight.admin
+        found = admin.describe_topics([*spec.starting, *spec.global_topics])
+        for name in (*spec.starting, *spec.global_topics):
+            if name not in found:
+                raise TopicNotFoundError(name)
+        for marker in filter(None, markers.values()):
+            for name, topic_id in marker.topic_ids.items():
+                if name in found and found[name].topic_id != topic_id:
+                    raise TopicRecreatedError(name, topic_id, found[name].topic_id)
+        ends = admin.end_offsets([(name, n) for name in spec.global_topics for n in range(found[name].partitions)])
+        global_topics = {
+            name: TopicOffsets(found[name].topic_id, tuple(ends[name, n] for n in range(found[name].partitions)))
+            for name in spec.global_topics
+        }
+        return {name: found[name] for name in spec.starting}, global_topics
+
+    def adopt(self, prepared: PreparedSub, findings: Findings) -> None:
+        """Gives a sub-topology a new checkpoint.
+
+        Raises:
+            CheckpointMismatchError: the application runs, or an earlier adoption cannot be carried on.
+        """
+        take_over(
+            self.preflight.files,
+            self.preflight.identity(prepared),
+            self.preflight.markers(prepared),
+            lambda markers: self.plan(prepared, findings, markers),
+            self.preflight.say,
+        )
+
+
+def take_over(
+    files: CheckpointFiles,
+    sub: SubIdentity,
+    access: WritableMarkers,
+    plan: Callable[[Markers], Adoption],
+    say: Callable[[str], None],
+) -> None:
+    """Carries an adoption out, or on.
+
+    Args:
+        files: the application's checkpoint folder.
+        sub: the sub-topology.
+        access: its commits topic.
+        plan: makes a plan for the markers that were found, if there is none yet.
+        say: tells the user.
+    """
+    markers = access.fenced()
+    check_program(sub, markers)
+    folder = sub.name + _ADOPTING
+    adoption = unfinished_plan(files, sub, markers)
+    if adoption is None:
+        files.delete(folder)
+        adoption = plan(markers)
+        write_query_id(files, folder, adoption.query_id)
+        files.write(f"{folder}/{FIRST_BATCH}", orjson.dumps(adoption.to_json()))
+    for task in adoption.pending(markers) or ():
+        old = markers[task]
+        assert old is not None
+        _replace(sub, access, task, old, adoption.marker(old))
+    if files.names(sub.name):
+        aside = f"{sub.name}{_REPLACED}{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+        files.move(sub.name, aside)
+        say(f"{sub.name}: moved its checkpoint aside, to {aside}")
+    files.move(folder, sub.name)
+    say(f"{sub.name}: made a new checkpoint, at the tasks' last commits")
+
+
+def unfinished_plan(files: CheckpointFiles, sub: SubIdentity, markers: Markers) -> Adoption | None:
+    """The plan of an adoption that was interrupted, if there is one and the markers are still those that it was made for."""
+    folder = sub.name + _ADOPTING
+    data = files.read(f"{folder}/{FIRST_BATCH}")
+    if data is not None:
+        adoption = Adoption.from_json(orjson.loads(data))
+        if adoption.pending(markers) is not None:
+            return adoption
+        if adoption.begun(markers):
+            raise misfit(
+                sub,
+                f"an adoption was interrupted, and tasks have committed since, so its plan in the folder {folder} of the "
+                "checkpoint does not hold any more",
+                "Stop whatever runs under this application id, and report this.",
+            )
+    return None
+
+
+def _check_one_query(sub: SubIdentity, markers: Markers) -> None:
+    queries = sorted({marker.query_id for marker in markers.values() if marker is not None})
+    if len(queries) > 1:
+        raise misfit(
+            sub,
+            f"its tasks have committed under different checkpoints ({', '.join(queries)}): an adoption was interrupted and the "
+            f"folder with its plan, {sub.name}{_ADOPTING}, has gone, or two applications use this application id",
+            "Put that folder back below the checkpoint, and adopt again.",
+        )
+
+
+def _replace(sub: SubIdentity, access: WritableMarkers, task: int, old: CommitMarker, new: CommitMarker) -> None:
+    try:
+        replaced = access.replace(task, old, new)
+    except FencedError as error:
+        raise _runs(sub, task) from error
+    if not replaced:
+        raise _runs(sub, task)
+
+
+def _runs(sub: SubIdentity, task: int) -> CheckpointMismatchError:
+    return CheckpointMismatchError(
+        f"{sub}: task {task} is at work: the application runs. Stop it, on all hosts, and run `streams adopt` again: it goes on "
+        "where it was"
+    )
+
+
+def described(adoption: Adoption, tasks: int) -> Mapping[str, str]:
+    """A plan in words: what becomes of the tasks, and where reading goes on."""
+    end = adoption.first.end or adoption.first.start
+    done = ", ".join(map(str, sorted(adoption.done)))
+    again = ", ".join(str(task) for task in range(tasks) if task not in adoption.done)
+    at = [f"{topic}-{number}: {offset}" for topic, of in end.topics.items() for number, offset in enumerate(of.offsets)]
+    return {
+        "have committed the last micro-batch": f"tasks {done}",
+        "have not, and run it again": f"tasks {again}" if again else "none",
+        "reading then goes on at": ", ".join(at),
+    }

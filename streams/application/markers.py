@@ -1,0 +1,79 @@
+"""The last commit markers of all tasks of a sub-topology, and the fence before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from state.changelog.topics import commits_topic
+from state.commit.last_marker import read_last_marker
+from state.commit.live import LiveKafka
+from state.commit.marker import MARKER_KEY, CommitMarker
+from state.kafka.producer import TransactionalProducer
+from streams.checkpoint.compare import SubIdentity
+
+_PARALLEL = 8
+_Result = TypeVar("_Result")
+
+
+class MarkerAccess:
+    """Reads and writes the markers of one sub-topology.
+
+    Args:
+        kafka: the cluster.
+        sub: the sub-topology; its commits topic exists.
+    """
+
+    def __init__(self, kafka: LiveKafka, sub: SubIdentity) -> None:
+        self._kafka = kafka
+        self._sub = sub
+        self.topic = commits_topic(sub.application_id, sub.name)
+
+    def places(self) -> list[tuple[str, int]]:
+        """The partitions of the commits topic."""
+        return [(self.topic, task) for task in range(self._sub.tasks)]
+
+    def read(self) -> dict[int, CommitMarker | None]:
+        """The last marker of each task that readers can see; None if there is none."""
+        return self._each(self._last)
+
+    def fenced(self) -> dict[int, CommitMarker | None]:
+        """As `read`, once no older attempt can commit any more, and all that was committed can be seen."""
+
+        def fence(task: int) -> CommitMarker | None:
+            with self._producer(task) as producer:
+                producer.init_transactions()
+                return self._last(task)
+
+        return self._each(fence)
+
+    def replace(self, task: int, expected: CommitMarker, marker: CommitMarker) -> bool:
+        """Writes a task's new marker in a transaction, unless the last one is not what was expected.
+
+        Returns:
+            Whether it was.
+
+        Raises:
+            FencedError: a task of the application has fenced this one.
+        """
+        with self._producer(task) as producer:
+            producer.init_transactions()
+            if self._last(task) != expected:
+                return False
+            producer.begin()
+            producer.send(self.topic, task, MARKER_KEY, marker.to_bytes(), marker.now_ms)
+            producer.commit()
+        return True
+
+    def _producer(self, task: int) -> TransactionalProducer:
+        return self._kafka.producer(self._sub.task(task, "").transactional_id)
+
+    def _last(self, task: int) -> CommitMarker | None:
+        found = read_last_marker(self._kafka, (self.topic, task))
+        return found.marker if found else None
+
+    def _each(self, ask: Callable[[int], _Result]) -> dict[int, _Result]:
+        tasks: Iterable[int] = range(self._sub.tasks)
+        with ThreadPoolExecutor(_PARALLEL, thread_name_prefix="markers") as pool:
+            return dict(zip(tasks, pool.map(ask, tasks), strict=True))

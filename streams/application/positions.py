@@ -1,0 +1,121 @@
+"""Where reading goes on when there is no checkpoint to tell: the offsets that were committed with the markers."""
+
+# ruff: noqa: D102 - members of protocols are described where they are implemented
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from streams.checkpoint.log import Checkpoint
+from streams.errors import ConfigError
+
+TopicPartition = tuple[str, int]
+
+
+class Admin(Protocol):
+    """What is needed of `state.kafka.admin.KafkaAdmin`."""
+
+    def group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> Mapping[TopicPartition, int]: ...
+    def begin_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+
+
+@dataclass(frozen=True)
+class GivenPositions:
+    """What the user says of partitions of which nothing else tells where reading goes on.
+
+    Attributes:
+        partitions: offset of a partition.
+        topics: `earliest` or `latest` for the other partitions of a topic.
+    """
+
+    partitions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topics: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, texts: Iterable[str]) -> GivenPositions:
+        """Reads `TOPIC:PARTITION=OFFSET`, `TOPIC=earliest` and `TOPIC=latest`.
+
+        Raises:
+            ConfigError: a text is none of these.
+        """
+        partitions: dict[TopicPartition, int] = {}
+        topics: dict[str, str] = {}
+        for text in texts:
+            where, _, what = text.partition("=")
+            topic, _, number = where.partition(":")
+            if topic and number.isdecimal() and what.isdecimal():
+                partitions[topic, int(number)] = int(what)
+            elif topic and not number and what in ("earliest", "latest"):
+                topics[topic] = what
+            else:
+                raise ConfigError(
+                    f"--position {text}: TOPIC:PARTITION=OFFSET is needed, or TOPIC=earliest, or TOPIC=latest"
+                )
+        return cls(partitions, topics)
+
+    def of(self, place: TopicPartition, begin: int, end: int) -> int | None:
+        """The offset for a partition with records [begin, end); None if nothing was said of it."""
+        named = self.topics.get(place[0])
+        return self.partitions.get(place, None if named is None else begin if named == "earliest" else end)
+
+
+def reading_positions(
+    admin: Admin,
+    group: str,
+    places: Sequence[TopicPartition],
+    known: Mapping[TopicPartition, int],
+    checkpoint: Checkpoint,
+    given: GivenPositions,
+) -> dict[TopicPartition, int]:
+    """The next offset of each partition.
+
+    Kafka forgets the committed offsets of a partition that was quiet for some days (`offsets.retention.minutes`). So where there
+    is none, that does not mean that nothing was read: unless the partition is empty, or the old checkpoint has read all of it,
+    only the user can tell.
+
+    Args:
+        admin: asks Kafka.
+        group: the consumer group with the committed offsets: the application id.
+        places: the partitions.
+        known: of partitions that the last micro-batch has read.
+        checkpoint: the old one, if it is still there.
+        given: what the user says.
+
+    Raises:
+        ConfigError: nothing tells where reading goes on, or the user says so of a partition of which something does.
+    """
+    committed = admin.group_offsets(group, places)
+    begin, end = admin.begin_offsets(places), admin.end_offsets(places)
+    logged = checkpoint.offsets.get(checkpoint.logged)
+    found: dict[TopicPartition, int] = {}
+    unknown: list[TopicPartition] = []
+    for place in places:
+        said = given.of(place, begin[place], end[place])
+        if place in known or place in committed:
+            if place in given.partitions:
+                raise ConfigError(
+                    f"--position {place[0]}:{place[1]}={said}: the application has committed its position there, leave this out"
+                )
+            found[place] = known.get(place, committed.get(place, 0))
+        elif said is not None:
+            found[place] = said
+        elif begin[place] == end[place] or (logged is not None and logged.of(*place) == end[place]):
+            found[place] = end[place]
+        else:
+            unknown.append(place)
+    if unknown:
+        shown = ", ".join(
+            f"{topic}-{number} [{begin[topic, number]}, {end[topic, number]})" for topic, number in unknown[:5]
+        )
+        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+        topic, number = unknown[0]
+        raise ConfigError(
+            f"group {group} has no committed offset for {shown}{more}: nothing was read there so far, or Kafka has forgotten it "
+            f"after some quiet days (offsets.retention.minutes). Say where reading goes on: --position {topic}:{number}=OFFSET, or "
+            f"--position {topic}=earliest (all is new) or --position {topic}=latest (all was read)"
+        )
+    return found

@@ -1,0 +1,168 @@
+"""What the driver makes sure of before the first micro-batch of a run: checkpoints and commits topics belong together.
+
+It reads only, save for two things: where a new query begins is kept beside its checkpoint, and a logged micro-batch that is too
+large and that no task has committed is taken back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from state.commit.live import LiveKafka
+from state.errors import CheckpointMismatchError
+from state.kafka.admin import KafkaAdmin
+from state.kafka.decided import wait_until_decided
+from state.kafka.sampler import RecordSampler
+from streams.application.markers import MarkerAccess
+from streams.application.prepare import Application, PreparedSub
+from streams.checkpoint.compare import Markers, SubIdentity, check_checkpoint, check_program, check_topic, misfit
+from streams.checkpoint.files import CheckpointFiles
+from streams.checkpoint.log import Checkpoint, DamagedCheckpointError, read_checkpoint, write_first_batch
+from streams.checkpoint.oversized import Oversized, oversized
+from streams.source.offsets import FirstBatch
+from streams.source.planner import BatchPlanner
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What was found of a sub-topology.
+
+    Attributes:
+        checkpoint: what its checkpoint says; nothing if it is damaged.
+        markers: the last ones of its tasks.
+        wrong: why the checkpoint cannot be used; None if it can.
+    """
+
+    checkpoint: Checkpoint
+    markers: Markers
+    wrong: CheckpointMismatchError | None
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """The comparison of an application's checkpoints with its commits topics.
+
+    Attributes:
+        application: what is about to run.
+        files: its checkpoint folder.
+        admin: asks Kafka.
+        say: tells the user.
+    """
+
+    application: Application
+    files: CheckpointFiles
+    admin: KafkaAdmin
+    say: Callable[[str], None]
+
+    def run(self) -> dict[str, FirstBatch]:
+        """Compares each sub-topology's; none is touched before all fit.
+
+        Returns:
+            Where the first micro-batch of each sub-topology begins; those are left out that an older version has begun.
+
+        Raises:
+            CheckpointMismatchError: what was found, and the way forward.
+            StreamsError: the first positions cannot be told: a topic is missing, or must not be begun.
+        """
+        checked = [(prepared, self.check(prepared)) for prepared in self.application.subs]
+        firsts = {prepared.sub.name: self._first(prepared, checkpoint) for prepared, checkpoint in checked}
+        return {name: first for name, first in firsts.items() if first is not None}
+
+    def check(self, prepared: PreparedSub) -> Checkpoint:
+        """Compares one sub-topology's checkpoint with its markers.
+
+        Raises:
+            CheckpointMismatchError: they do not belong together.
+        """
+        found = self.inspect(prepared)
+        if found.wrong is not None:
+            raise found.wrong
+        return found.checkpoint
+
+    def inspect(self, prepared: PreparedSub) -> Findings:
+        """As `check`, but what another checkpoint can mend is given, not raised.
+
+        Raises:
+            CheckpointMismatchError: another program has written the state, or the commits topic has lost what it had.
+        """
+        sub, access = self.identity(prepared), self.markers(prepared)
+        markers = access.read() if self.admin.describe_topics([access.topic]) else {}
+        check_program(sub, markers)
+        try:
+            checkpoint = read_checkpoint(self.files, sub.name, {m.batch_id for m in markers.values() if m})
+        except DamagedCheckpointError as error:
+            return Findings(Checkpoint(), markers, _damaged(sub, markers, error))
+        wrong = None
+        try:
+            check_checkpoint(sub, checkpoint, markers)
+        except CheckpointMismatchError as error:
+            wrong = error
+        if all(marker is None or marker.query_id == checkpoint.query_id for marker in markers.values()):
+            self._check_topic(sub, access, checkpoint, markers)
+        return Findings(checkpoint, markers, wrong)
+
+    def _check_topic(self, sub: SubIdentity, access: MarkerAccess, checkpoint: Checkpoint, markers: Markers) -> None:
+        if self.application.config.on_lost_offsets != "fail":
+            # What is lost makes no task commit, and nobody remembers what was lost.
+            return
+        try:
+            check_topic(sub, checkpoint, markers)
+        except CheckpointMismatchError:
+            # What an earlier run committed last may not be readable yet.
+            wait_until_decided(self.admin, access.places(), self.application.decide_s)
+            check_topic(sub, checkpoint, access.read())
+
+    def identity(self, prepared: PreparedSub) -> SubIdentity:
+        """Names a sub-topology."""
+        config, sub = self.application.config, prepared.sub
+        return SubIdentity(config.application_id, sub.name, prepared.tasks, sub.topology_hash)
+
+    def markers(self, prepared: PreparedSub) -> MarkerAccess:
+        """The commits topic of a sub-topology."""
+        config = self.application.config
+        kafka = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+        return MarkerAccess(kafka, self.identity(prepared))
+
+    def _first(self, prepared: PreparedSub, checkpoint: Checkpoint) -> FirstBatch | None:
+        """Where a sub-topology's first micro-batch begins; settled now if none is logged yet."""
+        planner = self._planner(prepared)
+        taken_back = self._take_back(prepared, checkpoint, planner)
+        first = checkpoint.first
+        if (checkpoint.logged < 0 and (first is None or first.end is None)) or (taken_back and taken_back.batch == 0):
+            first = FirstBatch(planner.initial())
+            write_first_batch(self.files, prepared.sub.name, first)
+        return first
+
+    def _planner(self, prepared: PreparedSub) -> BatchPlanner:
+        sampler = RecordSampler(self.application.config.client)
+        spec = self.application.source_spec(prepared.sub)
+        return BatchPlanner(self.admin, spec, sampler.sample, now_ms=lambda: int(time.time() * 1000))
+
+    def _take_back(self, prepared: PreparedSub, checkpoint: Checkpoint, planner: BatchPlanner) -> Oversized | None:
+        """Takes back the plan of a logged micro-batch that is too large; None if there is none, or it must stay."""
+        found = oversized(checkpoint, planner)
+        if found is None:
+            return None
+        name, digest = prepared.sub.name, checkpoint.digest(found.batch)
+        # A task that is still about to commit it must not do so afterwards.
+        markers = self.markers(prepared).fenced()
+        done = sorted(task for task, marker in markers.items() if marker is not None and marker.batch == digest)
+        if done:
+            self.say(
+                f"{name}: an earlier run has planned {found}. It cannot be planned anew, for task {done[0]} has committed it. "
+                "If it fails for want of memory, give the workers more; if it takes too long, raise transaction_timeout_ms; "
+                "the limits hold again for the next one"
+            )
+            return None
+        self.files.move(f"{name}/offsets/{found.batch}", f"{name}/taken-back/{found.batch}-{int(time.time() * 1000)}")
+        self.say(f"{name}: an earlier run has planned {found}. No task has committed it: it is planned anew")
+        return found
+
+
+def _damaged(sub: SubIdentity, markers: Markers, error: DamagedCheckpointError) -> CheckpointMismatchError:
+    what = f"the checkpoint is damaged: {error}"
+    if any(markers.values()):
+        return misfit(sub, what)
+    return misfit(sub, what, f"No task has ever committed: delete the checkpoint's folder {sub.name}, to begin anew.")

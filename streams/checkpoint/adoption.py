@@ -1,0 +1,147 @@
+"""A new checkpoint for state that is in Kafka: what must be in it, told by the commit markers. Pure functions.
+
+The last micro-batch that any task has committed, N, may be committed by some tasks only. So the new query begins by repeating it
+as its micro-batch 0, over exactly the same ranges: the tasks that have committed it get a marker of that micro-batch, and skip
+it; the others get one of micro-batch -1, and run it. Whatever N did not read for one of the tasks that have committed it stays
+unread: reading begins there with micro-batch 1.
+
+All is written down as one plan before the first marker is replaced, so that an adoption that was interrupted is carried on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from state.commit.marker import FORMAT, CommitMarker
+from streams.checkpoint.compare import Markers, SubIdentity, misfit
+from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets, batch_digest
+
+TopicPartition = tuple[str, int]
+NEVER = -1
+"""The micro-batch of a task that is to run the first one."""
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """What is to be done for a sub-topology.
+
+    Attributes:
+        query_id: of the new checkpoint.
+        first: where the new query's first micro-batch begins and ends.
+        versions: task -> version of its last marker, which stays; tasks that have never committed are left out.
+        done: tasks that have committed that micro-batch already.
+    """
+
+    query_id: str
+    first: FirstBatch
+    versions: Mapping[int, int]
+    done: frozenset[int]
+
+    def marker(self, old: CommitMarker) -> CommitMarker:
+        """A task's new marker: that of the new query, at the same version and of the same state."""
+        end = self.first.end or self.first.start
+        done = old.task in self.done
+        return replace(
+            old,
+            query_id=self.query_id,
+            batch_id=0 if done else NEVER,
+            batch=batch_digest(self.first.start, end) if done else "",
+            adopted=old.version,
+            format=FORMAT,
+        )
+
+    def pending(self, markers: Markers) -> list[int] | None:
+        """The tasks whose markers are still to be replaced; None if these are not the markers that the plan was made for."""
+        found = {task: marker for task, marker in markers.items() if marker is not None}
+        if {task: marker.version for task, marker in found.items()} != dict(self.versions):
+            return None
+        return sorted(task for task, marker in found.items() if marker.query_id != self.query_id)
+
+    def begun(self, markers: Markers) -> bool:
+        """Whether a marker has been replaced already."""
+        return any(marker is not None and marker.query_id == self.query_id for marker in markers.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain JSON."""
+        versions = {str(task): version for task, version in sorted(self.versions.items())}
+        return {**self.first.to_json(), "query_id": self.query_id, "versions": versions, "done": sorted(self.done)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Adoption:
+        """Reads `to_json` back."""
+        versions = {int(task): int(version) for task, version in data["versions"].items()}
+        return cls(data["query_id"], FirstBatch.from_json(data), versions, frozenset(data["done"]))
+
+
+def last_batch(markers: Markers) -> int:
+    """The last micro-batch that any task has committed."""
+    return max(marker.batch_id for marker in markers.values() if marker is not None)
+
+
+def done_ranges(sub: SubIdentity, markers: Markers) -> dict[TopicPartition, tuple[int, int]]:
+    """What the last micro-batch has read for the tasks that have committed it.
+
+    Raises:
+        CheckpointMismatchError: the tasks do not agree: these are markers of different queries.
+    """
+    batch = last_batch(markers)
+    found: dict[TopicPartition, tuple[int, int]] = {}
+    for task, marker in sorted(markers.items()):
+        if marker is None or marker.batch_id != batch:
+            continue
+        for topic, of in marker.ranges.items():
+            for partition, ends in of.items():
+                known = found.setdefault((topic, int(partition)), ends)
+                if known != ends:
+                    raise misfit(
+                        sub,
+                        f"tasks have committed micro-batch {batch} with different ranges of {topic}-{partition}: {known} and, "
+                        f"task {task}, {ends}. Their markers are not of one query",
+                        "Keep the topics as they are, and report this.",
+                    )
+    return found
+
+
+def plan_adoption(
+    sub: SubIdentity,
+    markers: Markers,
+    topic_ids: Mapping[str, str],
+    positions: Mapping[TopicPartition, int],
+    global_topics: Mapping[str, TopicOffsets],
+    query_id: str,
+) -> Adoption:
+    """Plans the new checkpoint of a sub-topology.
+
+    Args:
+        sub: the sub-topology.
+        markers: the last ones of all tasks; at least one has committed.
+        topic_ids: of the topics that it reads.
+        positions: where each of their partitions is read next if the last micro-batch has not read it.
+        global_topics: where global tables end now.
+        query_id: a new one.
+
+    Raises:
+        CheckpointMismatchError: the markers contradict each other.
+    """
+    ranges, batch = done_ranges(sub, markers), last_batch(markers)
+    starts = {place: ranges.get(place, (at, at))[0] for place, at in positions.items()}
+    ends = {place: ranges.get(place, (at, at))[1] for place, at in positions.items()}
+    first = FirstBatch(
+        SourceOffsets(_topics(topic_ids, starts)), SourceOffsets(_topics(topic_ids, ends), global_topics=global_topics)
+    )
+    found = {task: marker for task, marker in markers.items() if marker is not None}
+    return Adoption(
+        query_id,
+        first,
+        {task: marker.version for task, marker in found.items()},
+        frozenset(task for task, marker in found.items() if marker.batch_id == batch),
+    )
+
+
+def _topics(topic_ids: Mapping[str, str], at: Mapping[TopicPartition, int]) -> dict[str, TopicOffsets]:
+    numbers: dict[str, list[int]] = {name: [] for name in sorted(topic_ids)}
+    for topic, partition in sorted(at):
+        numbers[topic].append(at[topic, partition])
+    return {name: TopicOffsets(topic_ids[name], tuple(of)) for name, of in numbers.items()}

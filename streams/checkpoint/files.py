@@ -1,0 +1,81 @@
+"""Files below an application's checkpoint folder, wherever it lies; paths are relative to it."""
+
+# ruff: noqa: D102 - members of protocols are described where they are implemented
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+
+class CheckpointFiles(Protocol):
+    """What is needed of a file system: `LocalFiles`, or Hadoop's through `streams.spark.checkpoint_files`."""
+
+    def names(self, folder: str) -> list[str]: ...
+    def read(self, path: str) -> bytes | None: ...
+    def write(self, path: str, data: bytes) -> None: ...
+    def move(self, path: str, to: str) -> None: ...
+    def delete(self, folder: str) -> None: ...
+
+
+def is_local(checkpoint_dir: str) -> bool:
+    """Whether a checkpoint folder is named as one on this machine's disk."""
+    return "://" not in checkpoint_dir or checkpoint_dir.startswith("file:")
+
+
+class LocalFiles:
+    """Files on this machine's disk.
+
+    Args:
+        checkpoint_dir: the application's checkpoint.
+    """
+
+    def __init__(self, checkpoint_dir: str) -> None:
+        self._root = Path(checkpoint_dir.removeprefix("file:"))
+
+    def names(self, folder: str) -> list[str]:
+        """Names of what lies in a folder, sorted; none if there is no folder."""
+        try:
+            return sorted(entry.name for entry in (self._root / folder).iterdir())
+        except FileNotFoundError:
+            return []
+
+    def read(self, path: str) -> bytes | None:
+        """A file's bytes; None if there is no file."""
+        try:
+            return (self._root / path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, path: str, data: bytes) -> None:
+        """Writes a file: all of it or nothing, whatever happens meanwhile."""
+        file = self._root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+        with fresh.open("wb") as opened:
+            opened.write(data)
+            opened.flush()
+            os.fsync(opened.fileno())
+        fresh.replace(file)
+        _checksum(file).unlink(missing_ok=True)
+
+    def move(self, path: str, to: str) -> None:
+        """Renames a file or a folder; nothing lies at the new place."""
+        old, new = self._root / path, self._root / to
+        new.parent.mkdir(parents=True, exist_ok=True)
+        # A checksum that stays behind would be compared with the next file of that name.
+        if _checksum(old).exists():
+            _checksum(old).rename(_checksum(new))
+        old.rename(new)
+
+    def delete(self, folder: str) -> None:
+        """Deletes the files of a folder, and the folder."""
+        for name in self.names(folder):
+            (self._root / folder / name).unlink()
+        if (self._root / folder).exists():
+            (self._root / folder).rmdir()
+
+
+def _checksum(file: Path) -> Path:
+    """What Hadoop's local file system writes beside each file."""
+    return file.with_name(f".{file.name}.crc")

@@ -1,0 +1,151 @@
+"""Reads what Spark has logged in the checkpoint of a sub-topology, and keeps where its first micro-batch begins.
+
+Spark's own: `metadata` (id of the query), `offsets/N` (where micro-batch N ends, written before it runs) and `commits/N`
+(written after it). It keeps the last ones only. Where micro-batch 0 begins it asks the source at each start, and a source that
+begins at the end of its topics, or a while ago, would give another answer each time: so that is kept in a file of ours beside
+Spark's, written before the query starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import orjson
+
+from streams.checkpoint.files import CheckpointFiles
+from streams.errors import ConfigError
+from streams.source.offsets import FirstBatch, OffsetRange, SourceOffsets, batch_digest
+
+FIRST_BATCH = "first-batch.json"
+_VERSION = "v1"
+
+
+class DamagedCheckpointError(ValueError):
+    """A file of the checkpoint is missing or cannot be read; the text says which."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint says, as far as it was asked.
+
+    Attributes:
+        query_id: id of the query; None if there is no checkpoint.
+        logged: the last micro-batch whose offsets are logged; -1 = none.
+        committed: the last one that Spark has confirmed; -1 = none.
+        offsets: where micro-batches end, of those that were asked for and are still kept.
+        first: where the first one begins; None where an older version of the engine has begun it.
+    """
+
+    query_id: str | None = None
+    logged: int = -1
+    committed: int = -1
+    offsets: Mapping[int, SourceOffsets] = field(default_factory=dict)
+    first: FirstBatch | None = None
+
+    def start(self, batch: int) -> SourceOffsets | None:
+        """Where a micro-batch begins; None if that is not known."""
+        if batch == 0:
+            return self.first.start if self.first else None
+        return self.offsets.get(batch - 1)
+
+    def digest(self, batch: int) -> str | None:
+        """What a marker of a micro-batch has as its digest; None if that is not known."""
+        start, end = self.start(batch), self.offsets.get(batch)
+        if batch == 0 and end is None and self.first is not None:
+            end = self.first.end
+        return None if start is None or end is None else batch_digest(start, end)
+
+    def ranges(self, batch: int) -> list[OffsetRange] | None:
+        """What a micro-batch reads; None if that is not known."""
+        start, end = self.start(batch), self.offsets.get(batch)
+        return None if start is None or end is None else start.ranges_to(end)
+
+
+def read_checkpoint(files: CheckpointFiles, sub: str, batches: Iterable[int] = ()) -> Checkpoint:
+    """Reads a sub-topology's checkpoint.
+
+    Args:
+        files: the application's checkpoint folder.
+        sub: the sub-topology.
+        batches: micro-batches that are of interest besides the last ones.
+
+    Raises:
+        DamagedCheckpointError: a file is missing, or cut short.
+    """
+    offsets, commits = _numbers(files, f"{sub}/offsets"), _numbers(files, f"{sub}/commits")
+    metadata = files.read(f"{sub}/metadata")
+    if metadata is None:
+        if offsets or commits:
+            raise DamagedCheckpointError(f"its file {sub}/metadata is missing, though it has logged micro-batches")
+        return Checkpoint()
+    logged, committed = max(offsets, default=-1), max(commits, default=-1)
+    _check_complete(sub, offsets, logged, committed)
+    if committed >= 0:
+        _lines(files, f"{sub}/commits/{committed}", 2)
+    wanted = {logged, committed, *batches}
+    wanted |= {batch - 1 for batch in wanted}
+    first = files.read(f"{sub}/{FIRST_BATCH}")
+    return Checkpoint(
+        query_id=_query_id(f"{sub}/metadata", metadata),
+        logged=logged,
+        committed=committed,
+        offsets={batch: _offsets(files, f"{sub}/offsets/{batch}") for batch in sorted(wanted & offsets)},
+        first=None if first is None else _first_batch(f"{sub}/{FIRST_BATCH}", first),
+    )
+
+
+def write_first_batch(files: CheckpointFiles, folder: str, first: FirstBatch) -> None:
+    """Keeps where the first micro-batch of a query begins, and where it ends if that is settled."""
+    files.write(f"{folder}/{FIRST_BATCH}", orjson.dumps(first.to_json()))
+
+
+def write_query_id(files: CheckpointFiles, folder: str, query_id: str) -> None:
+    """Gives a new checkpoint its id, in Spark's form: a query that is started on it takes it."""
+    files.write(f"{folder}/metadata", orjson.dumps({"id": query_id}))
+
+
+def _check_complete(sub: str, offsets: set[int], logged: int, committed: int) -> None:
+    if committed > logged:
+        raise DamagedCheckpointError(f"its file {sub}/offsets/{committed} is missing, though that batch is confirmed")
+    for batch in {logged - 1, logged} - offsets:
+        if batch >= 0:
+            raise DamagedCheckpointError(f"its file {sub}/offsets/{batch} is missing")
+    if committed < logged - 1:
+        raise DamagedCheckpointError(f"its file {sub}/commits/{logged - 1} is missing, though the next batch is logged")
+
+
+def _numbers(files: CheckpointFiles, folder: str) -> set[int]:
+    return {int(name) for name in files.names(folder) if name.isdecimal()}
+
+
+def _lines(files: CheckpointFiles, path: str, count: int) -> list[str]:
+    """The lines of one of Spark's log files, the first of which is the version."""
+    lines = (files.read(path) or b"").decode(errors="replace").splitlines()
+    if len(lines) < count or lines[0] != _VERSION:
+        raise DamagedCheckpointError(
+            f"its file {path} is cut short, or not one of Spark's log files of version {_VERSION}"
+        )
+    return lines
+
+
+def _offsets(files: CheckpointFiles, path: str) -> SourceOffsets:
+    lines = _lines(files, path, 3)
+    try:
+        return SourceOffsets.from_json(orjson.loads(lines[2]))
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedCheckpointError(f"its file {path} is cut short, or holds the offsets of something else") from error
+
+
+def _first_batch(path: str, data: bytes) -> FirstBatch:
+    try:
+        return FirstBatch.from_json(orjson.loads(data))
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, ConfigError) as error:
+        raise DamagedCheckpointError(f"its file {path} cannot be read") from error
+
+
+def _query_id(path: str, data: bytes) -> str:
+    try:
+        return str(orjson.loads(data)["id"])
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise DamagedCheckpointError(f"its file {path} is cut short") from error

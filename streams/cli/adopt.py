@@ -1,0 +1,100 @@
+"""`streams adopt`: a new checkpoint for the state that an application has in Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from state.kafka.admin import KafkaAdmin
+from streams.application.adopt import Adopter, described
+from streams.application.positions import GivenPositions
+from streams.application.preflight import Preflight
+from streams.application.prepare import plan_application
+from streams.checkpoint.files import CheckpointFiles, LocalFiles, is_local
+from streams.cli.connection import Bootstrap, PropertiesFile, Property
+from streams.cli.errors import readable_errors
+from streams.cli.run import load_topology
+from streams.cli.settings import (
+    ApplicationId,
+    BaseDir,
+    ConfigFile,
+    Settings,
+    Target,
+    client_options,
+    default_application_id,
+    load_settings,
+    other_settings,
+    reachable,
+)
+from streams.config import StreamsConfig
+
+Positions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--position",
+        metavar="TOPIC:PARTITION=OFFSET",
+        help="Where reading goes on if no offset is committed; or TOPIC=earliest, TOPIC=latest.",
+    ),
+]
+
+
+@readable_errors
+def adopt(
+    target: Target,
+    application_id: ApplicationId = None,
+    bootstrap_servers: Bootstrap = None,
+    properties: Property = None,
+    properties_file: PropertiesFile = None,
+    config: ConfigFile = None,
+    base_dir: BaseDir = None,
+    settings: Settings = None,
+    position: Positions = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and end.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Make a new checkpoint from an application's commits, where its own is lost, damaged or rolled back.
+
+    Nothing is lost or done twice by that. The old checkpoint is moved aside.
+    The application must not run.
+    """
+    options: dict[str, Any] = {"application_id": application_id, "base_dir": base_dir}
+    options |= client_options(bootstrap_servers, properties, properties_file) | other_settings(settings)
+    effective = reachable(load_settings(default_application_id(target), config, options))
+    topology = load_topology(target)
+    given = GivenPositions.parse(position or ())
+    with KafkaAdmin(effective.client) as admin, _files(effective) as files:
+        application = plan_application(topology, effective, admin)
+        adopter = Adopter(Preflight(application, files, admin, typer.echo), given)
+        misfits = adopter.misfits()
+        if not misfits:
+            typer.echo(f"The checkpoint {effective.checkpoint_dir} fits: there is nothing to do.")
+            return
+        for prepared, findings in misfits:
+            typer.echo(findings.wrong)
+            for what, which in described(adopter.plan(prepared, findings), prepared.tasks).items():
+                typer.echo(f"  {what}: {which}")
+        if dry_run:
+            return
+        if not yes:
+            typer.confirm("The application must not run now. Make a new checkpoint?", abort=True)
+        for prepared, findings in misfits:
+            adopter.adopt(prepared, findings)
+
+
+@contextmanager
+def _files(config: StreamsConfig) -> Iterator[CheckpointFiles]:
+    """The checkpoint folder; where it is not on this disk, through a Spark session, which knows the way."""
+    if is_local(config.checkpoint_dir) and "spark.hadoop.fs.defaultFS" not in config.spark:
+        yield LocalFiles(config.checkpoint_dir)
+        return
+    from streams.spark.checkpoint_files import checkpoint_files
+    from streams.spark.session import start_session
+
+    session = start_session(config.application_id, config.spark, config.checkpoint_dir)
+    try:
+        yield checkpoint_files(session, config.checkpoint_dir)
+    finally:
+        session.stop()
