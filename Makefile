@@ -53,6 +53,10 @@ lint: venv ## Check style, formatting and types
 test: jars lint ## Check style and types, then run all tests on a real Kafka broker
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
+.PHONY: sim
+sim: venv ## Play random histories of the commit protocol in a simulated world; SEED=n replays one with its log
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--count $(or $(COUNT),10000))
+
 .PHONY: demo
 demo: jars ## Show the engine at work: a broker, a topology, a crash and its recovery
 	$(BIN)/python -m topologies.demo

@@ -267,9 +267,9 @@ class SimulatedKafka:
 
     def decide(self, transactional: Transactional) -> None:
         """Writes the control records that a decided transaction still lacks: only then readers see it."""
-        for log, span, committed in transactional.undecided:
-            log.close_span(span, committed, self.now_ms)
-        transactional.undecided = []
+        for log, span in transactional.decided:
+            log.close_span(span, self.now_ms)
+        transactional.decided = []
 
     # --- what a test lets happen
 

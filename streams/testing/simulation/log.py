@@ -18,13 +18,15 @@ class Span:
 
     Attributes:
         first: offset of its first record.
-        committed: None while its control record is not written.
+        decided: what the coordinator has decided, None while it is open.
+        committed: what readers know of that: None while the control record is not written.
     """
 
-    __slots__ = ("committed", "first")
+    __slots__ = ("committed", "decided", "first")
 
     def __init__(self, first: int) -> None:
         self.first = first
+        self.decided: bool | None = None
         self.committed: bool | None = None
 
 
@@ -92,9 +94,9 @@ class PartitionLog:
         self._open.append(span)
         return span
 
-    def close_span(self, span: Span, committed: bool, timestamp: int) -> None:
-        """Writes the control record of a transaction: it takes an offset and has the broker's clock."""
-        span.committed = committed
+    def close_span(self, span: Span, timestamp: int) -> None:
+        """Writes the control record of a decided transaction: it takes an offset and has the broker's clock."""
+        span.committed = span.decided
         self._open.remove(span)
         self.entries.append(Entry(self.end, None, None, timestamp, None, span, control=True))
         self.end += 1

@@ -25,14 +25,14 @@ class Transactional:
         epoch: of the producer that is alive; all others are fenced.
         open: partition -> what the present transaction has written there.
         offsets: group -> source offsets of the present transaction.
-        undecided: control records that are still to be written: the transaction is decided, but readers do not see it yet.
+        decided: what still lacks its control record: readers do not see it yet.
     """
 
     name: str
     epoch: int = -1
     open: dict[TopicPartition, tuple[PartitionLog, Span]] = field(default_factory=dict)
     offsets: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
-    undecided: list[tuple[PartitionLog, Span, bool]] = field(default_factory=list)
+    decided: list[tuple[PartitionLog, Span]] = field(default_factory=list)
 
     def check(self, epoch: int) -> None:
         """Refuses a producer that is not the newest.
@@ -64,7 +64,9 @@ class Transactional:
 
     def end(self, committed: bool) -> Mapping[str, Mapping[TopicPartition, int]]:
         """Decides the transaction; its control records are then to be written. Gives the offsets that it commits."""
-        self.undecided += [(log, span, committed) for log, span in self.open.values()]
+        for _, span in self.open.values():
+            span.decided = committed
+        self.decided += self.open.values()
         offsets = self.offsets if committed else {}
         self.open, self.offsets = {}, {}
         return offsets

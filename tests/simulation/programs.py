@@ -1,0 +1,154 @@
+"""Small applications to simulate, each with a plain model that knows nothing of the engine and says what must come out."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from state.changelog.topics import changelog_topic, cleanup_policy, commits_topic
+from streams import JoinWindows, Materialized, StreamJoined, StreamsBuilder, TimeWindows
+from streams.microbatch.job import QueryJob
+from streams.runtime.settings import TaskSettings
+from streams.source.planner import SourceSpec
+from streams.testing.simulation import SimulatedKafka
+from streams.topology.plan import SubTopology, build_plan
+
+APPLICATION = "app"
+PARTITIONS = 2
+SECOND = 1000
+WINDOW_S = 60
+
+
+class Input(NamedTuple):
+    """A record for the application."""
+
+    topic: str
+    partition: int
+    key: str
+    number: int
+    timestamp: int
+
+    @property
+    def group(self) -> str:
+        """What the record is counted by, where the head makes the key."""
+        return f"g{self.number % 3}"
+
+
+Outputs = dict[bytes, list[bytes]]
+"""Key -> values, in the order of the log."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """An application.
+
+    Attributes:
+        name: for the log.
+        inputs: its source topics.
+        build: makes its topology.
+        expected: what must come out for these inputs.
+        ordered: the values of a key have one right order.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    build: Callable[[StreamsBuilder], None]
+    expected: Callable[[Sequence[Input]], Outputs]
+    ordered: bool = True
+
+    def draw(self, random: Random, number: int) -> Input:
+        """The next record; time goes on by 20 s with each, so that nothing is late and windows end soon."""
+        topic, key = random.choice(self.inputs), random.choice("abc")
+        return Input(topic, random.randrange(PARTITIONS), key, number, (number + 1) * 20 * SECOND)
+
+
+def _count(builder: StreamsBuilder) -> None:
+    grouped = builder.stream("in").group_by(lambda key, value: value["group"])
+    grouped.count(materialized=Materialized("counts", caching=False)).to_stream().to("out")
+
+
+def _window(builder: StreamsBuilder) -> None:
+    windows = TimeWindows.of_size_and_grace(timedelta(seconds=WINDOW_S), timedelta(seconds=WINDOW_S))
+    counted = builder.stream("in").group_by_key().windowed_by(windows)
+    counted.count(materialized=Materialized("windows", caching=False)).to_stream().to("out")
+
+
+def _join(builder: StreamsBuilder) -> None:
+    near = JoinWindows.of_time_difference_with_no_grace(timedelta(seconds=WINDOW_S))
+    left, right = builder.stream("left"), builder.stream("right")
+    joined = left.join(right, lambda a, b: [a["number"], b["number"]], near, StreamJoined(name="joined"))
+    joined.to("out")
+
+
+def _counted(keys: Iterable[bytes]) -> Outputs:
+    found: Outputs = defaultdict(list)
+    for key in keys:
+        found[key].append((len(found[key]) + 1).to_bytes(8, "big"))
+    return found
+
+
+def _expected_windows(inputs: Sequence[Input]) -> Outputs:
+    width = WINDOW_S * SECOND
+    return _counted(each.key.encode() + (each.timestamp // width * width).to_bytes(8, "big") for each in inputs)
+
+
+def _expected_pairs(inputs: Sequence[Input]) -> Outputs:
+    found: Outputs = defaultdict(list)
+    for left in inputs:
+        for right in inputs:
+            if (left.topic, right.topic) == ("left", "right") and left.key == right.key:
+                if abs(left.timestamp - right.timestamp) <= WINDOW_S * SECOND:
+                    found[left.key.encode()].append(b"[%d,%d]" % (left.number, right.number))
+    return found
+
+
+COUNT = Program("count", ("in",), _count, lambda inputs: _counted(each.group.encode() for each in inputs))
+WINDOW = Program("window", ("in",), _window, _expected_windows)
+JOIN = Program("join", ("left", "right"), _join, _expected_pairs, ordered=False)
+PROGRAMS = {program.name: program for program in (COUNT, WINDOW, JOIN)}
+
+
+@cache
+def sub_topology(name: str) -> SubTopology:
+    """The one sub-topology of a program."""
+    builder = StreamsBuilder()
+    PROGRAMS[name].build(builder)
+    (sub,) = build_plan(builder.build(), APPLICATION).sub_topologies
+    return sub
+
+
+def job_of(program: Program, tasks: int, max_records: int) -> QueryJob:
+    """What a driver runs."""
+    return QueryJob(
+        sub=sub_topology(program.name),
+        tasks=tasks,
+        settings=TaskSettings(APPLICATION),
+        source=SourceSpec(dict.fromkeys(program.inputs, "earliest"), max_records=max_records),
+        client={},
+        state_dir=Path("simulated"),
+        transaction_timeout_ms=60_000,
+        spill_bytes=2**30,
+        bulk_io=False,
+    )
+
+
+def create_topics(kafka: SimulatedKafka, program: Program, job: QueryJob) -> None:
+    """What `streams.application.prepare` makes in Kafka, and what is the user's."""
+    for topic in (*program.inputs, "out"):
+        kafka.create_topic(topic, PARTITIONS)
+    kafka.create_topic(commits_topic(APPLICATION, job.sub.name), job.tasks, "compact")
+    for node in job.sub.stores.values():
+        kafka.create_topic(changelog_topic(APPLICATION, node.spec.name), job.tasks, cleanup_policy(node.spec))
+
+
+def append(kafka: SimulatedKafka, record: Input) -> None:
+    """Writes an input record."""
+    value = json.dumps({"group": record.group, "number": record.number}).encode()
+    kafka.append(record.topic, record.key.encode(), value, record.timestamp, partition=record.partition)

@@ -1,0 +1,39 @@
+"""Something dies at every event of a small history: one alone, and every two that can meet."""
+
+import random
+
+import pytest
+
+from tests.simulation.chaos import CrashAt, Quiet
+from tests.simulation.history import Application
+from tests.simulation.programs import COUNT, JOIN, PROGRAMS, WINDOW
+
+MEET = 25
+"""Two crashes this far apart still meet in the repair of one step: a repeated step has fewer events."""
+
+
+def history(chaos, program, tasks=2, rounds=2, records=3):
+    """Some records, a micro-batch, some more, another one; gives the number of events."""
+    application = Application(chaos, program, tasks=tasks, hosts=1)
+    drawn = random.Random(7)
+    for _ in range(rounds):
+        application.feed(drawn, records)
+        application.work()
+    events = application.cluster.events
+    application.verify()
+    return events
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=str)
+def test_a_crash_at_every_event(program):
+    events = history(Quiet(), program)
+    for first in range(1, events + 1):
+        assert history(CrashAt([first]), program) >= first, "the crash was never reached"
+
+
+@pytest.mark.parametrize("program", [COUNT, WINDOW, JOIN], ids=str)
+def test_two_crashes(program):
+    events = history(Quiet(), program, tasks=1, records=2)
+    for first in range(1, events + 1):
+        for second in range(first + 1, first + MEET):
+            history(CrashAt([first, second]), program, tasks=1, records=2)

@@ -1,0 +1,113 @@
+"""What must be true: after every run of a driver, and at the end of a history."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import orjson
+
+from state.changelog.topics import commits_topic
+from state.commit.marker import CommitMarker
+from state.restore.plan import RestoreTarget
+from state.restore.restorer import Restorer
+from state.stores.dump import state_digest
+from state.stores.memory import MemoryTable
+from state.stores.position import read_meta
+from state.stores.task_store import TaskStore
+from streams.microbatch.job import QueryJob
+from streams.testing.simulation import SimulatedKafka
+from tests.simulation.cluster import Cluster
+from tests.simulation.programs import APPLICATION, PARTITIONS, Input, Outputs, Program
+from tests.simulation.spark import Checkpoint
+
+
+class Red(AssertionError):
+    """The engine has broken a promise."""
+
+
+def markers(kafka: SimulatedKafka, job: QueryJob, task: int) -> list[bytes]:
+    """All markers of a task that are committed, also those whose control record is on its way."""
+    entries = kafka.log(commits_topic(APPLICATION, job.sub.name), task).entries
+    return [
+        entry.value or b"" for entry in entries if not entry.control and entry.span is not None and entry.span.decided
+    ]
+
+
+def outputs(kafka: SimulatedKafka) -> Outputs:
+    """What a consumer of the output topic gets."""
+    found: Outputs = defaultdict(list)
+    for partition in range(PARTITIONS):
+        columns = kafka.columns("out", partition)
+        if columns is not None:
+            for key, value in zip(columns.keys.to_pylist(), columns.values.to_pylist(), strict=True):
+                found[key].append(value)
+    return found
+
+
+def check_invariants(cluster: Cluster, job: QueryJob, checkpoint: Checkpoint) -> None:
+    """Versions without gaps; Spark <= Kafka <= Spark + 1; no local store ahead of Kafka."""
+    for task in range(job.tasks):
+        versions = [orjson.loads(marker)["version"] for marker in markers(cluster.kafka, job, task)]
+        if versions != list(range(1, len(versions) + 1)):
+            raise Red(f"task {task}: versions {versions}")
+        copy = checkpoint.state.get(task)
+        known = orjson.loads(copy.data)["version"] if copy else 0
+        if not known <= len(versions) <= known + 1:
+            raise Red(f"task {task}: Spark at version {known}, Kafka at {len(versions)}")
+        for host in cluster.hosts:
+            table = host.disks.get((job.sub.name, task))
+            step = read_meta(table).step if table is not None else None
+            if step is not None and step[1] > len(versions):
+                raise Red(f"{table.location} holds version {step[1]}, Kafka {len(versions)}")
+
+
+def check_end(
+    cluster: Cluster, program: Program, job: QueryJob, checkpoint: Checkpoint, inputs: Sequence[Input]
+) -> None:
+    """Every input is in the outputs once and in its place; state on each disk is what a fresh restore gives; offsets are told."""
+    kafka = cluster.kafka
+    check_invariants(cluster, job, checkpoint)
+    found, expected = outputs(kafka), program.expected(inputs)
+    if not program.ordered:
+        found, expected = ({key: sorted(of) for key, of in each.items()} for each in (found, expected))
+    if dict(found) != dict(expected):
+        raise Red(f"outputs {dict(found)}\nexpected {dict(expected)}")
+    read = kafka.groups.get(APPLICATION, {})
+    ends = kafka.end_offsets([(topic, p) for topic in program.inputs for p in range(PARTITIONS)])
+    if any(read.get(place, 0) != end for place, end in ends.items()):
+        raise Red(f"offsets of the group {read}, ends {ends}")
+    for task in range(job.tasks):
+        _check_state(cluster, job, task)
+
+
+def _check_state(cluster: Cluster, job: QueryJob, task: int) -> None:
+    committed = markers(cluster.kafka, job, task)
+    if not committed:
+        return
+    marker = CommitMarker.from_bytes(committed[-1])
+    fresh = restored(cluster.kafka, job, task, MemoryTable(), marker)
+    for host in cluster.hosts:
+        table = host.disks.get((job.sub.name, task))
+        if table is None or read_meta(table).step is None:
+            continue
+        live = restored(cluster.kafka, job, task, table, marker)
+        for name in live.logged_stores:
+            if state_digest(live, name) != state_digest(fresh, name):
+                raise Red(f"store {name!r} of task {task} on {host.name} is not what its changelog gives")
+
+
+def restored(kafka: SimulatedKafka, job: QueryJob, task: int, table: MemoryTable, marker: CommitMarker) -> TaskStore:
+    """A task's stores, brought to a marker."""
+    store = TaskStore(table, [node.spec for node in job.sub.stores.values()])
+    target = RestoreTarget(
+        query_id=marker.query_id,
+        version=marker.version,
+        changelog_ends=marker.changelog_ends,
+        written_ms=marker.now_ms,
+        expired_before=marker.expired_before,
+        changelog_records=marker.counts.get("changelog"),
+        changelog_hash=marker.changelog_hash,
+    )
+    Restorer(kafka, APPLICATION, task).bring_to(store, target, marker.now_ms)
+    return store
