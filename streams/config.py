@@ -60,6 +60,8 @@ class StreamsConfig(BaseSettings):
         max_bytes_per_trigger: the same in bytes of keys and values (estimated from a sample).
         trigger_interval_ms: pause between micro-batches; 0 = as soon as the last is done.
         available_now: process what is there, then stop.
+        broker_wait_ms: how long brokers may be away. The application waits, says so, and goes on; only then it ends with an
+            error. 0 = it ends at once.
         wall_clock_interval_ms: every task gets a step at least so often, with or without records, and the first as the
             application starts, so that wall-clock punctuators run and idle windows close; None = only steps with records. Each
             step is a commit. Not with `available_now`.
@@ -102,6 +104,7 @@ class StreamsConfig(BaseSettings):
     max_bytes_per_trigger: int = Field(default=512 * 1024 * 1024, ge=1)
     trigger_interval_ms: int = Field(default=0, ge=0)
     available_now: bool = False
+    broker_wait_ms: int = Field(default=600_000, ge=0)
     wall_clock_interval_ms: int | None = Field(default=None, ge=100)
     idle_timeout_ms: int | None = Field(default=None, ge=1)
     emit_interval_ms: int = Field(default=0, ge=0)

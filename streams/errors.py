@@ -9,6 +9,7 @@
     ├── ConfigError                  a setting is wrong: change the configuration
     ├── EnrichError                  a function of enrich() cannot be used as it is: no record's fault, no policy applies
     ├── RegistryError                the schema registry does not answer, or refuses: no record's fault, no policy applies
+    ├── RangeTooLargeError           a micro-batch holds far more bytes than it was planned for
     ├── ApplicationFailedError       a streaming query ended with an error: its cause in one sentence
     └── RecordError                  one record is wrong: goes to the error policy (fail | skip | dlq)
         ├── SerdeError               its bytes or its value do not fit the serde
@@ -25,6 +26,7 @@ __all__ = [
     "ApplicationFailedError",
     "ConfigError",
     "EnrichError",
+    "RangeTooLargeError",
     "RecordError",
     "RegistryError",
     "ResetUnfinishedError",
@@ -62,6 +64,10 @@ class EnrichError(StreamsError):
 
 class RegistryError(StreamsError):
     """The schema registry does not answer, or refuses: the step fails, whatever the error policies say."""
+
+
+class RangeTooLargeError(StreamsError):
+    """The records of a micro-batch are far larger than those it was planned by: it would not fit into memory."""
 
 
 class RecordError(StreamsError):

@@ -120,6 +120,7 @@ class Application:
             if any(asks_for_partition_time(source) for source in sub.sources)
             else None,
             decide_s=self.decide_s,
+            broker_wait_ms=config.broker_wait_ms,
         )
 
 

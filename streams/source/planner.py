@@ -170,6 +170,11 @@ class BatchPlanner:
         self._planned = replace(admitted, global_topics=self._global_ends(start), tick=tick)
         return self._planned
 
+    def limit(self, start: SourceOffsets, end: SourceOffsets) -> int:
+        """How many offsets a micro-batch that lies there would have at most, by the present settings and true sizes."""
+        places = [(topic, partition) for topic, of in end.topics.items() for partition in range(len(of.offsets))]
+        return self._backlog.limit({tp: start.of(*tp) for tp in places}, {tp: end.of(*tp) for tp in places})
+
     def _next_tick(self, last: int) -> int:
         """The next number if a tick is due, else the last one. The first is due at once: tasks are to see the start."""
         interval = self._spec.tick_ms

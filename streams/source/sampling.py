@@ -115,13 +115,16 @@ class Curve:
     def cut(self, time_ms: int) -> int:
         """About the first offset behind a time; the end if all is before it, or nothing is known."""
         index = bisect_right(self.times, time_ms)
-        if index == len(self.times):
-            return self.end
-        if index == 0:
+        if index == 0 and self.times:
             return self.start
+        if index == len(self.times):
+            # The few records behind the last sample go on as those before it.
+            index -= 1
+            if index < 1 or self.times[index] == self.times[index - 1]:
+                return self.end
         (low, high), (begun, over) = self.offsets[index - 1 : index + 1], self.times[index - 1 : index + 1]
         # Rounded up: the record at the time itself is before the cut.
-        return low - (low - high) * (time_ms - begun + 1) // (over - begun)
+        return min(self.end, low - (low - high) * (time_ms - begun + 1) // (over - begun))
 
 
 class BacklogSamples:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from state.errors import ClientFailure
 from streams.errors import ApplicationFailedError
 
 _PYTHON_ERROR = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception|Exit|Interrupt)): (.+)$")
@@ -44,6 +45,12 @@ def _innermost(text: str) -> str:
     causes = [match.group(1) for line in text.splitlines() if (match := _JAVA_CAUSE.match(line.strip()))]
     lines = [line.strip() for line in text.partition(_PLACE)[0].splitlines()]
     return causes[-1] if causes else next(filter(None, lines), text)
+
+
+def passes(failure: BaseException) -> bool:
+    """Whether a query ended for a reason that passes by itself, a broker that is away: its last error says so."""
+    said = ClientFailure.in_text(str(readable(failure)))
+    return said is not None and said.transient
 
 
 def did_not_start(failure: BaseException | None) -> bool:

@@ -10,6 +10,7 @@ from state.kafka.reader import shared_reader
 from streams.microbatch.partitions import PlannedCall, PlannedPartition
 from streams.microbatch.read import call_every_task, read_range
 from streams.microbatch.rows import TaskRow
+from streams.source.range_size import bounded
 from streams.spark.job import load_job
 from streams.spark.salts import task_salts
 
@@ -46,7 +47,8 @@ def read_partition(payload: bytes, planned: PlannedPartition) -> Iterator[pa.Rec
     else:
         offsets = planned.offsets
         reader = shared_reader(job.client, offsets.topic, offsets.partition, offsets.start, bulk=job.bulk_io)
-        rows = read_range(job, planned, reader.read(offsets.end, CHUNK_RECORDS))
+        pieces = bounded(reader.read(offsets.end, CHUNK_RECORDS), offsets, job.source.max_bytes)
+        rows = read_range(job, planned, pieces)
     for row in rows:
         yield _batch(salts[row.task], row)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
@@ -18,6 +18,7 @@ from pyspark.sql.streaming import StreamingQuery
 from state.commit.crash_points import CrashPoints
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
+from state.kafka.patience import Patience
 from streams.application.check_start import check_start
 from streams.application.kept_topology import keep_topology
 from streams.application.preflight import Preflight
@@ -25,19 +26,23 @@ from streams.application.prepare import Application, PreparedSub, ensure_interna
 from streams.config import StreamsConfig
 from streams.microbatch.job import QueryJob
 from streams.source.offsets import FirstBatch
+from streams.spark.broker_watch import BrokerWatch, probe_of
 from streams.spark.checkpoint_files import checkpoint_files
-from streams.spark.failure import did_not_start, readable
 from streams.spark.progress import Progress
 from streams.spark.query import Report, start_query
 from streams.spark.session import start_session
 from streams.spark.settings import spark_settings
 from streams.spark.source import source_class
 from streams.spark.stopping import StopGate
+from streams.spark.supervisor import Supervisor
 from streams.topology.graph import Topology
 
-POLL_S = 0.25
-START_TRIES = 4
-"""Spark gives a new Python process 10 s to show up, which a busy machine may miss; nothing has happened then."""
+_Answer = TypeVar("_Answer")
+_REQUEST_S = 10.0
+
+
+class _StopRequestedError(Exception):
+    """The application is to stop while it waits for a broker."""
 
 
 class StreamsApplication:
@@ -59,6 +64,7 @@ class StreamsApplication:
         self._steps = 0
         self._until: Mapping[tuple[str, int], int] = {}
         self._first: Mapping[str, FirstBatch] = {}
+        self._watch: BrokerWatch | None = None
 
     def stop(self) -> None:
         """Asks `run` to stop its queries and return; may be called from any thread."""
@@ -101,10 +107,16 @@ class StreamsApplication:
         files = checkpoint_files(spark, self.config.checkpoint_dir)
         with KafkaAdmin(self.config.client) as admin:
             self._first = Preflight(application, files, admin, self.progress.say).run()
-        if self.config.available_now:
-            self._run_once(spark, application, counts)
-            return
-        self._await([partial(self._start, spark, application, prepared, counts) for prepared in application.subs])
+        topics = sorted({topic for prepared in application.subs for topic in prepared.sub.topics})
+        servers = self.config.client["bootstrap.servers"]
+        with (
+            suppress(_StopRequestedError),
+            BrokerWatch(probe_of(self.config.client, topics), self.progress.say, servers) as self._watch,
+        ):
+            if self.config.available_now:
+                self._run_once(spark, application, counts)
+                return
+            self._await([partial(self._start, spark, application, prepared, counts) for prepared in application.subs])
 
     def _run_once(self, spark: SparkSession, application: Application, counts: dict[str, int]) -> None:
         """Runs over what is there: a later sub-topology reads what an earlier one writes, so it starts when that one ends.
@@ -119,15 +131,13 @@ class StreamsApplication:
                 if self._stop.is_set():
                     return
                 if prepared.sub.reads_internal:
-                    with KafkaAdmin(self.config.client) as admin:
-                        application.await_written(admin, prepared)
+                    self._ask(partial(application.await_written, prepared=prepared))
                 self._await([partial(self._start, spark, application, prepared, counts)])
             if self._stop.is_set() or self._steps == before:
                 return
-            with KafkaAdmin(self.config.client) as admin:
-                waiting = application.unfinished(admin)
-                if waiting and not self._until:
-                    self._until = application.ends(admin)
+            waiting = self._ask(application.unfinished)
+            if waiting and not self._until:
+                self._until = self._ask(application.ends)
 
     def _start(
         self, spark: SparkSession, application: Application, prepared: PreparedSub, counts: dict[str, int]
@@ -172,32 +182,20 @@ class StreamsApplication:
         return source_class(job)
 
     def _await(self, starts: Sequence[Callable[[], StreamingQuery]]) -> None:
-        """Starts queries and waits for them to end; the first failure stops the others."""
-        queries = [start() for start in starts]
-        tries = START_TRIES
-        try:
-            while not self._stop.is_set():
-                for index, query in enumerate(queries):
-                    self.progress.query(query.lastProgress)
-                    if not query.isActive and did_not_start(query.exception()) and tries > 1:
-                        tries -= 1
-                        queries[index] = starts[index]()
-                failed = not all(query.isActive or query.exception() is None for query in queries)
-                if failed or not any(query.isActive for query in queries):
-                    break
-                self._stop.wait(POLL_S)
-        finally:
-            for query in queries:
-                self._gates[query.runId].close()
-            for query in queries:
-                if query.isActive:
-                    self._gates[query.runId].stop(query)
-                self.progress.query(query.lastProgress)
-        if not self._stop.is_set():
-            for query in queries:
-                failure = query.exception()
-                if failure is not None:
-                    raise readable(failure) from failure
+        """Starts queries and waits for them to end; the first failure that stays stops the others."""
+        assert self._watch is not None
+        wait_s = self.config.broker_wait_ms / 1000
+        Supervisor(self._stop, self._gates, self.progress, self._watch, wait_s).run(starts)
+
+    def _ask(self, question: Callable[[KafkaAdmin], _Answer]) -> _Answer:
+        """Asks Kafka, and waits for brokers that are away."""
+        patience = Patience(self.config.broker_wait_ms / 1000, sleep=self._pause)
+        with KafkaAdmin(self.config.client, timeout_s=_REQUEST_S) as admin:
+            return patience(lambda: question(admin))
+
+    def _pause(self, seconds: float) -> None:
+        if self._stop.wait(seconds):
+            raise _StopRequestedError
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

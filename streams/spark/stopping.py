@@ -64,10 +64,10 @@ class StopGate:
         """A query ceases to be active before its thread is interrupted and waited for."""
         return self._stopped is not None and not self._stopped.isActive
 
-    def stop(self, query: StreamingQuery) -> None:
-        """Closes the gate, waits for the running micro-batch, and stops the query."""
+    def stop(self, query: StreamingQuery, drain_s: float = DRAIN_S) -> None:
+        """Closes the gate, waits for the running micro-batch (`drain_s` at most), and stops the query."""
         self.close()
-        deadline = time.monotonic() + DRAIN_S
+        deadline = time.monotonic() + drain_s
         while query.isActive and not self._holds.is_set() and time.monotonic() < deadline:
             if not query.status["isDataAvailable"]:
                 break

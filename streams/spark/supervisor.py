@@ -1,0 +1,159 @@
+"""Waits for the queries of an application to end, and starts again those that failed for a reason that passes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql.streaming import StreamingQuery
+
+from streams.errors import ApplicationFailedError
+from streams.spark.broker_watch import BrokerWatch
+from streams.spark.failure import did_not_start, passes, readable
+from streams.spark.progress import Progress
+from streams.spark.stopping import DRAIN_S, StopGate
+
+POLL_S = 0.25
+START_TRIES = 4
+"""Spark gives a new Python process 10 s to show up, which a busy machine may miss; nothing has happened then."""
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 30.0
+
+
+@dataclass
+class Retry:
+    """When a query that failed for a passing reason is started again, and when no more.
+
+    Attributes:
+        wait_s: how long it may fail without any progress in between.
+        failed: when the first of these failures came; None: there is none.
+        due: when it is started again; None: it runs.
+        pause_s: how long the next pause will be.
+    """
+
+    wait_s: float
+    failed: float | None = None
+    due: float | None = None
+    pause_s: float = FIRST_PAUSE_S
+
+    def fail(self, now: float) -> None:
+        """It has failed: a pause begins, longer than the last one."""
+        if self.due is None:
+            self.failed = now if self.failed is None else self.failed
+            self.due = now + self.pause_s
+            self.pause_s = min(2 * self.pause_s, LONGEST_PAUSE_S)
+
+    def progressed(self) -> None:
+        """It has done something."""
+        self.failed, self.pause_s = None, FIRST_PAUSE_S
+
+    def given_up(self, now: float) -> bool:
+        """Whether it has failed for too long."""
+        return self.failed is not None and now - self.failed >= self.wait_s
+
+
+@dataclass
+class _Supervised:
+    """One query: how it is started, its present run, and what became of it."""
+
+    start: Callable[[], StreamingQuery]
+    query: StreamingQuery
+    retry: Retry
+    seen: Any = None
+    ended: bool = False
+    failure: BaseException | None = None
+
+
+@dataclass
+class Supervisor:
+    """Runs queries until all have ended, one has failed for good, or they are to stop.
+
+    Attributes:
+        stop: set when they are to stop.
+        gates: how each run of a query is stopped, by its `runId`.
+        progress: where it is shown.
+        watch: knows whether the brokers answer.
+        wait_s: how long queries may fail because brokers are away.
+        clock: seconds that only go forward.
+    """
+
+    stop: threading.Event
+    gates: MutableMapping[Any, StopGate]
+    progress: Progress
+    watch: BrokerWatch
+    wait_s: float
+    clock: Callable[[], float] = time.monotonic
+    _start_tries: int = field(default=START_TRIES, init=False)
+
+    def run(self, starts: Sequence[Callable[[], StreamingQuery]]) -> None:
+        """Starts queries and waits for them to end; the first failure that stays stops the others.
+
+        Raises:
+            ApplicationFailedError: a query has failed.
+        """
+        queries = [_Supervised(start, start(), Retry(self.wait_s)) for start in starts]
+        try:
+            while not self.stop.is_set():
+                for one in queries:
+                    self._look(one)
+                if any(one.failure for one in queries) or all(one.ended for one in queries):
+                    break
+                self.stop.wait(POLL_S)
+        finally:
+            self._end([one.query for one in queries])
+        if not self.stop.is_set():
+            for one in queries:
+                if one.failure is not None:
+                    raise self._error(one, one.failure) from one.failure
+
+    def _look(self, one: _Supervised) -> None:
+        """Takes in what a query has done since the last look."""
+        last = one.query.lastProgress
+        if last is not None and last != one.seen:
+            one.seen = last
+            one.retry.progressed()
+            self.watch.alive()
+            self.progress.query(last)
+        if one.query.isActive:
+            return
+        failure = one.query.exception()
+        if failure is None:
+            one.ended = True
+            return
+        now = self.clock()
+        if did_not_start(failure) and self._start_tries > 1:
+            self._start_tries -= 1
+            one.query = one.start()
+        elif not passes(failure) or self.wait_s <= 0:
+            one.failure = failure
+        elif one.retry.due is None:
+            if one.retry.failed is None:
+                self.progress.say(f"{one.query.name} starts again by itself after: {readable(failure)}")
+            one.retry.fail(now)
+            self.watch.doubt()
+        elif one.retry.given_up(now):
+            one.failure = failure
+        elif now >= one.retry.due and self.watch.answers:
+            one.retry.due = None
+            one.query = one.start()
+
+    def _error(self, one: _Supervised, failure: BaseException) -> ApplicationFailedError:
+        error = readable(failure)
+        if one.retry.failed is None:
+            return error
+        return ApplicationFailedError(
+            f"{error}. It has failed like this for {self.wait_s:g} s (setting broker_wait_ms). Nothing is lost: start the "
+            f"application again once the brokers are back"
+        )
+
+    def _end(self, queries: Sequence[StreamingQuery]) -> None:
+        for query in queries:
+            self.gates[query.runId].close()
+        for query in queries:
+            if query.isActive:
+                # No micro-batch ends while its brokers are away.
+                self.gates[query.runId].stop(query, 0.0 if self.watch.away else DRAIN_S)
+            self.progress.query(query.lastProgress)

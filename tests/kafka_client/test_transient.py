@@ -1,0 +1,168 @@
+"""What passes and what stays: told by the error alone, also by its text; and what is done about either. Without a broker."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Mapping
+from concurrent.futures import Future
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+
+from state.errors import ClientFailure, FencedError, KafkaClientError, ReadTimeoutError, TopicNotFoundError
+from state.kafka.admin import KafkaAdmin
+from state.kafka.failures import failure_of
+from state.kafka.patience import Patience, delete_if_possible
+
+PASSING = [
+    "_ALL_BROKERS_DOWN",
+    "_TRANSPORT",
+    "_TIMED_OUT",
+    "_MSG_TIMED_OUT",
+    "_WAIT_COORD",
+    "LEADER_NOT_AVAILABLE",
+    "NOT_LEADER_FOR_PARTITION",
+    "COORDINATOR_NOT_AVAILABLE",
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "NOT_ENOUGH_REPLICAS",
+    "REQUEST_TIMED_OUT",
+]
+STAYING = ["UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED", "_AUTHENTICATION", "OFFSET_OUT_OF_RANGE", "_FENCED"]
+
+
+def error_of(name: str) -> KafkaClientError:
+    return KafkaClientError("reading t-0 failed", failure_of(KafkaError(getattr(KafkaError, name))))
+
+
+@pytest.mark.parametrize("name", PASSING)
+def test_what_passes(name: str) -> None:
+    error = error_of(name)
+    assert error.transient
+    assert pickle.loads(pickle.dumps(error)).transient
+    found = ClientFailure.in_text(f"Traceback [X]:\nstate.errors.KafkaClientError: {error}")
+    assert found is not None
+    assert found.transient
+    assert found.name == name
+
+
+@pytest.mark.parametrize("name", STAYING)
+def test_what_stays(name: str) -> None:
+    error = error_of(name)
+    assert not error.transient
+    found = ClientFailure.in_text(str(error))
+    assert found is not None
+    assert not found.transient
+
+
+def test_flags_count() -> None:
+    assert ReadTimeoutError("t", 0, 5, 9, seconds=60).transient
+    assert not KafkaClientError("this admin client is closed").transient
+    assert ClientFailure.in_text("SerdeError: [a] is no number (in t-0)") is None
+    retriable = ClientFailure(99, "SOMETHING_NEW", "x", retriable=True)
+    assert ClientFailure.in_text(f"... [{retriable}]") == retriable
+    assert retriable.transient
+    assert not FencedError("m", ClientFailure(-144, "_FENCED", "x", retriable=True, fatal=True)).transient
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_patience_ends() -> None:
+    clock, asked = Clock(), []
+    patience = Patience(60, clock.sleep, clock)
+
+    def request(failures: int, name: str = "_TRANSPORT") -> int:
+        asked.append(clock.now)
+        if len(asked) <= failures:
+            raise error_of(name)
+        return len(asked)
+
+    assert patience(lambda: request(5)) == 6
+    pauses = [later - earlier for earlier, later in pairwise(asked)]
+    assert pauses == sorted(pauses)
+    for name, tries in (("_TRANSPORT", 18), ("TOPIC_AUTHORIZATION_FAILED", 1)):
+        asked.clear()
+        begun = clock.now
+        with pytest.raises(KafkaClientError):
+            patience(lambda name=name: request(1_000, name))  # type: ignore[misc]
+        assert clock.now - begun <= 60
+        assert abs(len(asked) - tries) <= 2
+
+
+def test_housekeeping_fails_nothing_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Deleter:
+        name: str | None = "TOPIC_AUTHORIZATION_FAILED"
+        asked = 0
+
+        def delete_records(self, before: Mapping[tuple[str, int], int]) -> None:
+            self.asked += 1
+            if self.name is not None:
+                raise error_of(self.name)
+
+    deleter = Deleter()
+    caplog.set_level(logging.WARNING)
+    for _ in range(3):
+        assert not delete_if_possible(deleter, {("housekeeping-of-test", 0): 5})
+    assert len(caplog.records) == 1
+    assert "TOPIC_AUTHORIZATION_FAILED" in caplog.text
+    assert "ACL: Delete" in caplog.text
+    deleter.name = "LEADER_NOT_AVAILABLE"
+    assert not delete_if_possible(deleter, {("housekeeping-of-test", 0): 5})
+    assert len(caplog.records) == 2
+    deleter.name = None
+    assert delete_if_possible(deleter, {("housekeeping-of-test", 0): 5})
+    assert deleter.asked == 5
+    assert delete_if_possible(deleter, {})
+    assert deleter.asked == 5
+
+
+class Described(NamedTuple):
+    topic_id: str
+    partitions: list[int]
+
+
+class NoLeaders:
+    """An admin client of a cluster that knows topic `there` with two partitions, whose leaders are away."""
+
+    def describe_topics(self, topics: TopicCollection, **_: Any) -> dict[str, Future[Described]]:
+        return {name: self._described(name) for name in topics.topic_names}
+
+    def _described(self, name: str) -> Future[Described]:
+        future: Future[Described] = Future()
+        if name == "there":
+            future.set_result(Described("id", [0, 1]))
+        else:
+            future.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+        return future
+
+    def list_offsets(self, request: Mapping[TopicPartition, object], **_: Any) -> dict[TopicPartition, Future[Any]]:
+        futures: dict[TopicPartition, Future[Any]] = {}
+        for where in request:
+            futures[where] = Future()
+            futures[where].set_exception(KafkaException(KafkaError(KafkaError._NOENT, "No leaders found")))
+        return futures
+
+
+def test_no_leader_is_not_no_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}, timeout_s=0.2)
+    monkeypatch.setattr(admin, "_admin", NoLeaders())
+    monkeypatch.setattr("state.kafka.admin._NEW_PARTITION_S", 0.1)
+    with pytest.raises(KafkaClientError, match="partition 1 of topic 'there' has no leader") as caught:
+        admin.end_offsets([("there", 1)])
+    assert caught.value.transient
+    assert not isinstance(caught.value, TopicNotFoundError)
+    for missing in (("there", 2), ("gone", 0)):
+        with pytest.raises(TopicNotFoundError) as refused:
+            admin.end_offsets([missing])
+        assert not refused.value.transient

@@ -1,0 +1,50 @@
+"""The true size of a range: told once it is far above what was planned."""
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from state.kafka.columns import RecordColumns
+from streams.errors import RangeTooLargeError
+from streams.source import range_size
+from streams.source.offsets import OffsetRange
+from streams.source.range_size import bounded
+
+
+def piece(first: int, records: int, size: int) -> RecordColumns:
+    numbers = np.arange(first, first + records, dtype=np.int64)
+    return RecordColumns(
+        "t", 3, numbers, numbers, pa.nulls(records, pa.binary()), pa.array([b"v" * size] * records, pa.binary())
+    )
+
+
+def pieces(count: int, records: int, size: int) -> Iterator[RecordColumns]:
+    for number in range(count):
+        yield piece(number * records, records, size)
+
+
+def test_a_range_that_is_far_too_large_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_size, "NEVER_TOO_LARGE", 0)
+    taken = []
+    with pytest.raises(RangeTooLargeError) as caught:
+        taken.extend(bounded(pieces(100, 10, 1_000), OffsetRange("t", 3, 0, 1_000), 20_000))
+    # It is not read to its end first.
+    assert 7 <= len(taken) <= 8
+    said = str(caught.value)
+    assert said.startswith("t-3: the first ")
+    assert "max_bytes_per_trigger = 20,000" in said
+    fitting, needed = (int(number) for number in re.findall(r"(?:records|bytes)_per_trigger = (\d+) (?:or|and)", said))
+    # With either of the two it would have passed.
+    assert 15 <= fitting <= 20
+    assert len(list(bounded(pieces(100, 10, 1_000), OffsetRange("t", 3, 0, 1_000), needed))) == 100
+
+
+def test_what_is_not_far_above_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(list(bounded(pieces(10, 10, 1_000), OffsetRange("t", 3, 0, 100), 1))) == 10
+    monkeypatch.setattr(range_size, "NEVER_TOO_LARGE", 0)
+    assert len(list(bounded(pieces(10, 10, 1_000), OffsetRange("t", 3, 0, 100), 30_000))) == 10
+    # A record that is too large by itself cannot be planned any smaller.
+    assert len(list(bounded(pieces(1, 1, 1_000), OffsetRange("t", 3, 0, 1), 1))) == 1

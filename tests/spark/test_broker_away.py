@@ -1,0 +1,99 @@
+"""A broker that is killed under a running application, and comes back on the same data and port: nothing but time is lost.
+
+`BROKER_AWAY_S=75` keeps it away for so many seconds; without it, for as long as it takes the application to notice.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from streams import StreamsBuilder
+from streams.broker import EmbeddedBroker, fetch_jars
+from streams.spark.progress import Progress
+from streams.spark.runner import StreamsApplication
+from streams.topology.graph import Topology
+from tests.spark.harness import Harness, Sent, last_per_key
+from tests.spark.live import eventually, running_in_thread
+
+AWAY_S = float(os.environ.get("BROKER_AWAY_S", "0"))
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    """A broker of this test's own."""
+    fetch_jars()
+    with EmbeddedBroker(tmp_path / "kafka", die_with_parent=True, start_timeout_s=240) as broker:
+        yield broker
+
+
+def counts_held_by(gate: Path, source: str, target: str) -> Topology:
+    """Counts values; whoever comes to the value `held` waits until the gate is there."""
+
+    def pass_by(value: str) -> str:
+        while value == "held" and not gate.exists():
+            time.sleep(0.05)
+        return value
+
+    builder = StreamsBuilder()
+    words = builder.stream(source).group_by(lambda key, value: value)
+    words.count().to_stream().map_values(lambda n: n).map_values(lambda n: n).to(target)
+    return builder.build()
+
+
+@pytest.mark.parametrize("when", ["within a step", "idle"])
+def test_a_broker_that_is_killed_and_comes_back(
+    mortal: EmbeddedBroker, spark: SparkSession, tmp_path: Path, when: str
+) -> None:
+    harness = Harness(mortal.bootstrap_servers, spark, tmp_path, "broker-away")
+    source, target = harness.topic("source", 2), harness.topic("target", 2)
+    gate, shown = tmp_path / "open", io.StringIO()
+
+    def held(key: str, count: int) -> int:
+        while key == "held" and not gate.exists():
+            time.sleep(0.05)
+        return count
+
+    builder = StreamsBuilder()
+    counts = builder.stream(source).group_by(lambda key, value: value).count()
+    counts.to_stream().map_values(held).to(target)
+    config = harness.config(available_now=False, transaction_timeout_ms=2_000)
+    application = StreamsApplication(builder.build(), config, Progress("away", Console(file=shown, width=1000)))
+
+    def send(*words: str) -> None:
+        harness.send(source, [Sent(None, b'"%s"' % word.encode(), 1_000, n % 2) for n, word in enumerate(words)])
+
+    def counted(**expected: int) -> bool:
+        return last_per_key(harness.read(target)) == {
+            b'"%s"' % word.encode(): b"%d" % count for word, count in expected.items()
+        }
+
+    with running_in_thread(application, spark) as check:
+        send("a", "b", "a")
+        eventually(lambda: check() or counted(a=2, b=1), "the first counts")
+        if when == "within a step":
+            send("a", "held")
+            time.sleep(1)
+        mortal.kill()
+        gone = time.monotonic()
+        gate.touch()
+        eventually(lambda: check() or "waiting for the broker" in shown.getvalue(), "it is said")
+        while time.monotonic() - gone < AWAY_S:
+            time.sleep(0.5)
+            check()
+        mortal.start()
+        send("b", "c")
+        expected = {"a": 3, "b": 2, "c": 1, "held": 1} if when == "within a step" else {"a": 2, "b": 2, "c": 1}
+        eventually(lambda: check() or counted(**expected), "all counts")
+    said = shown.getvalue()
+    assert "answers again after" in said
+    print(said)
+    found = [(record.key, record.value) for record in harness.read(target)]
+    assert len(set(found)) == len(found)
