@@ -3,7 +3,7 @@
 Why a pool: the next range of a partition mostly continues where the last one ended, and then the records are already
 prefetched; a reader that is opened anew pays for connections and throws its prefetch away. Invariants: librdkafka's
 threads do not survive a fork, so a pool's readers belong to the process (pid) that opened them and are never touched in
-a child; a pool never holds more than `max_readers`.
+a child; a pool never holds more than `max_readers`, and together they fetch about `prefetch_bytes` ahead.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from state.kafka.ordinary import OrdinaryReader
 from state.kafka.range_reader import RangeReader
 
 DEFAULT_TIMEOUT_S = 60.0
+POOL_PREFETCH_BYTES = 256 * 1024 * 1024
+SMALLEST_PREFETCH_BYTES = 1024 * 1024
 
 
 def open_range_reader(
@@ -55,10 +57,13 @@ class ReaderPool:
 
     Args:
         max_readers: how many stay open; the one unused for longest is closed first.
+        prefetch_bytes: how much all of them may fetch ahead: the first ones as much as they like, later ones less and less.
     """
 
-    def __init__(self, max_readers: int = 64) -> None:
+    def __init__(self, max_readers: int = 64, prefetch_bytes: int = POOL_PREFETCH_BYTES) -> None:
         self._max_readers = max_readers
+        self._prefetch_bytes = prefetch_bytes
+        self._prefetch: dict[tuple[object, ...], int] = {}
         self._pid = os.getpid()
         self._readers: OrderedDict[tuple[object, ...], RangeReader] = OrderedDict()
         self._inherited: list[RangeReader] = []
@@ -84,9 +89,17 @@ class ReaderPool:
         if reader is None:
             while len(self._readers) >= self._max_readers:
                 self._readers.popitem(last=False)[1].close()
-            reader = open_range_reader(config, topic, partition, start, bulk)
+            prefetch = self._share(key)
+            reader = open_range_reader(config, topic, partition, start, bulk, prefetch_bytes=prefetch)
         self._readers[key] = reader
         return reader
+
+    def _share(self, key: tuple[object, ...]) -> int:
+        """How much a new reader may fetch ahead: an eighth of what the open ones leave."""
+        self._prefetch = {open_one: share for open_one, share in self._prefetch.items() if open_one in self._readers}
+        left = self._prefetch_bytes - sum(self._prefetch.values())
+        self._prefetch[key] = max(SMALLEST_PREFETCH_BYTES, min(DEFAULT_PREFETCH_BYTES, left // 8))
+        return self._prefetch[key]
 
     def close(self) -> None:
         """Close all readers of this process."""

@@ -15,6 +15,7 @@ from streams.application.belongings import belongings
 from streams.application.kept_topology import kept_topology
 from streams.config import StreamsConfig
 from streams.runtime.settings import TaskSettings
+from streams.source.offsets import SourceOffsets
 from streams.source.partition_times import asks_for_partition_time
 from streams.source.planner import SourceSpec
 from streams.topology.check import check_explicit_names
@@ -61,10 +62,25 @@ class Application:
         """How long a transaction of this application may stay open at most, seconds."""
         return self.config.transaction_timeout_ms / 1000 + DECIDE_S
 
-    def unfinished(self, admin: KafkaAdmin) -> tuple[PreparedSub, ...]:
-        """The sub-topologies that have not read all that others have written for them."""
-        behind = self.unread(admin, self.plan.repartition_topics)
-        return tuple(prepared for prepared in self.subs if behind & set(prepared.sub.topics))
+    def unfinished(self, admin: KafkaAdmin, read: Mapping[str, SourceOffsets]) -> tuple[PreparedSub, ...]:
+        """The sub-topologies that have not read all that others have written for them.
+
+        Args:
+            admin: asks Kafka.
+            read: sub-topology -> where its query is, as Spark has logged it. The offsets of the consumer group say the same, but
+                anybody may commit there.
+        """
+        internal = self.plan.repartition_topics
+        found = admin.describe_topics(sorted(internal))
+        places = [(name, p) for name, info in found.items() for p in range(info.partitions)]
+        # Of transactions that are not quite decided too: what they hold is not lost, but to come.
+        ends = admin.end_offsets(places, committed=False)
+
+        def behind(sub: SubTopology) -> bool:
+            at = read.get(sub.name, SourceOffsets({}))
+            return any(at.of(*place) < end for place, end in ends.items() if place[0] in sub.topics)
+
+        return tuple(prepared for prepared in self.subs if behind(prepared.sub))
 
     def unread(self, admin: KafkaAdmin, topics: Iterable[str]) -> set[str]:
         """Those of the repartition topics that hold what was not read yet."""

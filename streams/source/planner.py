@@ -284,11 +284,6 @@ class BatchPlanner:
         log.warning("%s-%d: offset %d is lost, the log has [%d, %d); going on at %d", tp[0], tp[1], at, begin, end, to)
         return to
 
-    def limit(self, start: SourceOffsets, end: SourceOffsets) -> int:
-        """How many records a micro-batch that lies there might have at most, by the present settings."""
-        places = [(topic, partition) for topic, of in end.topics.items() for partition in range(len(of.offsets))]
-        return self._backlog.limit({tp: start.of(*tp) for tp in places}, {tp: end.of(*tp) for tp in places})
-
 
 def _partitions(topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
     return [(name, partition) for name in sorted(topics) for partition in range(topics[name].partitions)]

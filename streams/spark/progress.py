@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
+import orjson
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
 from streams.runtime.counters import Counters
+from streams.source.offsets import SourceOffsets
 
 PARTS = ("fence", "decide", "restore", "process", "commit", "apply")
 LINE_INTERVAL_S = 2.0
@@ -127,7 +129,7 @@ class Progress:
         """Spark's own progress of a query, for the lag."""
         if progress is None:
             return
-        sub = str(progress["name"]).partition("/")[2]
+        sub = sub_of(progress)
         source = progress["sources"][0]
         lag = lag_of(source["endOffset"], source["latestOffset"])
         with self._lock:
@@ -192,10 +194,19 @@ class Progress:
         return table
 
 
+def sub_of(progress: Any) -> str:
+    """The sub-topology of a query, from Spark's progress of it."""
+    return str(progress["name"]).partition("/")[2]
+
+
+def position_of(progress: Any) -> SourceOffsets | None:
+    """Where a query is in its topics; None if Spark has told nothing of it yet."""
+    end = progress and progress["sources"][0]["endOffset"]
+    return SourceOffsets.from_json(orjson.loads(end) if isinstance(end, str) else end) if end else None
+
+
 def lag_of(end: Any, latest: Any) -> int | None:
     """Offsets between where a query is and the ends of its topics; None if either is not known yet."""
-    import orjson
-
     if not end or not latest:
         return None
     at, to = (orjson.loads(text) if isinstance(text, str) else text for text in (end, latest))

@@ -25,12 +25,12 @@ from streams.application.preflight import Preflight
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application
 from streams.config import StreamsConfig
 from streams.microbatch.job import QueryJob
-from streams.source.offsets import FirstBatch
+from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.spark.broker_watch import BrokerWatch, probe_of
 from streams.spark.checkpoint_files import checkpoint_files
 from streams.spark.progress import Progress
 from streams.spark.query import Report, start_query
-from streams.spark.session import start_session
+from streams.spark.session import check_session, start_session
 from streams.spark.settings import spark_settings
 from streams.spark.source import source_class
 from streams.spark.stopping import StopGate
@@ -64,6 +64,7 @@ class StreamsApplication:
         self._steps = 0
         self._until: Mapping[tuple[str, int], int] = {}
         self._first: Mapping[str, FirstBatch] = {}
+        self._read: dict[str, SourceOffsets] = {}
         self._watch: BrokerWatch | None = None
 
     def stop(self) -> None:
@@ -77,7 +78,8 @@ class StreamsApplication:
             session: a running session to use; default: one is started, and stopped at the end.
 
         Raises:
-            StreamsError: what went wrong, in words for people; the Spark error is its cause.
+            StreamsError: what went wrong, in words for people; the Spark error is its cause. Also a session with a setting
+                that cannot work.
         """
         # Refuses what cannot work before anything is made in Kafka.
         spark_settings(self.config.spark, self.config.checkpoint_dir)
@@ -96,6 +98,8 @@ class StreamsApplication:
                 self.progress.say("starting Spark …")
             spark = session or start_session(self.config.application_id, self.config.spark, self.config.checkpoint_dir)
             try:
+                if not own:
+                    check_session(spark, self.progress.say)
                 # Once more: as it starts, pyspark puts a handler of its own for Ctrl-C in the place of ours.
                 with self._signals():
                     self._run_queries(spark, application, counts)
@@ -135,7 +139,7 @@ class StreamsApplication:
                 self._await([partial(self._start, spark, application, prepared, counts)])
             if self._stop.is_set() or self._steps == before:
                 return
-            waiting = self._ask(application.unfinished)
+            waiting = self._ask(partial(application.unfinished, read=self._read))
             if waiting and not self._until:
                 self._until = self._ask(application.ends)
 
@@ -185,7 +189,7 @@ class StreamsApplication:
         """Starts queries and waits for them to end; the first failure that stays stops the others."""
         assert self._watch is not None
         wait_s = self.config.broker_wait_ms / 1000
-        Supervisor(self._stop, self._gates, self.progress, self._watch, wait_s).run(starts)
+        self._read |= Supervisor(self._stop, self._gates, self.progress, self._watch, wait_s).run(starts)
 
     def _ask(self, question: Callable[[KafkaAdmin], _Answer]) -> _Answer:
         """Asks Kafka, and waits for brokers that are away."""

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
@@ -59,7 +59,7 @@ def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: 
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    _check(session)
+    check_session(session, log.warning)
     session.sparkContext.setLogLevel(settings.get("spark.log.level", "ERROR"))
     if "spark.log.level" not in settings:
         _leave_telling_to_us(session)
@@ -92,13 +92,29 @@ def with_retries(master: str) -> str:
     return f"local[{simple.group(1)},4]" if simple else master
 
 
-def _check(session: SparkSession) -> None:
+def check_session(session: SparkSession, say: Callable[[str], object]) -> None:
+    """Looks at the settings of a session, which may be the user's own.
+
+    Args:
+        session: the session.
+        say: told of what works, but not as it should.
+
+    Raises:
+        ConfigError: a setting that cannot work.
+    """
     conf = session.sparkContext.getConf()
     for key, (value, why) in REFUSED.items():
         if str(conf.get(key) or "").lower() == value:
             raise ConfigError(f"{key}={value} is refused: {why}")
+    master, tries = str(conf.get("spark.master") or ""), conf.get("spark.task.maxFailures") or "4"
+    if (master and with_retries(master) != master) or (tries == "1" and not master.startswith("local")):
+        say(
+            f"this Spark session tries a task only once (spark.master={master}, spark.task.maxFailures={tries}): whatever makes an "
+            f"attempt fail ends the application, though another attempt would go on. Give it more, e.g. "
+            f"{with_retries(master) if with_retries(master) != master else 'spark.task.maxFailures=4'}"
+        )
     if conf.get("spark.python.daemon.module") != "streams.spark.daemon":
-        log.warning(
+        say(
             "this Spark session was started without spark.python.daemon.module=streams.spark.daemon: "
             "each micro-batch will be slower. Start the session through streams, or set it."
         )

@@ -11,9 +11,10 @@ from typing import Any
 from pyspark.sql.streaming import StreamingQuery
 
 from streams.errors import ApplicationFailedError
+from streams.source.offsets import SourceOffsets
 from streams.spark.broker_watch import BrokerWatch
 from streams.spark.failure import did_not_start, passes, readable
-from streams.spark.progress import Progress
+from streams.spark.progress import Progress, position_of, sub_of
 from streams.spark.stopping import DRAIN_S, StopGate
 
 POLL_S = 0.25
@@ -88,8 +89,11 @@ class Supervisor:
     clock: Callable[[], float] = time.monotonic
     _start_tries: int = field(default=START_TRIES, init=False)
 
-    def run(self, starts: Sequence[Callable[[], StreamingQuery]]) -> None:
+    def run(self, starts: Sequence[Callable[[], StreamingQuery]]) -> dict[str, SourceOffsets]:
         """Starts queries and waits for them to end; the first failure that stays stops the others.
+
+        Returns:
+            Where each sub-topology's query is in its topics, by name.
 
         Raises:
             ApplicationFailedError: a query has failed.
@@ -108,6 +112,8 @@ class Supervisor:
             for one in queries:
                 if one.failure is not None:
                     raise self._error(one, one.failure) from one.failure
+        last = [one.query.lastProgress for one in queries]
+        return {sub_of(progress): position for progress in last if (position := position_of(progress)) is not None}
 
     def _look(self, one: _Supervised) -> None:
         """Takes in what a query has done since the last look."""

@@ -6,9 +6,9 @@ import pytest
 
 from state.errors import KafkaClientError, OffsetsLostError, ReadTimeoutError, TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
-from state.kafka.config import ClientConfig
+from state.kafka.config import DEFAULT_PREFETCH_BYTES, ClientConfig
 from state.kafka.headers import Header
-from state.kafka.reader import ReaderPool, open_range_reader
+from state.kafka.reader import POOL_PREFETCH_BYTES, SMALLEST_PREFETCH_BYTES, ReaderPool, open_range_reader
 from tests.conftest import TopicFactory
 
 from .rows import ReadRow, Row, abort_rows, commit_rows, eventually, read_rows, rows_of
@@ -257,3 +257,26 @@ def test_a_value_larger_than_the_value_buffer(client: ClientConfig, topic: Topic
     rows = [Row(b"small", b"v"), Row(b"large", os.urandom(20_000_000)), Row(b"small", b"w")]
     commit_rows(large, name, rows)
     assert read_rows(large, name, 0, 4, True) == as_read(rows)
+
+
+def test_many_readers_of_a_process_fetch_no_more_ahead_than_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    class Idle:
+        failed = closed = False
+        position = 0
+
+        def close(self) -> None:
+            self.closed = True
+
+    def opened(*_: object, prefetch_bytes: int) -> Idle:
+        asked.append(prefetch_bytes)
+        return Idle()
+
+    monkeypatch.setattr("state.kafka.reader.open_range_reader", opened)
+    pool = ReaderPool()
+    for partition in range(200):
+        pool.reader({}, "t", partition, 0)
+        assert sum(asked[-64:]) <= POOL_PREFETCH_BYTES + 64 * SMALLEST_PREFETCH_BYTES
+    assert asked[0] == DEFAULT_PREFETCH_BYTES
+    assert min(asked) == SMALLEST_PREFETCH_BYTES

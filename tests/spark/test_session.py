@@ -1,0 +1,53 @@
+"""What is said of a Spark session, the user's own too; no Spark is started."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streams.config import StreamsConfig
+from streams.errors import ConfigError
+from streams.spark import runner
+from streams.spark.runner import StreamsApplication
+from streams.spark.session import check_session
+
+GOOD = {"spark.master": "local[2,4]", "spark.python.daemon.module": "streams.spark.daemon"}
+
+
+def session(**changed: str) -> Any:
+    conf = {**GOOD, **{key.replace("_", "."): value for key, value in changed.items()}}
+    return SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, None),
+        ({"spark_master": "spark://host:7077"}, None),
+        ({"spark_master": "local[2]"}, r"tries a task only once .*e\.g\. local\[2,4\]"),
+        ({"spark_master": "local"}, "tries a task only once"),
+        ({"spark_master": "yarn", "spark_task_maxFailures": "1"}, r"only once .*spark\.task\.maxFailures=4"),
+        ({"spark_python_daemon_module": "pyspark.daemon"}, "each micro-batch will be slower"),
+    ],
+)
+def test_what_is_said_of_a_session(changed: dict[str, str], said: str | None) -> None:
+    told: list[str] = []
+    check_session(session(**changed), told.append)
+    assert len(told) == (said is not None)
+    if said is not None:
+        with pytest.raises(AssertionError, match=said):
+            raise AssertionError(told[0])
+
+
+def test_the_user_s_own_session_is_looked_at_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(runner, "KafkaAdmin", lambda client: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(runner, "plan_application", lambda *_: None)
+    monkeypatch.setattr(runner, "ensure_internal_topics", lambda *_: {})
+    monkeypatch.setattr(runner, "keep_topology", lambda *_: None)
+    config = StreamsConfig(application_id="a", bootstrap_servers="host:1", base_dir=tmp_path)
+    application = StreamsApplication(None, config)  # type: ignore[arg-type]
+    monkeypatch.setattr(application, "_run_queries", lambda *_: pytest.fail("it was run"))
+    with pytest.raises(ConfigError, match=r"spark\.speculation=true is refused"):
+        application.run(session(spark_speculation="true"))
