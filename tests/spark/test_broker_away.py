@@ -19,9 +19,8 @@ from streams import StreamsBuilder
 from streams.broker import EmbeddedBroker, fetch_jars
 from streams.spark.progress import Progress
 from streams.spark.runner import StreamsApplication
-from streams.topology.graph import Topology
 from tests.spark.harness import Harness, Sent, last_per_key
-from tests.spark.live import eventually, running_in_thread
+from tests.spark.live import copy_topology, eventually, running_in_thread
 
 AWAY_S = float(os.environ.get("BROKER_AWAY_S", "0"))
 
@@ -34,30 +33,17 @@ def mortal(tmp_path: Path) -> Iterator[EmbeddedBroker]:
         yield broker
 
 
-def counts_held_by(gate: Path, source: str, target: str) -> Topology:
-    """Counts values; whoever comes to the value `held` waits until the gate is there."""
-
-    def pass_by(value: str) -> str:
-        while value == "held" and not gate.exists():
-            time.sleep(0.05)
-        return value
-
-    builder = StreamsBuilder()
-    words = builder.stream(source).group_by(lambda key, value: value)
-    words.count().to_stream().map_values(lambda n: n).map_values(lambda n: n).to(target)
-    return builder.build()
-
-
 @pytest.mark.parametrize("when", ["within a step", "idle"])
 def test_a_broker_that_is_killed_and_comes_back(
     mortal: EmbeddedBroker, spark: SparkSession, tmp_path: Path, when: str
 ) -> None:
     harness = Harness(mortal.bootstrap_servers, spark, tmp_path, "broker-away")
     source, target = harness.topic("source", 2), harness.topic("target", 2)
-    gate, shown = tmp_path / "open", io.StringIO()
+    gate, entered, shown = tmp_path / "open", tmp_path / "entered", io.StringIO()
 
     def held(key: str, count: int) -> int:
         while key == "held" and not gate.exists():
+            entered.touch()
             time.sleep(0.05)
         return count
 
@@ -71,16 +57,14 @@ def test_a_broker_that_is_killed_and_comes_back(
         harness.send(source, [Sent(None, b'"%s"' % word.encode(), 1_000, n % 2) for n, word in enumerate(words)])
 
     def counted(**expected: int) -> bool:
-        return last_per_key(harness.read(target)) == {
-            b'"%s"' % word.encode(): b"%d" % count for word, count in expected.items()
-        }
+        return last_per_key(harness.read(target)) == {word.encode(): b"%d" % count for word, count in expected.items()}
 
     with running_in_thread(application, spark) as check:
         send("a", "b", "a")
         eventually(lambda: check() or counted(a=2, b=1), "the first counts")
         if when == "within a step":
             send("a", "held")
-            time.sleep(1)
+            eventually(entered.exists, "a task is in the middle of a step")
         mortal.kill()
         gone = time.monotonic()
         gate.touch()
@@ -97,3 +81,20 @@ def test_a_broker_that_is_killed_and_comes_back(
     print(said)
     found = [(record.key, record.value) for record in harness.read(target)]
     assert len(set(found)) == len(found)
+
+
+def test_a_stop_does_not_wait_for_the_broker(mortal: EmbeddedBroker, spark: SparkSession, tmp_path: Path) -> None:
+    harness = Harness(mortal.bootstrap_servers, spark, tmp_path, "broker-away")
+    source, target = harness.topic("source", 1), harness.topic("target", 1)
+    shown = io.StringIO()
+    progress = Progress("away", Console(file=shown, width=1000))
+    application = StreamsApplication(copy_topology(source, target), harness.config(available_now=False), progress)
+    with running_in_thread(application, spark) as check:
+        harness.send(source, [Sent(b"k", b"v", 1_000)])
+        eventually(lambda: check() or len(harness.read(target)) == 1, "a record")
+        mortal.kill()
+        eventually(lambda: check() or "waiting for the broker" in shown.getvalue(), "it is said")
+        print("STOPPING", time.monotonic())
+    print("STOPPED", time.monotonic())
+    # It has ended, and the broker is still away.
+    assert "answers again" not in shown.getvalue()
