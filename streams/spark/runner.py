@@ -83,6 +83,8 @@ class StreamsApplication:
         """
         # Refuses what cannot work before anything is made in Kafka.
         spark_settings(self.config.spark, self.config.checkpoint_dir)
+        if session is not None:
+            check_session(session, self.progress.say)
         admin = KafkaAdmin(self.config.client)
         try:
             application = plan_application(self.topology, self.config, admin)
@@ -98,8 +100,6 @@ class StreamsApplication:
                 self.progress.say("starting Spark …")
             spark = session or start_session(self.config.application_id, self.config.spark, self.config.checkpoint_dir)
             try:
-                if not own:
-                    check_session(spark, self.progress.say)
                 # Once more: as it starts, pyspark puts a handler of its own for Ctrl-C in the place of ours.
                 with self._signals():
                     self._run_queries(spark, application, counts)

@@ -42,12 +42,9 @@ def test_what_is_said_of_a_session(changed: dict[str, str], said: str | None) ->
 
 
 def test_the_user_s_own_session_is_looked_at_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr(runner, "KafkaAdmin", lambda client: SimpleNamespace(close=lambda: None))
-    monkeypatch.setattr(runner, "plan_application", lambda *_: None)
-    monkeypatch.setattr(runner, "ensure_internal_topics", lambda *_: {})
-    monkeypatch.setattr(runner, "keep_topology", lambda *_: None)
+    # Before anything is made in Kafka.
+    monkeypatch.setattr(runner, "KafkaAdmin", lambda client: pytest.fail("Kafka was asked"))
     config = StreamsConfig(application_id="a", bootstrap_servers="host:1", base_dir=tmp_path)
     application = StreamsApplication(None, config)  # type: ignore[arg-type]
-    monkeypatch.setattr(application, "_run_queries", lambda *_: pytest.fail("it was run"))
     with pytest.raises(ConfigError, match=r"spark\.speculation=true is refused"):
         application.run(session(spark_speculation="true"))

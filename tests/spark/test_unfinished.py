@@ -41,7 +41,10 @@ def unfinished(tmp_path: Path, strangers: int, read: Mapping[str, tuple[int, ...
     (internal,) = plan.repartition_topics
     (second,) = [sub.name for sub in plan.sub_topologies if sub.reads_internal]
     assert len(plan.sub_topologies) == 2
-    positions = {second: SourceOffsets({internal: TopicOffsets("id", at)}) for at in read.values()}
+    positions = {
+        name: SourceOffsets({internal: TopicOffsets("id", at)})
+        for name, at in zip([second], read.values(), strict=False)
+    }
     found = application.unfinished(Admin(strangers), positions)  # type: ignore[arg-type]
     return ["second" if prepared.sub.name == second else prepared.sub.name for prepared in found]
 
