@@ -11,6 +11,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Spark and Kafka mostly wait in the tests: two processes, each with a broker and a Spark of its own, take half the time.
 TEST_PROCESSES ?= 2
+MINUTES ?= 5
+SEED ?=
 STAMP := $(VENV)/.installed
 LOCK_VENV := build/lock-venv
 
@@ -18,7 +20,7 @@ LOCK_VENV := build/lock-venv
 help: ## Print this list
 	@echo "usage: make TARGET [PYTHON=python3.x]"
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: venv
 venv: $(STAMP) ## Install the locked dependencies and the project into .venv (instant when nothing changed)
@@ -56,6 +58,14 @@ test: jars lint ## Check style and types, then run all tests on a real Kafka bro
 .PHONY: sim
 sim: venv ## Play random histories of the commit protocol in a simulated world; SEED=n replays one with its log
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--count $(or $(COUNT),10000))
+
+.PHONY: crash-sweep
+crash-sweep: jars ## Kill a worker at every pair of crash points on real Spark (takes long)
+	$(BIN)/python -m pytest tests/spark/crash_sweep.py
+
+.PHONY: chaos
+chaos: jars ## Random blows under load, verified; SEED= repeats a run, MINUTES= is how long blows fall
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 .PHONY: demo
 demo: jars ## Show the engine at work: a broker, a topology, a crash and its recovery

@@ -23,7 +23,7 @@ def main(
     ] = None,
     minutes: Annotated[float, typer.Option(min=0.1, help="How long blows fall.")] = 5,
     only: Annotated[list[str] | None, typer.Option(help="Only this blow; may be given several times.")] = None,
-    away: Annotated[float, typer.Option(min=1, help="Seconds that broker or network may be away at most.")] = 12,
+    away: Annotated[float, typer.Option(min=1, help="Seconds that broker or network may be away at most.")] = 30,
     keep: Annotated[bool, typer.Option("--keep", help="Leave logs and state for a look around.")] = False,
 ) -> None:
     """Run a join and a windowed aggregation under random blows; exit code 0 only if all results are exact."""

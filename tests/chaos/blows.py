@@ -18,7 +18,7 @@ from tests.chaos.application import STOP_S, Supervised, last_words
 from tests.faults.proxy import END_TXN, Action, Proxy
 
 SECOND_DRIVER_S = 45.0
-AWAY_S = 12.0
+AWAY_S = 30.0
 
 
 @dataclass

@@ -1,0 +1,25 @@
+"""A short run of the chaos; `make chaos` runs it for as long as one likes, with any seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.chaos.blows import cut_connections, freeze_worker, kill_broker, kill_worker, lose_state, strange_commit
+from tests.chaos.drill import run_drill
+
+SEED = 4
+SECONDS = 40
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_short_chaos(tmp_path: Path) -> None:
+
+    blows = [kill_worker, freeze_worker, strange_commit, cut_connections, kill_broker, lose_state]
+    console = Console(soft_wrap=True)
+    assert run_drill(SEED, SECONDS, tmp_path / "chaos", console, blows=blows, longest_away_s=3), f"seed {SEED}"
