@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection
+from dataclasses import dataclass
 
-from state.errors import KafkaClientError, ProduceError
+from state.errors import ClientFailure, KafkaClientError, ProduceError
 from streams.testing.simulation import Crash, Event, Fate
 from tests.simulation.cluster import Cluster
 
@@ -42,7 +43,41 @@ class CrashAt(Quiet):
         return Fate.NOW
 
 
-_OF_READS = ("read", "ends", "begins", "delete")
+BEFORE = {
+    "init": ("crash", "fail"),
+    "send": ("crash", "fail"),
+    "offsets": ("crash", "fail"),
+    "commit": ("crash", "fail", "late"),
+    "control": ("late",),
+    "read": ("crash", "fail"),
+    "begins": ("crash", "fail"),
+    "ends": ("crash", "fail", "stale"),
+    "delete": ("crash", "fail"),
+}
+"""What may go wrong just before an event; at all others (disks, Spark's logs) only a crash."""
+AFTER = {
+    "init": ("crash", "lost"),
+    "commit": ("crash", "lost"),
+    "delete": ("crash", "lost"),
+    "flush": ("crash",),
+}
+"""What may go wrong just after it."""
+
+
+@dataclass(frozen=True)
+class Odds:
+    """How probable what is.
+
+    Attributes:
+        strike: that something goes wrong at an event.
+        pause: that an attempt that may stand still does so at an event.
+        kinds: what may go wrong: `crash`, `fail` (not done), `lost` (done, but the reply is lost), `late` (commits and control
+            records), `stale` (ends of logs, from a leader that is none any more).
+    """
+
+    strike: float = 0.03
+    pause: float = 0.05
+    kinds: frozenset[str] = frozenset({"crash", "fail", "lost", "late", "stale"})
 
 
 class Seeded:
@@ -51,37 +86,41 @@ class Seeded:
     Args:
         seed: the same one gives the same history.
         faults: how many things may go wrong; then all goes well, so that what is mendable must mend.
+        odds: of each.
     """
 
-    def __init__(self, seed: int, faults: int) -> None:
+    def __init__(self, seed: int, faults: int = 0, odds: Odds | None = None) -> None:
         self.random = random.Random(seed)
         self.faults = faults
+        self.odds = odds or Odds()
 
     def before(self, cluster: Cluster, event: Event) -> Fate:
         """See `Chaos`."""
         attempt = cluster.attempt
-        if attempt is not None and attempt.may_pause and self.random.random() < 0.05:
+        if attempt is not None and attempt.may_pause and self.random.random() < self.odds.pause:
             cluster.say(f"{attempt} stands still")
             attempt.pause()
-        if not self._strikes():
-            return Fate.NOW
-        if event.kind == "control" or (event.kind == "commit" and self.random.random() < 0.3):
-            cluster.say("delayed")
-            return Fate.LATE
-        if event.kind in (*_OF_READS, "init", "send", "offsets", "commit") and self.random.random() < 0.4:
-            cluster.say("FAILED, nothing done")
-            raise ProduceError("simulated") if event.kind == "commit" else KafkaClientError("simulated")
-        cluster.say("CRASH before it")
-        raise Crash(str(event))
+        match self._fault(BEFORE.get(event.kind, ("crash",))):
+            case "crash":
+                cluster.say("CRASH before it")
+                raise Crash(str(event))
+            case "fail":
+                cluster.say("FAILED, and nothing is done")
+                raise _error(event)
+            case "late" | "stale" as kind:
+                cluster.say(kind.upper())
+                return Fate.LATE
+        return Fate.NOW
 
     def after(self, cluster: Cluster, event: Event) -> None:
         """See `Chaos`."""
-        if event.kind in ("commit", "flush", "init", "delete") and self._strikes():
-            if event.kind == "flush" or self.random.random() < 0.5:
+        match self._fault(AFTER.get(event.kind, ())):
+            case "crash":
                 cluster.say("CRASH after it")
                 raise Crash(str(event))
-            cluster.say("done, but the reply is LOST")
-            raise ProduceError("simulated: no reply")
+            case "lost":
+                cluster.say("done, but the reply is LOST")
+                raise _error(event)
 
     def choose(self, count: int, what: str) -> int:
         """See `Chaos`."""
@@ -90,11 +129,19 @@ class Seeded:
         if what.startswith("shuffle"):
             return int(self.random.random() < 0.2)
         if what.startswith("steady"):
-            return int(self.random.random() < 0.3)
+            return int(self.random.random() < 6 * self.odds.pause)
         return self.random.randrange(count)
 
-    def _strikes(self) -> bool:
-        if self.faults <= 0 or self.random.random() >= 0.03:
-            return False
+    def _fault(self, kinds: Collection[str]) -> str | None:
+        if self.faults <= 0 or not kinds or self.random.random() >= self.odds.strike:
+            return None
+        kind = self.random.choice(sorted(kinds))
+        if kind not in self.odds.kinds:
+            return None
         self.faults -= 1
-        return True
+        return kind
+
+
+def _error(event: Event) -> KafkaClientError:
+    kind = ProduceError if event.kind in ("init", "send", "offsets", "commit") else KafkaClientError
+    return kind("simulated", ClientFailure(7, "REQUEST_TIMED_OUT", "simulated", retriable=True))

@@ -34,11 +34,12 @@ class Input(NamedTuple):
     key: str
     number: int
     timestamp: int
+    variant: int = 0
 
     @property
-    def group(self) -> str:
-        """What the record is counted by, where the head makes the key."""
-        return f"g{self.number % 3}"
+    def groups(self) -> list[str]:
+        """What each variant of a program counts the record by, where the head makes the key."""
+        return [f"g{self.number % 3}", f"g{self.number // 2 % 3}"]
 
 
 Outputs = dict[bytes, list[bytes]]
@@ -52,16 +53,19 @@ class Program:
     Attributes:
         name: for the log.
         inputs: its source topics.
-        build: makes its topology.
+        build: makes its topology; the number tells the variant: another version of the program, with the same structure.
         expected: what must come out for these inputs.
         ordered: the values of a key have one right order.
     """
 
     name: str
     inputs: tuple[str, ...]
-    build: Callable[[StreamsBuilder], None]
+    build: Callable[[StreamsBuilder, int], None]
     expected: Callable[[Sequence[Input]], Outputs]
     ordered: bool = True
+
+    def __str__(self) -> str:
+        return self.name
 
     def draw(self, random: Random, number: int) -> Input:
         """The next record; time goes on by 20 s with each, so that nothing is late and windows end soon."""
@@ -69,20 +73,22 @@ class Program:
         return Input(topic, random.randrange(PARTITIONS), key, number, (number + 1) * 20 * SECOND)
 
 
-def _count(builder: StreamsBuilder) -> None:
-    grouped = builder.stream("in").group_by(lambda key, value: value["group"])
+def _count(builder: StreamsBuilder, variant: int) -> None:
+    grouped = builder.stream("in").group_by(lambda key, value: value["groups"][variant])
     grouped.count(materialized=Materialized("counts", caching=False)).to_stream().to("out")
 
 
-def _window(builder: StreamsBuilder) -> None:
+def _window(builder: StreamsBuilder, variant: int) -> None:
     windows = TimeWindows.of_size_and_grace(timedelta(seconds=WINDOW_S), timedelta(seconds=WINDOW_S))
     counted = builder.stream("in").group_by_key().windowed_by(windows)
     counted.count(materialized=Materialized("windows", caching=False)).to_stream().to("out")
 
 
-def _join(builder: StreamsBuilder) -> None:
+def _join(builder: StreamsBuilder, variant: int) -> None:
     near = JoinWindows.of_time_difference_with_no_grace(timedelta(seconds=WINDOW_S))
-    left, right = builder.stream("left"), builder.stream("right")
+    # The variant has its sources the other way round.
+    streams = {name: builder.stream(name) for name in (("left", "right") if variant == 0 else ("right", "left"))}
+    left, right = streams["left"], streams["right"]
     joined = left.join(right, lambda a, b: [a["number"], b["number"]], near, StreamJoined(name="joined"))
     joined.to("out")
 
@@ -94,6 +100,10 @@ def _counted(keys: Iterable[bytes]) -> Outputs:
     return found
 
 
+def _expected_counts(inputs: Sequence[Input]) -> Outputs:
+    return _counted(each.groups[each.variant].encode() for each in inputs)
+
+
 def _expected_windows(inputs: Sequence[Input]) -> Outputs:
     width = WINDOW_S * SECOND
     return _counted(each.key.encode() + (each.timestamp // width * width).to_bytes(8, "big") for each in inputs)
@@ -103,34 +113,35 @@ def _expected_pairs(inputs: Sequence[Input]) -> Outputs:
     found: Outputs = defaultdict(list)
     for left in inputs:
         for right in inputs:
-            if (left.topic, right.topic) == ("left", "right") and left.key == right.key:
-                if abs(left.timestamp - right.timestamp) <= WINDOW_S * SECOND:
-                    found[left.key.encode()].append(b"[%d,%d]" % (left.number, right.number))
+            near = abs(left.timestamp - right.timestamp) <= WINDOW_S * SECOND
+            if near and (left.topic, right.topic) == ("left", "right") and left.key == right.key:
+                found[left.key.encode()].append(b"[%d,%d]" % (left.number, right.number))
     return found
 
 
-COUNT = Program("count", ("in",), _count, lambda inputs: _counted(each.group.encode() for each in inputs))
+COUNT = Program("count", ("in",), _count, _expected_counts)
 WINDOW = Program("window", ("in",), _window, _expected_windows)
 JOIN = Program("join", ("left", "right"), _join, _expected_pairs, ordered=False)
 PROGRAMS = {program.name: program for program in (COUNT, WINDOW, JOIN)}
 
 
 @cache
-def sub_topology(name: str) -> SubTopology:
+def sub_topology(name: str, variant: int) -> SubTopology:
     """The one sub-topology of a program."""
     builder = StreamsBuilder()
-    PROGRAMS[name].build(builder)
+    PROGRAMS[name].build(builder, variant)
     (sub,) = build_plan(builder.build(), APPLICATION).sub_topologies
     return sub
 
 
-def job_of(program: Program, tasks: int, max_records: int) -> QueryJob:
-    """What a driver runs."""
+def job_of(program: Program, tasks: int, max_records: int = 1000, variant: int = 0, trimmed: bool = False) -> QueryJob:
+    """What a driver runs; `trimmed`: its inputs are deleted once they are consumed, as if other sub-topologies wrote them."""
+    starting = dict.fromkeys(program.inputs, "earliest")
     return QueryJob(
-        sub=sub_topology(program.name),
+        sub=sub_topology(program.name, variant),
         tasks=tasks,
         settings=TaskSettings(APPLICATION),
-        source=SourceSpec(dict.fromkeys(program.inputs, "earliest"), max_records=max_records),
+        source=SourceSpec(starting, frozenset(starting if trimmed else ()), max_records=max_records),
         client={},
         state_dir=Path("simulated"),
         transaction_timeout_ms=60_000,
@@ -148,7 +159,15 @@ def create_topics(kafka: SimulatedKafka, program: Program, job: QueryJob) -> Non
         kafka.create_topic(changelog_topic(APPLICATION, node.spec.name), job.tasks, cleanup_policy(node.spec))
 
 
+def compact(kafka: SimulatedKafka, job: QueryJob) -> None:
+    """The broker cleans the changelogs that are compacted."""
+    for node in job.sub.stores.values():
+        if "compact" in cleanup_policy(node.spec):
+            for task in range(job.tasks):
+                kafka.log(changelog_topic(APPLICATION, node.spec.name), task).compact()
+
+
 def append(kafka: SimulatedKafka, record: Input) -> None:
     """Writes an input record."""
-    value = json.dumps({"group": record.group, "number": record.number}).encode()
+    value = json.dumps({"groups": record.groups, "number": record.number}).encode()
     kafka.append(record.topic, record.key.encode(), value, record.timestamp, partition=record.partition)

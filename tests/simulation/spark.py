@@ -172,10 +172,7 @@ class MicroBatch:
             if zombie.ended:
                 cluster.zombies.remove(zombie)
             return
-        if which >= first_running:
-            attempt = self._running[which - first_running]
-        else:
-            attempt = self._start(waiting.pop(which))
+        attempt = self._running[which - first_running] if which >= first_running else self._start(waiting.pop(which))
         cluster.run(attempt)
         self._judge(attempt, waiting)
 

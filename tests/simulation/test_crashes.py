@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.chaos import CrashAt, Quiet
 from tests.simulation.history import Application
-from tests.simulation.programs import COUNT, JOIN, PROGRAMS, WINDOW
+from tests.simulation.programs import PROGRAMS, job_of
 
 MEET = 25
 """Two crashes this far apart still meet in the repair of one step: a repeated step has fewer events."""
@@ -14,7 +14,7 @@ MEET = 25
 
 def history(chaos, program, tasks=2, rounds=2, records=3):
     """Some records, a micro-batch, some more, another one; gives the number of events."""
-    application = Application(chaos, program, tasks=tasks, hosts=1)
+    application = Application(chaos, program, job_of(program, tasks), hosts=1)
     drawn = random.Random(7)
     for _ in range(rounds):
         application.feed(drawn, records)
@@ -31,7 +31,7 @@ def test_a_crash_at_every_event(program):
         assert history(CrashAt([first]), program) >= first, "the crash was never reached"
 
 
-@pytest.mark.parametrize("program", [COUNT, WINDOW, JOIN], ids=str)
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=str)
 def test_two_crashes(program):
     events = history(Quiet(), program, tasks=1, records=2)
     for first in range(1, events + 1):

@@ -34,7 +34,8 @@ class Fate(Enum):
 
     NOW = "now"
     LATE = "late"
-    """`commit`: the caller gets a timeout, the request arrives when `SimulatedKafka.deliver` is called. `control`: written then."""
+    """`commit`: the caller gets a timeout, the request arrives when `SimulatedKafka.deliver` is called. `control`: written then.
+    `ends`: the answer is of a leader that is none any more, so of a while ago."""
 
 
 class Hook(Protocol):

@@ -71,6 +71,7 @@ class SimulatedKafka:
         self._auto_create = auto_create
         self._topics: dict[str, Topic] = {}
         self._transactional: dict[str, Transactional] = {}
+        self._asked: dict[TopicPartition, tuple[int, int]] = {}
         self._created = 0
         for name, count in (partitions or {}).items():
             self.create_topic(name, count)
@@ -95,6 +96,7 @@ class SimulatedKafka:
     def delete_topic(self, name: str) -> None:
         """Deletes a topic with all that it has."""
         self._topics.pop(name, None)
+        self._asked = {place: ends for place, ends in self._asked.items() if place[0] != name}
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """Ids and partition counts of those that exist."""
@@ -175,9 +177,19 @@ class SimulatedKafka:
 
     def end_offsets(self, partitions: Iterable[TopicPartition], committed: bool = True) -> dict[TopicPartition, int]:
         """Last stable offsets, or (`committed` False) the ends of the logs."""
-        self.hook.before(Event("ends", ""))
-        logs = {place: self.log(*place) for place in partitions}
-        return {place: log.stable_end if committed else log.end for place, log in logs.items()}
+        return {place: ends[0 if committed else 1] for place, ends in self.log_ends(partitions).items()}
+
+    def log_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Partition -> (last stable offset, end of the log); of a while ago, if one asks a leader that is none any more."""
+        stale = self.hook.before(Event("ends", "")) is Fate.LATE
+        now = {place: (log.stable_end, log.end) for place in partitions for log in [self.log(*place)]}
+        found = {place: self._asked.get(place, ends) if stale else ends for place, ends in now.items()}
+        self._asked.update(now)
+        return found
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Ids of topics, of those that exist."""
+        return {name: info.topic_id for name, info in self.describe_topics(topics).items()}
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """First offset with a timestamp at or past a time; control records count, as in Kafka. The stable end if there is none."""
