@@ -9,6 +9,7 @@
     ├── ConfigError                  a setting is wrong: change the configuration
     ├── EnrichError                  a function of enrich() cannot be used as it is: no record's fault, no policy applies
     ├── RegistryError                the schema registry does not answer, or refuses: no record's fault, no policy applies
+    ├── ValueNotPicklableError       a value cannot be handed on to the tasks: the program's fault, no policy applies
     ├── ApplicationFailedError       a streaming query ended with an error: its cause in one sentence
     └── RecordError                  one record is wrong: goes to the error policy (fail | skip | dlq)
         ├── SerdeError               its bytes or its value do not fit the serde
@@ -33,6 +34,7 @@ __all__ = [
     "TimestampError",
     "TopologyError",
     "TopologyMismatchError",
+    "ValueNotPicklableError",
 ]
 
 
@@ -62,6 +64,10 @@ class EnrichError(StreamsError):
 
 class RegistryError(StreamsError):
     """The schema registry does not answer, or refuses: the step fails, whatever the error policies say."""
+
+
+class ValueNotPicklableError(StreamsError):
+    """A value cannot be pickled, so the step fails: skipping would lose all records that an operator makes such values of."""
 
 
 class RecordError(StreamsError):
