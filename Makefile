@@ -27,7 +27,7 @@ venv: $(STAMP) ## Install the locked dependencies and the project into .venv (in
 
 # The build tools go in first, from the same lock: source distributions (pyspark) are then built with pinned tools.
 # The stamp is written last, so an interrupted installation is taken up again; it needs no network when it is fresh.
-$(STAMP): requirements.lock pyproject.toml scripts/check-prerequisites.sh
+$(STAMP): requirements.lock pyproject.toml scripts/check-prerequisites.sh scripts/find-spark-home
 	@python=$$(scripts/check-prerequisites.sh "$(PYTHON)") && \
 		echo "Installing into $(VENV) with $$($$python --version); this takes some minutes the first time." && \
 		{ "$(BIN)/python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || "$$python" -m venv --clear $(VENV); }
@@ -35,6 +35,7 @@ $(STAMP): requirements.lock pyproject.toml scripts/check-prerequisites.sh
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/build-tools.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@cp scripts/find-spark-home $(BIN)/find-spark-home
 	@echo "Compiling the kernels (kept on disk)."
 	@$(BIN)/python -m streams.spark.warm_up
 	@echo "Recording Spark's classes, so that it starts with less CPU."

@@ -44,6 +44,7 @@ from streams.errors import (
     StreamsError,
     TimestampError,
     TopologyError,
+    ValueNotPicklableError,
 )
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Record, RecordContext, ValueAndTimestamp, Window, Windowed
@@ -156,6 +157,7 @@ __all__ = [
     "UsePartitionTimeOnInvalidTimestamp",
     "UuidSerde",
     "ValueAndTimestamp",
+    "ValueNotPicklableError",
     "ValueTransformer",
     "VersionedSerde",
     "VoidSerde",

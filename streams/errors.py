@@ -10,6 +10,7 @@
     ├── EnrichError                  a function of enrich() cannot be used as it is: no record's fault, no policy applies
     ├── RegistryError                the schema registry does not answer, or refuses: no record's fault, no policy applies
     ├── RangeTooLargeError           a micro-batch holds far more bytes than it was planned for
+    ├── ValueNotPicklableError       a value cannot be handed on to the tasks: the program's fault, no policy applies
     ├── ApplicationFailedError       a streaming query ended with an error: its cause in one sentence
     └── RecordError                  one record is wrong: goes to the error policy (fail | skip | dlq)
         ├── SerdeError               its bytes or its value do not fit the serde
@@ -35,6 +36,7 @@ __all__ = [
     "TimestampError",
     "TopologyError",
     "TopologyMismatchError",
+    "ValueNotPicklableError",
 ]
 
 
@@ -68,6 +70,10 @@ class RegistryError(StreamsError):
 
 class RangeTooLargeError(StreamsError):
     """The records of a micro-batch are far larger than those it was planned by: it would not fit into memory."""
+
+
+class ValueNotPicklableError(StreamsError):
+    """A value cannot be pickled, so the step fails: skipping would lose all records that an operator makes such values of."""
 
 
 class RecordError(StreamsError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -10,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from state.kafka.headers import encode_headers
-from streams.errors import RecordError
+from streams.errors import RecordError, ValueNotPicklableError
 from streams.operators.record import Headers, Record
 from streams.runtime.handlers import DeadLetter, Origin
 from streams.runtime.run import Run
+from streams.runtime.values import dump_value
 from streams.topology.plan import Entry
 
 BRANCH_BITS = 20
@@ -114,7 +114,7 @@ class Rows:
 
 
 class EntryRunner:
-    """Receives what leaves the head over one entry: key by the entry's serde, value pickled."""
+    """Receives what leaves the head over one entry: key by the entry's serde, value by `streams.runtime.values`."""
 
     def __init__(self, entry: Entry, run: Run, sequence: Sequence) -> None:
         self.entry = entry
@@ -132,8 +132,10 @@ class EntryRunner:
         source, row = cursor
         try:
             key = self._serde.serialize(source.topic, record.key, record.headers)
-            value = pickle.dumps(record.value, protocol=5)
+            value = dump_value(record.value)
             seq = self._sequence.take()
+        except ValueNotPicklableError as error:
+            raise self._not_picklable(source.origin(row), error) from error
         except Exception as error:
             self._run.handlers.handle("processing", self.name, source.origin(row), error)
             return
@@ -147,6 +149,14 @@ class EntryRunner:
         if self._keep_source:
             rows.source_keys.append(source.keys[row])
             rows.source_values.append(source.values[row])
+
+    def _not_picklable(self, origin: Origin, error: ValueNotPicklableError) -> ValueNotPicklableError:
+        return ValueNotPicklableError(
+            f"'{self.entry.from_node}' gives '{self.name}', which runs in a task, something that cannot travel there: {error}. It "
+            f"came of the record at {origin.topic}-{origin.partition} offset {origin.offset}, but no policy for records applies: "
+            f"make values of data (plain values, dataclasses, classes that can be pickled), without open files, connections, locks "
+            f"or generators, and start again"
+        )
 
     def key_of(self, record: Record, topic: str) -> bytes | None:
         """The key by which the record would be routed here; None where it cannot be written, which `receive` then handles."""

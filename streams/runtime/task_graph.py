@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator, Sequence
 
+from streams.errors import ValueNotPicklableError
 from streams.operators.column_rows import ColumnRows
 from streams.operators.idle_time import NO_LIMIT
 from streams.operators.processor import PunctuationType
@@ -15,6 +15,7 @@ from streams.runtime.punctuation import Punctuations
 from streams.runtime.rows import RowBatch
 from streams.runtime.run import Run, SourceRows
 from streams.runtime.sink import SinkRunner
+from streams.runtime.values import load_value
 from streams.topology.graph import ProcessorNode, SinkNode, SourceNode
 from streams.topology.plan import Entry, SubTopology
 
@@ -145,6 +146,8 @@ class _EntryReader:
         try:
             key = self._read_key(rows.topic, rows.keys[row], headers)
             value = self._read_value(rows.topic, rows.values[row], headers)
+        except ValueNotPicklableError:
+            raise
         except Exception as error:
             self._run.handlers.handle(
                 "deserialization", self._entry.source or self._entry.node, rows.origin(row), error
@@ -154,4 +157,4 @@ class _EntryReader:
 
 
 def _unpickle(topic: str, data: bytes, headers: object) -> object:
-    return pickle.loads(data)
+    return load_value(data)

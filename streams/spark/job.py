@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from pyspark import cloudpickle
-
 from streams.microbatch.job import QueryJob
+from streams.runtime import values
 
 
 def dump_job(job: QueryJob) -> bytes:
-    """The job as bytes; user functions from `__main__` go by value."""
-    data: bytes = cloudpickle.dumps(job)
-    return data
+    """The job as bytes; functions and classes of users that cannot be imported, those of `__main__` above all, go by value."""
+    return values.dump_job(job)
 
 
 @lru_cache(maxsize=16)
 def load_job(data: bytes) -> QueryJob:
     """Reads `dump_job` back, once for each process."""
-    job: QueryJob = cloudpickle.loads(data)
+    job: QueryJob = values.load_job(data)
     return job

@@ -1,0 +1,144 @@
+"""Values on their way from the head to the tasks, as bytes; and jobs, as bytes that bring the classes of the program along.
+
+A value is pickled, and its classes are named: both sides import them. A class that cannot be imported there (of the script
+itself, a notebook, or a function) comes with the job, by value (cloudpickle), and is named by an id that it got as the job was
+written. So a value is no larger, and is of the very class that the functions of the job know, on both sides: `isinstance` holds.
+What no name leads to, a closure or a class made while records are processed, travels by value with each record.
+
+Only bytes that this application's readers have written are ever read here: they come through Spark's shuffle, never from Kafka.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+import uuid
+from typing import Any
+
+import cloudpickle
+
+from streams.errors import RecordError, TopologyError, ValueNotPicklableError
+
+_PROTOCOL = 5
+
+_classes: dict[str, type] = {}
+"""Id -> class that a job has brought into this process, or taken along from it."""
+_ids: dict[type, str] = {}
+_need_ids: set[type] = set()
+"""Types of values that plain pickling has failed for: it is not tried again."""
+
+
+def dump_value(value: Any) -> bytes:
+    """A value as bytes.
+
+    Raises:
+        RecordError: it is nested too deeply.
+        ValueNotPicklableError: it, or something in it, cannot be pickled.
+    """
+    kind = type(value)
+    if kind not in _need_ids:
+        try:
+            return pickle.dumps(value, _PROTOCOL)
+        except RecursionError as error:
+            raise _too_deep(value) from error
+        except Exception:
+            _need_ids.add(kind) if kind in _ids else None
+    data = io.BytesIO()
+    try:
+        _ValuePickler(data, _PROTOCOL).dump(value)
+    except Exception as error:
+        if isinstance(error, RecursionError) or isinstance(error.__cause__, RecursionError):
+            raise _too_deep(value) from error
+        raise ValueNotPicklableError(
+            f"a value of type {kind.__qualname__} cannot be handed on: {type(error).__name__}: {error}"
+        ) from error
+    return data.getvalue()
+
+
+def load_value(data: bytes) -> Any:
+    """What `dump_value` was given.
+
+    Raises:
+        ValueNotPicklableError: it cannot be made of its bytes.
+    """
+    try:
+        return pickle.loads(data)
+    except Exception as error:
+        raise ValueNotPicklableError(
+            f"a value that was handed on cannot be made again: {type(error).__name__}: {error}"
+        ) from error
+
+
+def dump_job(job: Any) -> bytes:
+    """An object with the functions of a program, as bytes: those that cannot be imported go by value, their classes with an id.
+
+    Raises:
+        TopologyError: it holds something that cannot be pickled.
+    """
+    data = io.BytesIO()
+    pickler = _JobPickler(data, _PROTOCOL)
+    # The classes are gathered while the job is written, which is before they are.
+    try:
+        pickler.dump((job, pickler.classes))
+    except Exception as error:
+        raise TopologyError(
+            f"the topology cannot be sent to Spark's Python processes: {type(error).__name__}: {error}. A function of it, or what "
+            f"it refers to, holds something that cannot be pickled (an open file, a connection, a lock): make that where it is used"
+        ) from error
+    return data.getvalue()
+
+
+def load_job(data: bytes) -> Any:
+    """What `dump_job` was given; values of its classes can be written and read from here on."""
+    job, classes = cloudpickle.loads(data)
+    for name, one in classes.items():
+        _know(name, one)
+    return job
+
+
+def _know(name: str, one: type) -> None:
+    _classes[name] = one
+    _ids[one] = name
+
+
+def _class_of(name: str) -> type:
+    return _classes[name]
+
+
+def _too_deep(value: Any) -> RecordError:
+    return RecordError(f"a value of type {type(value).__qualname__} is nested too deeply to be handed on")
+
+
+def _can_be_imported(kind: type) -> bool:
+    """Whether other processes find a class by its name; `__main__` is another module there."""
+    found: Any = None if kind.__module__ == "__main__" else sys.modules.get(kind.__module__)
+    for part in kind.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is kind
+
+
+class _JobPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Gives an id to each class that it writes by value."""
+
+    def __init__(self, file: io.BytesIO, protocol: int) -> None:
+        super().__init__(file, protocol)
+        self.classes: dict[str, type] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Notes classes; each comes by here once."""
+        if isinstance(obj, type) and not _can_be_imported(obj):
+            name = _ids.get(obj) or uuid.uuid4().hex
+            _know(name, obj)
+            self.classes[name] = obj
+        return super().reducer_override(obj)
+
+
+class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Writes the id of a class that the job has brought along; what has none, as cloudpickle does."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Asked for everything but plain values."""
+        if isinstance(obj, type) and (name := _ids.get(obj)) is not None:
+            return _class_of, (name,)
+        return super().reducer_override(obj)
