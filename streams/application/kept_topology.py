@@ -39,7 +39,9 @@ def kept_topology(checkpoint_dir: str) -> Description | None:
         found = orjson.loads((folder / FILE).read_bytes()) if folder else None
     except (FileNotFoundError, orjson.JSONDecodeError):
         return None
-    readable = isinstance(found, dict) and found.get("format") == FORMAT and isinstance(found["sub_topologies"], dict)
+    readable = (
+        isinstance(found, dict) and found.get("format") == FORMAT and isinstance(found.get("sub_topologies"), dict)
+    )
     return found if readable else None
 
 

@@ -19,10 +19,11 @@ from streams.source.offsets import SourceOffsets
 from streams.source.partition_times import asks_for_partition_time
 from streams.source.planner import SourceSpec
 from streams.topology.check import check_explicit_names
-from streams.topology.graph import Topology
+from streams.topology.graph import SourceNode, Topology
+from streams.topology.groups import node_groups
 from streams.topology.patterns import has_patterns, with_matching_topics
 from streams.topology.plan import Plan, SubTopology, build_plan
-from streams.topology.sub_names import possible_names
+from streams.topology.sub_names import check_one_name, possible_names
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
     Raises:
         TopicNotFoundError: a source topic is missing.
         TopologyError: the topology cannot be run, or no topic matches a pattern.
-        TopologyMismatchError: what were several sub-topologies is one now.
+        TopologyMismatchError: a sub-topology has run under several names, and nothing tells which holds.
     """
     app, kept = config.application_id, kept_topology(config.checkpoint_dir)
     if config.ensure_explicit_naming:
@@ -155,6 +156,10 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
     commits = commits_topics(topology, app, admin)
     known = known_names(commits, app, kept, admin)
     plan = build_plan(topology, app, known)
+    for names in node_groups(topology):
+        sources = [node for name in names if isinstance(node := topology.nodes[name], SourceNode)]
+        if kept is None or kept["sub_topologies"].keys().isdisjoint(possible_names(sources)):
+            check_one_name(sources, known)
     if has_patterns(topology):
         log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
         own = {*plan.internal_topics, *belongings(app, kept, admin, log).own}
@@ -233,20 +238,21 @@ def commits_topics(topology: Topology, application_id: str, admin: KafkaAdmin) -
 
 def known_names(
     commits: Mapping[str, TopicInfo], application_id: str, kept: Mapping[str, Any] | None, admin: KafkaAdmin
-) -> set[str]:
+) -> list[str]:
     """The names under which sub-topologies have committed, or whose commits have been deleted under a checkpoint.
 
     Args:
         commits: what `commits_topics` gave.
         application_id: the application.
-        kept: its topology.json; None if there is none.
+        kept: its topology.json, whose names come first; None if there is none.
         admin: asks Kafka.
     """
     places = {
         (commits_topic(application_id, name), p): name for name, info in commits.items() for p in range(info.partitions)
     }
     committed = {places[place] for place, end in admin.end_offsets(places).items() if end > 0}
-    return committed | (kept["sub_topologies"].keys() - commits.keys() if kept else set())
+    described = kept["sub_topologies"].keys() - (commits.keys() - committed) if kept else set()
+    return [*sorted(described), *sorted(committed - described)]
 
 
 def _source_partitions(plan: Plan, admin: KafkaAdmin) -> dict[str, int]:

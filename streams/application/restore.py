@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ class StoredTask:
     stores: dict[str, StoreNode]
 
 
-def stateful_subs(topology: Topology, application_id: str, known: Collection[str] = ()) -> list[SubTopology]:
+def stateful_subs(topology: Topology, application_id: str, known: Sequence[str] = ()) -> list[SubTopology]:
     """The sub-topologies that have stores.
 
     Args:

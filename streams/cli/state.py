@@ -124,7 +124,9 @@ def _places(
             root = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="streams-state-")))
             _restore(topology, config, root, store, task)
         directories = list(StateDirectory(root).tasks(config.application_id))
-        stateful = stateful_subs(topology, config.application_id, {directory.sub_topology for directory in directories})
+        stateful = stateful_subs(
+            topology, config.application_id, sorted({directory.sub_topology for directory in directories})
+        )
         subs = {sub.name: sub for sub in stateful if store is None or store in sub.stores}
         places = [
             Place(subs[directory.sub_topology], directory)

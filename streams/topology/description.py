@@ -6,7 +6,7 @@ descriptions; functions are left out (their text is no identity), and so is what
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import orjson
@@ -22,7 +22,7 @@ FORMAT = 1
 """Changes when an older program could misread a description."""
 
 
-def description(topology: Topology, known: Collection[str] = ()) -> Description:
+def description(topology: Topology, known: Sequence[str] = ()) -> Description:
     """``{"format", "sub_topologies": {name: ...}, "repartition_topics": {name: partitions}, "global_tables": {store: topic}}``.
 
     A sub-topology holds ``hash`` (of its structure, without the application's id), ``sources`` (name -> topics), ``operators``
@@ -31,7 +31,7 @@ def description(topology: Topology, known: Collection[str] = ()) -> Description:
 
     Args:
         topology: the program.
-        known: names of sub-topologies that have run before, which they keep.
+        known: names of sub-topologies that have run before, which they keep, the preferred ones first.
 
     Raises:
         TopologyError: the topology cannot be planned.
@@ -51,7 +51,7 @@ def description(topology: Topology, known: Collection[str] = ()) -> Description:
     }
 
 
-def description_json(topology: Topology, known: Collection[str] = ()) -> str:
+def description_json(topology: Topology, known: Sequence[str] = ()) -> str:
     """The description as JSON text, indented, for files that people keep under version control."""
     return orjson.dumps(description(topology, known), option=orjson.OPT_INDENT_2).decode()
 

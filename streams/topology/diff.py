@@ -33,14 +33,13 @@ def compare(old: Mapping[str, Any], new: Topology) -> list[Change]:
 
     Raises:
         TopologyError: ``old`` is no description, or the new topology cannot be planned.
-        TopologyMismatchError: what were several sub-topologies is one now.
     """
     if old.get("format") != FORMAT or not isinstance(old.get("sub_topologies"), Mapping):
         raise TopologyError(
             f"This is no description of a topology in format {FORMAT}: make one of the old program with "
             f"`streams describe --format json MODULE:TOPOLOGY`."
         )
-    now = description(new, old["sub_topologies"])
+    now = description(new, sorted(old["sub_topologies"]))
     return worst_first([*_sub_topologies(old, now), *_repartition_topics(old, now), *_global_tables(old, now)])
 
 

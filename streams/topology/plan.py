@@ -11,7 +11,7 @@ real ones.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -152,18 +152,17 @@ class Plan:
         }
 
 
-def build_plan(topology: Topology, application_id: str, known: Collection[str] = ()) -> Plan:
+def build_plan(topology: Topology, application_id: str, known: Sequence[str] = ()) -> Plan:
     """Checks a topology as a whole and cuts it.
 
     Args:
         topology: what the program built.
         application_id: prefix of all internal topics.
-        known: names of sub-topologies that have run before, which they keep.
+        known: names of sub-topologies that have run before, which they keep, the preferred ones first.
 
     Raises:
         TopologyError: no source, a topic used in two ways that exclude each other, or an application id that is not fit
             for a topic name.
-        TopologyMismatchError: the known names do not fit the topology.
     """
     if (wrong := wrong_application_id(application_id)) is not None:
         raise TopologyError(f"The application id '{application_id}' is not fit for topic names: {wrong}.")
@@ -193,7 +192,7 @@ def _check_names(subs: list[SubTopology]) -> None:
 
 
 def _sub_topology(
-    topology: Topology, application_id: str, index: int, names: list[str], known: Collection[str]
+    topology: Topology, application_id: str, index: int, names: list[str], known: Sequence[str]
 ) -> SubTopology:
     nodes = {name: _real(topology.nodes[name], application_id) for name in names}
     stores = {store: topology.stores[store] for node in nodes.values() for store in node.stores}

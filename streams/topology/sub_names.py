@@ -22,24 +22,29 @@ def possible_names(sources: Iterable[SourceNode]) -> list[str]:
     return sorted({fit_for_topic(topic) for source in sources for topic in source.lasting_topics})
 
 
-def sub_topology_name(sources: Iterable[SourceNode], known: Collection[str]) -> str:
+def sub_topology_name(sources: Iterable[SourceNode], known: Iterable[str]) -> str:
     """The name of a sub-topology.
 
     Args:
         sources: its sources, their topics without the application's id.
-        known: names of sub-topologies that have run before.
+        known: names of sub-topologies that have run before, the preferred ones first.
+    """
+    names = possible_names(sources)
+    return next((name for name in known if name in names), names[0])
+
+
+def check_one_name(sources: Iterable[SourceNode], known: Collection[str]) -> None:
+    """A sub-topology has run under one name at most.
 
     Raises:
-        TopologyMismatchError: it is known by several names, so what reads them together now was apart once.
+        TopologyMismatchError: it has under several: they were apart once, or the program was started under two names.
     """
     names = possible_names(sources)
     found = [name for name in names if name in known]
     if len(found) > 1:
         raise TopologyMismatchError(
             f"the topics {', '.join(names)} are read by one sub-topology, but there are commits of {len(found)} that are called "
-            f"after them: {', '.join(found)}. They were apart once, or the program was started under two names: which positions "
-            f"and stores hold, nobody can tell. Run the program that they were written by, or give this one an application id "
-            f"of its own. If one of them is left over from an old program, delete its commits topic and its folder in the "
-            f"checkpoint: the other one then goes on."
+            f"after them: {', '.join(found)}, and no topology.json in the checkpoint's folder that tells which is this one's. "
+            f"Nothing was written. Put the checkpoint's folder back, or run the program that they were written by, or give this "
+            f"one an application id of its own. If all but one are left over from an old program, delete their commits topics."
         )
-    return found[0] if found else names[0]

@@ -6,29 +6,60 @@ from pathlib import Path
 
 import pytest
 
+from state.commit.marker import MARKER_KEY
 from state.kafka.admin import KafkaAdmin
 from state.kafka.producer import TransactionalProducer
 from state.kafka.topics import TopicSpec
+from streams import Grouped, Materialized, StreamsBuilder
+from streams.application.kept_topology import keep_topology
 from streams.broker import EmbeddedBroker
+from streams.topology.plan import Plan, build_plan
+from tests.application.cluster import marker
 from tests.kafka_client.rows import eventually
 
-KEPT = ("app-resets.input", "app-resets-changelog-of-somebody", "app-resetsother-s-changelog")
-DELETED = ("app-resets-s-changelog", "app-resets-sub-commits", "app-resets-by-word-repartition")
+KEPT = (
+    "app-resets.input",
+    "app-resets-changelog-of-somebody",
+    "app-resets-users-changelog",
+    "app-resetsother-s-changelog",
+    "app-resets-eu-s-changelog",
+    "app-resets-eu-sub-commits",
+)
+DELETED = (
+    "app-resets-s-changelog",
+    "app-resets-sub-commits",
+    "app-resets-by-word-repartition",
+    "app-resets-by-word-repartition-commits",
+    "app-resets-old-changelog",
+    "app-resets-gone-commits",
+)
+
+
+def plan() -> Plan:
+    builder = StreamsBuilder()
+    words = builder.stream("sub").group_by_key().count(materialized=Materialized(name="s")).to_stream()
+    words.group_by(lambda v: v, Grouped(name="by-word")).count(materialized=Materialized(name="t", logging=False))
+    return build_plan(builder.build(), "app-resets")
 
 
 @pytest.fixture
 def application(broker: EmbeddedBroker, tmp_path: Path) -> dict[str, str]:
-    """Topics, committed offsets, local state and a checkpoint."""
+    """Topics, markers, committed offsets, local state and a checkpoint."""
     client = {"bootstrap.servers": broker.bootstrap_servers}
     with KafkaAdmin(client) as admin:
         admin.create_topics(TopicSpec(name, 1) for name in (*KEPT, *DELETED))
         with TransactionalProducer(client, "resets") as producer:
             producer.init_transactions()
             producer.begin()
+            for topic, store in (("app-resets-gone-commits", "old"), ("app-resets-eu-sub-commits", "s")):
+                owner = topic.rsplit("-", 2)[0]
+                producer.send(topic, 0, MARKER_KEY, marker(owner, [store]).to_bytes(), 1)
             producer.send_offsets({(KEPT[0], 0): 5}, "app-resets")
             producer.commit()
         # They show a moment after the commit.
         eventually(lambda: admin.group_offsets("app-resets"), {(KEPT[0], 0): 5})
+        places = [("app-resets-gone-commits", 0), ("app-resets-eu-sub-commits", 0)]
+        eventually(lambda: admin.end_offsets(places), dict.fromkeys(places, 2))
     for folder in (
         "state/app-resets/sub/0/db",
         "state/other/sub/0/db",
@@ -37,16 +68,24 @@ def application(broker: EmbeddedBroker, tmp_path: Path) -> dict[str, str]:
     ):
         (tmp_path / "var" / folder).mkdir(parents=True)
         (tmp_path / "var" / folder / "file").touch()
+    keep_topology(plan(), str(tmp_path / "var/checkpoint/app-resets"))
     return client
 
 
 def test_reset(streams, application: dict[str, str], tmp_path: Path) -> None:
     servers = application["bootstrap.servers"]
     with KafkaAdmin(application) as admin:
-        asked = streams("reset", "app-resets", "-b", servers, answer="n\n")
-        assert asked.exit_code == 1
-        assert all(name in asked.output for name in DELETED)
-        assert admin.group_offsets("app-resets") == {(KEPT[0], 0): 5}
+        for asked in (
+            streams("reset", "app-resets", "-b", servers, answer="n\n"),
+            streams("reset", "app-resets", "-b", servers, "--dry-run", "--yes"),
+        ):
+            assert asked.exit_code == (0 if "nothing was deleted" in asked.output else 1)
+            assert all(f"  {name}: up to " in asked.output for name in DELETED)
+            assert "not app-resets-eu-s-changelog: it is of the application app-resets-eu" in asked.output
+            assert "not app-resets-users-changelog: nothing proves" in asked.output
+            assert "warning: the last commit is" in asked.output
+            assert admin.group_offsets("app-resets") == {(KEPT[0], 0): 5}
+            assert set(admin.describe_topics(DELETED)) == set(DELETED)
 
         done = streams("reset", "app-resets", "-b", servers, "--yes")
         assert done.exit_code == 0, done.output
@@ -57,7 +96,17 @@ def test_reset(streams, application: dict[str, str], tmp_path: Path) -> None:
         assert admin.group_offsets("app-resets") == {}
         assert [path.name for path in sorted((tmp_path / "var").glob("*/*"))] == ["other", "other"]
 
-        again = streams("reset", "app-resets", "-b", servers, "--yes")
+        again = streams("reset", "app-resets", "-b", servers, "--yes", "--topics", "app-resets-users-changelog")
         assert again.exit_code == 0, again.output
-        assert "topics: none" in again.output
+        assert "topics: 1" in again.output
+        assert set(admin.describe_topics(KEPT)) == {*KEPT} - {"app-resets-users-changelog"}
+        assert "topics: none" in streams("reset", "app-resets", "-b", servers, "--yes").output
         admin.delete_topics(KEPT)
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_folders_are_no_applications(streams, name: str, tmp_path: Path) -> None:
+    (tmp_path / "var/state/app/sub/0").mkdir(parents=True)
+    result = streams("reset", name, "-b", "nowhere:1", "--yes")
+    assert (result.exit_code, "dots alone mean other folders" in result.output) == (1, True), result.output
+    assert (tmp_path / "var/state/app/sub/0").exists()

@@ -1,0 +1,257 @@
+"""What a start refuses, before it has made anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from state.errors import ChangelogMismatchError
+from streams import Consumed, Grouped, Materialized, Repartitioned, StreamsBuilder
+from streams.application.check_start import check_start
+from streams.application.kept_topology import keep_topology, kept_topology
+from streams.application.prepare import Application, plan_application
+from streams.application.reset_checkpoint import note_reset
+from streams.config import StreamsConfig
+from streams.errors import ConfigError, ResetUnfinishedError, TopologyMismatchError
+from streams.topology.change import REFUSED
+from streams.topology.diff import compare
+from streams.topology.graph import Topology
+from tests.application.cluster import Cluster, files
+
+Program = Callable[[StreamsBuilder], object]
+
+
+def built(program: Program) -> Topology:
+    builder = StreamsBuilder()
+    program(builder)
+    return builder.build()
+
+
+def counts(builder: StreamsBuilder, topic: str = "in", name: str = "counts", **how: Any) -> object:
+    return builder.stream(topic).group_by_key().count(named=name, materialized=Materialized(name=name, **how))
+
+
+def copy(builder: StreamsBuilder, topic: str = "in") -> None:
+    builder.stream(topic).to("out")
+
+
+def cluster() -> Cluster:
+    made = Cluster()
+    for topic in ("in", "more", "out"):
+        made.put(topic)
+    return made
+
+
+def settings(tmp_path: Path, **more: Any) -> StreamsConfig:
+    options: dict[str, Any] = {"application_id": "app", "bootstrap_servers": "nowhere:1", "base_dir": tmp_path}
+    return StreamsConfig(**options, **more)
+
+
+def start(program: Program, kafka: Any, config: StreamsConfig) -> Application:
+    """All that a start does before it makes topics, and what it keeps when they are made."""
+    application = plan_application(built(program), config, kafka)
+    check_start(application, kafka, kafka)
+    keep_topology(application.plan, config.checkpoint_dir)
+    return application
+
+
+def run(program: Program, kafka: Cluster, config: StreamsConfig) -> Application:
+    """A start, and one commit of each sub-topology."""
+    application = start(program, kafka, config)
+    for prepared in application.subs:
+        kafka.commit(f"app-{prepared.sub.name}-commits", "app", list(prepared.sub.stores))
+    return application
+
+
+OTHER_PROGRAMS: dict[str, tuple[Program, Program, str]] = {
+    "a moved store": (counts, lambda b: counts(b, "more"), "store 'counts' belongs to the sub-topology 'more' now"),
+    "a renamed store": (counts, lambda b: counts(b, name="other"), r"Materialized\(name='counts'\)"),
+    "a stateless one whose source is elsewhere": (
+        lambda b: (copy(b), copy(b, "more")),
+        lambda b: b.stream("in").merge(b.stream("more")).to("out"),
+        "source 'KSTREAM-SOURCE-more' reads more in the sub-topology 'in' now",
+    ),
+    "a stateless one that is read with others": (
+        copy,
+        lambda b: b.stream(["in", "a"], Consumed(name="s")).to("out"),
+        "in: source 's' is new",
+    ),
+    "a changelog that was not kept": (
+        lambda b: counts(b, logging=False),
+        counts,
+        "a restore would lack them",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", OTHER_PROGRAMS)
+def test_a_program_of_another_structure_is_refused(what: str, tmp_path: Path) -> None:
+    before, after, said = OTHER_PROGRAMS[what]
+    kafka, config = cluster().put("a"), settings(tmp_path)
+    run(before, kafka, config)
+    topics, kept = dict(kafka.topics), files(tmp_path)
+    with pytest.raises(TopologyMismatchError, match=said):
+        start(after, kafka, config)
+    assert (kafka.topics, files(tmp_path)) == (topics, kept), "nothing was written"
+    run(before, kafka, config)
+
+
+def test_all_that_is_refused_is_told_with_a_way_forward(tmp_path: Path) -> None:
+    kafka, config = cluster(), settings(tmp_path)
+    run(counts, kafka, config)
+    with pytest.raises(TopologyMismatchError) as refused:
+        start(lambda b: counts(b, "more"), kafka, config)
+    told = str(refused.value)
+    assert "source 'KSTREAM-SOURCE-in'" not in told, "nobody reads it now, so it is not elsewhere"
+    assert "`streams diff` shows all differences" in told
+    assert REFUSED in told
+
+
+def test_what_is_safe_starts_and_is_kept(tmp_path: Path) -> None:
+    kafka, config = cluster(), settings(tmp_path)
+    run(counts, kafka, config)
+    run(lambda b: (counts(b), b.stream("in").filter(lambda v: v).to("out"), copy(b, "more")), kafka, config)
+    kept = kept_topology(config.checkpoint_dir)
+    assert kept is not None
+    assert set(kept["sub_topologies"]) == {"in", "more"}
+    assert kept["sub_topologies"]["in"]["stateless"]
+
+
+def test_as_long_as_nothing_is_committed_programs_come_and_go(tmp_path: Path) -> None:
+    kafka, config = cluster().put("app-in-commits"), settings(tmp_path)
+    start(counts, kafka, config)
+    start(lambda b: counts(b, name="other"), kafka, config)
+    kept = kept_topology(config.checkpoint_dir)
+    assert kept is not None
+    assert list(kept["sub_topologies"]["in"]["stores"]) == ["other"]
+
+
+def two(builder: StreamsBuilder) -> None:
+    builder.stream("more").merge(builder.stream("in")).group_by_key().count("n", Materialized(name="counts"))
+
+
+@pytest.mark.parametrize("with_file", [True, False])
+def test_a_sub_topology_keeps_the_name_of_its_commits(with_file: bool, tmp_path: Path) -> None:
+    """It was called after the first declared topic once; where commits say so, it still is."""
+    kafka, config = cluster(), settings(tmp_path)
+    start(two, kafka, config)
+    file = Path(config.checkpoint_dir) / "topology.json"
+    assert kept_topology(config.checkpoint_dir)["sub_topologies"].keys() == {"in"}  # type: ignore[index]
+    if with_file:
+        file.write_bytes(
+            file.read_bytes().replace(b'"sub_topologies": {\n    "in"', b'"sub_topologies": {\n    "more"')
+        )
+    else:
+        file.unlink()
+    kafka.commit("app-more-commits", "app", ["counts"])
+    application = start(two, kafka, config)
+    assert [prepared.sub.name for prepared in application.subs] == ["more"]
+    assert orjson.loads(file.read_bytes())["sub_topologies"].keys() == {"more"}
+
+
+def test_two_names_and_nothing_that_tells_which(tmp_path: Path) -> None:
+    kafka, config = cluster(), settings(tmp_path)
+    run(two, kafka.commit("app-more-commits", "app"), config)
+    assert [one.sub.name for one in start(two, kafka, config).subs] == ["more"], "topology.json tells"
+    (Path(config.checkpoint_dir) / "topology.json").unlink()
+    kafka.commit("app-in-commits", "app")
+    with pytest.raises(TopologyMismatchError, match=r"in, more, and no topology\.json"):
+        start(two, kafka, config)
+
+
+def test_names_known_from_the_file_hold_where_the_commits_are_gone(tmp_path: Path) -> None:
+    kafka, config = cluster(), settings(tmp_path)
+    run(two, kafka, config)
+    file = Path(config.checkpoint_dir) / "topology.json"
+    file.write_bytes(file.read_bytes().replace(b'"sub_topologies": {\n    "in"', b'"sub_topologies": {\n    "more"'))
+    kafka.delete_topics(["app-in-commits"])
+    assert [one.sub.name for one in plan_application(built(two), config, kafka).subs] == ["more"]
+
+
+def through(name: str | None) -> Program:
+    def program(builder: StreamsBuilder) -> None:
+        stream = builder.stream("in")
+        (stream if name is None else stream.repartition(Repartitioned(name=name))).to("out")
+
+    return program
+
+
+def test_what_was_not_read_from_a_repartition_topic_is_not_left_behind(tmp_path: Path) -> None:
+    kafka, config = cluster(), settings(tmp_path)
+    run(through("r"), kafka.put("app-r-repartition", b"row", b"row"), config)
+    kafka.groups["app"] = {("app-r-repartition", 0): 1}
+    with pytest.raises(TopologyMismatchError, match=r"app-r-repartition: the old program.*until its lag is 0"):
+        start(through(None), kafka, config)
+    kafka.groups["app"] = {("app-r-repartition", 0): 2}
+    start(through(None), kafka, config)
+
+
+def test_another_applications_commits_are_refused(tmp_path: Path) -> None:
+    """`a` with the sub-topology `b-c` and `a-b` with `c` make the same names, also of transactional ids."""
+    kafka = Cluster().put("b-c").put("c").put("out")
+    kafka.put("a-b-c-commits", partition=0, partitions=2)
+    first = StreamsConfig(application_id="a", bootstrap_servers="nowhere:1", base_dir=tmp_path)
+    second = first.model_copy(update={"application_id": "a-b", "checkpoint_dir": str(tmp_path / "second")})
+    start(lambda b: copy(b, "b-c"), kafka, first)
+    kafka.put("a-b-c-commits", b"", partition=1)
+    kafka.topics["a-b-c-commits"][1] = list(Cluster().commit("x", "a").topics["x"][0])
+    start(lambda b: copy(b, "b-c"), kafka, first)
+    with pytest.raises(ChangelogMismatchError, match="'a-b-c-commits': it holds commits of the application 'a'"):
+        start(lambda b: copy(b, "c"), kafka, second)
+
+
+def test_half_a_reset_is_not_started_on(tmp_path: Path) -> None:
+    kafka, config = cluster(), settings(tmp_path)
+    run(counts, kafka, config)
+    note_reset(config.checkpoint_dir, ["app-in-commits"])
+    with pytest.raises(ResetUnfinishedError, match="`streams reset app` again"):
+        start(counts, kafka, config)
+
+
+@pytest.mark.parametrize(
+    ("topic", "why"),
+    [
+        ("in", "an input"),
+        ("names", "an input"),
+        ("out", "an input"),
+        ("app-again-repartition", "a repartition topic"),
+        ("app-counts-changelog", "the changelog of the store 'counts'"),
+        ("app-in-commits", "the commits of the sub-topology 'in'"),
+    ],
+)
+def test_dead_letters_do_not_come_back(topic: str, why: str, tmp_path: Path) -> None:
+    def program(builder: StreamsBuilder) -> None:
+        builder.global_table("names")
+        table = builder.stream("in").group_by_key().count("n", Materialized(name="counts"))
+        table.to_stream().to("out")
+        table.to_stream().group_by(lambda v: v, Grouped(name="again")).count("m")
+        builder.stream("out").to("end")
+
+    kafka = cluster().put("names").put("end")
+    start(program, kafka, settings(tmp_path, dead_letter_topic="letters"))
+    with pytest.raises(ConfigError, match=f"dead_letter_topic is '{topic}', which is {why} of this application"):
+        start(program, kafka, settings(tmp_path, dead_letter_topic=topic))
+
+
+def test_diff_and_start_agree(tmp_path: Path) -> None:
+    for at, (before, after, _) in enumerate(OTHER_PROGRAMS.values()):
+        kafka, config = cluster().put("a"), settings(tmp_path / str(at))
+        run(before, kafka, config)
+        kept = kept_topology(config.checkpoint_dir)
+        assert kept is not None
+        assert any(change.refused and not change.depends for change in compare(kept, built(after)))
+
+
+def test_a_file_that_nobody_can_read_is_no_description(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    for text in ("{", "[1]", '{"format": 99}', '{"format": 1}'):
+        Path(config.checkpoint_dir).mkdir(parents=True, exist_ok=True)
+        (Path(config.checkpoint_dir) / "topology.json").write_text(text)
+        assert kept_topology(config.checkpoint_dir) is None
+    kafka = cluster()
+    remote = settings(tmp_path, checkpoint_dir="s3://bucket/app")
+    assert keep_topology(run(counts, kafka, remote).plan, "s3://bucket/app") is None
