@@ -108,22 +108,27 @@ class DriverQuery:
         if self._logged is None:
             self._logged = SourceOffsets(self._ends(), tick=self._done.tick + every_task)
         self._stop_reading()
+        died = False
         while True:
             try:
                 copies = self._run(self._logged, now_ms)
                 break
             except ProcessDied as death:
-                self._reopen(death.wipe_state)
+                self._lose_process(death.wipe_state)
+                died = True
             except BaseException:
                 self._head.close()
                 raise
+        if died:
+            self._restore()
         self._copies.update(copies)
         self._done, self._logged = self._logged, None
         self._batch_id += 1
 
     def restart(self, wipe_state: bool) -> None:
         """Stop, lose the local state or not, start again from changelogs and markers."""
-        self._reopen(wipe_state)
+        self._lose_process(wipe_state)
+        self._restore()
         self._starts += 1
 
     def close(self) -> None:
@@ -201,11 +206,14 @@ class DriverQuery:
         specs = [node.spec for node in self.sub.stores.values()]
         return self._disks.stores(self._kafka, self._identity(task), specs, now_ms)
 
-    def _reopen(self, wipe_state: bool) -> None:
-        """The process has gone, and its memory with it; a new one brings the stores to where the last commits were."""
+    def _lose_process(self, wipe_state: bool) -> None:
+        """The process has gone, and its memory with it."""
         self._stop_reading()
         self._head.close()
         self._disks.crash(self.sub.name, wipe_state)
+
+    def _restore(self) -> None:
+        """Brings the stores to where the last commits were, also of tasks that have nothing to do."""
         for task in range(self.tasks):
             last = read_last_marker(self._kafka, (self._commits, task))
             if last is not None:
