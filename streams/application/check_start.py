@@ -13,11 +13,12 @@ from state.changelog.topics import commits_topic
 from state.commit.last_marker import MarkerLog
 from state.errors import ChangelogMismatchError
 from state.kafka.admin import KafkaAdmin
-from streams.application.kept_topology import described_repartitions, kept_topology
+from streams.application.kept_topology import described_repartitions, own_topology
 from streams.application.newest_marker import newest_markers
 from streams.application.prepare import Application
 from streams.application.reset_checkpoint import check_no_reset
 from streams.errors import ConfigError, TopologyMismatchError
+from streams.topology.change import REFUSED
 from streams.topology.diff import compare
 from streams.topology.plan import Plan
 
@@ -35,12 +36,13 @@ def check_start(application: Application, admin: KafkaAdmin, log: MarkerLog) -> 
         ResetUnfinishedError: a reset has deleted a part of what is needed.
         TopologyMismatchError: the state was written by a program of another structure.
         ChangelogMismatchError: a commits topic is another application's.
+        CheckpointMismatchError: the checkpoint is.
     """
     config = application.config
     check_dead_letters(application.plan, config.dead_letter_topic)
     check_no_reset(config.application_id, config.checkpoint_dir)
     check_owner(application.plan, admin, log)
-    kept = kept_topology(config.checkpoint_dir)
+    kept = own_topology(config)
     if kept is not None and _has_committed(kept, config.application_id, admin):
         check_program(application.plan, kept)
         check_all_read(application, kept, admin)
@@ -92,11 +94,12 @@ def check_program(plan: Plan, kept: Mapping[str, Any]) -> None:
     """
     against = [change for change in compare(kept, plan.topology) if change.refused and not change.depends]
     if against:
-        changes = "".join(f"\n  {change.where}: {change.what} {change.says}." for change in against)
+        said = "; ".join(
+            f"{change.where}: {change.what} {change.says.removesuffix(f'. {REFUSED}')}" for change in against
+        )
         raise TopologyMismatchError(
-            f"{plan.application_id} was started with a program of another structure, which wrote its state (its description is "
-            f"topology.json in the checkpoint's folder). Nothing was written. `streams diff` shows all differences; these are "
-            f"against a start:{changes}"
+            f"the state of {plan.application_id} was written by another topology, described in topology.json in the checkpoint's "
+            f"folder: {said}. {REFUSED}. Nothing was written. `streams diff` shows all differences."
         )
 
 

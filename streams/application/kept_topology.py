@@ -3,9 +3,9 @@
 The start compares it with the program (`check_start`), `streams diff` shows the same, and `streams reset` learns from it what the
 application has made.
 
-Invariants: the file is replaced as a whole, and only after the start has found that the program fits: after a change that is
-refused, it still tells what the state was written by. A checkpoint in a remote storage has no such file (then keep
-``streams describe --format json`` with the program).
+Invariants: the file names its application; it is replaced as a whole, and only after the start has found that the program fits:
+after a change that is refused, it still tells what the state was written by. A checkpoint in a remote storage has no such file
+(then keep ``streams describe --format json`` with the program).
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from typing import Any
 import orjson
 
 from state.changelog.topics import changelog_topic, commits_topic
+from state.errors import CheckpointMismatchError
 from state.stores.private_folder import make_private
-from streams.topology.description import FORMAT, Description, description_json
+from streams.checkpoint.files import is_local
+from streams.config import StreamsConfig
+from streams.topology.description import FORMAT, Description, description
 from streams.topology.plan import Plan
 
 FILE = "topology.json"
@@ -27,9 +30,7 @@ FILE = "topology.json"
 
 def local_folder(checkpoint_dir: str) -> Path | None:
     """The folder of a checkpoint; None if it is in a remote storage."""
-    if "://" in checkpoint_dir and not checkpoint_dir.startswith("file:"):
-        return None
-    return Path(checkpoint_dir.removeprefix("file:"))
+    return Path(checkpoint_dir.removeprefix("file:")) if is_local(checkpoint_dir) else None
 
 
 def kept_topology(checkpoint_dir: str) -> Description | None:
@@ -43,6 +44,23 @@ def kept_topology(checkpoint_dir: str) -> Description | None:
         isinstance(found, dict) and found.get("format") == FORMAT and isinstance(found.get("sub_topologies"), dict)
     )
     return found if readable else None
+
+
+def own_topology(config: StreamsConfig) -> Description | None:
+    """As `kept_topology`, of an application's own checkpoint.
+
+    Raises:
+        CheckpointMismatchError: the checkpoint is another application's.
+    """
+    found = kept_topology(config.checkpoint_dir)
+    # Files of older versions do not tell.
+    if found is not None and found.get("application_id", config.application_id) != config.application_id:
+        raise CheckpointMismatchError(
+            f"the checkpoint {config.checkpoint_dir} belongs to another application id, {found['application_id']!r} (its "
+            f"{FILE} says so), and not to {config.application_id!r}. Nothing was written or deleted. Give each application a "
+            f"checkpoint_dir of its own."
+        )
+    return found
 
 
 def keep_topology(plan: Plan, checkpoint_dir: str) -> Path | None:
@@ -61,7 +79,8 @@ def keep_topology(plan: Plan, checkpoint_dir: str) -> Path | None:
     make_private(folder)
     fresh = file.with_suffix(f".{os.getpid()}.tmp")
     fresh.touch(0o600)
-    fresh.write_text(description_json(plan.topology, [sub.name for sub in plan.sub_topologies]), encoding="utf-8")
+    described = description(plan.topology, [sub.name for sub in plan.sub_topologies])
+    fresh.write_bytes(orjson.dumps({"application_id": plan.application_id, **described}, option=orjson.OPT_INDENT_2))
     fresh.replace(file)
     return file
 

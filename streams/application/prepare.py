@@ -12,7 +12,7 @@ from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin, TopicInfo
 from state.kafka.decided import DECIDE_S, wait_until_decided
 from streams.application.belongings import belongings
-from streams.application.kept_topology import kept_topology
+from streams.application.kept_topology import own_topology
 from streams.config import StreamsConfig
 from streams.runtime.settings import TaskSettings
 from streams.source.offsets import SourceOffsets
@@ -149,7 +149,7 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
         TopologyError: the topology cannot be run, or no topic matches a pattern.
         TopologyMismatchError: a sub-topology has run under several names, and nothing tells which holds.
     """
-    app, kept = config.application_id, kept_topology(config.checkpoint_dir)
+    app, kept = config.application_id, own_topology(config)
     if config.ensure_explicit_naming:
         check_explicit_names(topology)
     # Neither what a sub-topology is called nor what is internal depends on the topics that match a pattern.

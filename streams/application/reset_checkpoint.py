@@ -53,7 +53,10 @@ def note_reset(checkpoint_dir: str, topics: Iterable[str]) -> None:
 
 
 def query_folders(checkpoint_dir: str, sub_topologies: Collection[str]) -> list[Path]:
-    """The checkpoints of queries in the folder: called after a sub-topology, or laid out as Spark does."""
+    """The checkpoints of queries in the folder: called after a sub-topology, or laid out as Spark does.
+
+    What `streams adopt` has moved aside is called after a sub-topology too, with an ending that begins with `~`.
+    """
     folder = local_folder(checkpoint_dir)
     if folder is None or not folder.is_dir():
         return []
@@ -62,7 +65,10 @@ def query_folders(checkpoint_dir: str, sub_topologies: Collection[str]) -> list[
         for child in sorted(folder.iterdir())
         if child.is_dir()
         and not child.is_symlink()
-        and (child.name in sub_topologies or ((child / "metadata").exists() and (child / "offsets").is_dir()))
+        and (
+            not {child.name, child.name.partition("~")[0]}.isdisjoint(sub_topologies)
+            or ((child / "metadata").exists() and (child / "offsets").is_dir())
+        )
     ]
 
 

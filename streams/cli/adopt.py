@@ -8,8 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from streams.application.adopt import Adopter, described
+from streams.application.check_start import check_start
 from streams.application.positions import GivenPositions
 from streams.application.preflight import Preflight
 from streams.application.prepare import plan_application
@@ -67,6 +69,8 @@ def adopt(
     given = GivenPositions.parse(position or ())
     with KafkaAdmin(effective.client) as admin, _files(effective) as files:
         application = plan_application(topology, effective, admin)
+        log = LiveKafka(effective.client, effective.transaction_timeout_ms, bulk=effective.bulk_io)
+        check_start(application, admin, log)
         adopter = Adopter(Preflight(application, files, admin, typer.echo), given)
         misfits = adopter.misfits()
         if not misfits:

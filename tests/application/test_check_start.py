@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from state.errors import ChangelogMismatchError
+from state.errors import ChangelogMismatchError, CheckpointMismatchError
 from streams import Consumed, Grouped, Materialized, Repartitioned, StreamsBuilder
 from streams.application.check_start import check_start
 from streams.application.kept_topology import keep_topology, kept_topology
@@ -202,6 +202,15 @@ def test_another_applications_commits_are_refused(tmp_path: Path) -> None:
     start(lambda b: copy(b, "b-c"), kafka, first)
     with pytest.raises(ChangelogMismatchError, match="'a-b-c-commits': it holds commits of the application 'a'"):
         start(lambda b: copy(b, "c"), kafka, second)
+
+
+def test_another_applications_checkpoint_is_refused(tmp_path: Path) -> None:
+    kafka, config = cluster(), settings(tmp_path)
+    run(counts, kafka, config)
+    before = files(tmp_path)
+    with pytest.raises(CheckpointMismatchError, match="belongs to another application id, 'app'"):
+        start(copy, kafka, config.model_copy(update={"application_id": "other"}))
+    assert files(tmp_path) == before
 
 
 def test_half_a_reset_is_not_started_on(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from state.errors import CheckpointMismatchError
 from state.restore.directory import StateDirectory
 from streams.application.kept_topology import keep_topology
 from streams.application.reset import plan_reset, reset
@@ -27,6 +28,7 @@ def config(tmp_path: Path) -> StreamsConfig:
     keep_topology(build_plan(PROGRAM.build(), "orders"), settings.checkpoint_dir)
     for folder in (
         "checkpoint/orders/in/offsets",
+        "checkpoint/orders/in~replaced-7/offsets",
         "checkpoint/orders/of-an-old-program/offsets",
         "checkpoint/orders-eu/in/offsets",
         "state/orders/in/0/db",
@@ -71,7 +73,7 @@ def test_looking_changes_nothing_and_tells_all(config: StreamsConfig, tmp_path: 
     assert "not orders-eu-in-commits: it is of the application orders-eu" in told
     assert "not orders-eu-changelog, orders-old-changelog: nothing proves" in told
     assert f"{tmp_path / 'state/orders'}, 1 tasks" in told
-    assert f"{config.checkpoint_dir}, 2 queries" in told
+    assert f"{config.checkpoint_dir}, 3 queries" in told
     assert "topology.json in" not in told
     assert "warning" not in told
 
@@ -133,6 +135,14 @@ def test_what_is_not_the_engines_stays_in_the_folder(config: StreamsConfig, tmp_
     assert said[-1].endswith("but for link, notes.txt, photos")
     assert (tmp_path / "checkpoint/orders-eu/in/offsets/0").exists()
     check_no_reset("orders", config.checkpoint_dir)
+
+
+def test_another_applications_checkpoint_is_left_alone(config: StreamsConfig, tmp_path: Path) -> None:
+    before = files(tmp_path)
+    foreign = config.model_copy(update={"application_id": "stranger"})
+    with pytest.raises(CheckpointMismatchError, match="belongs to another application id, 'orders'"):
+        planned(foreign, all_made())
+    assert files(tmp_path) == before
 
 
 def test_a_checkpoint_in_a_remote_storage_is_left_to_its_tools(config: StreamsConfig) -> None:

@@ -17,7 +17,8 @@ from state.changelog.topics import changelog_topic, commits_topic
 from state.commit.marker import CommitMarker
 from state.errors import CheckpointMismatchError
 from state.kafka.partitioner import partition_for_key
-from streams import ApplicationFailedError, Materialized, StreamsBuilder, StreamsError, TimeWindows
+from streams import ApplicationFailedError, BytesSerde, Materialized, StreamsBuilder, StreamsError, TimeWindows
+from streams.errors import TopologyMismatchError
 from streams.topology.diff import compare
 from streams.topology.graph import Topology
 from tests.spark.harness import Harness, Sent, last_per_key
@@ -150,7 +151,13 @@ def test_another_topology(application: Application) -> None:
     application.send()
     application.run(windowed(10))
     application.send()
-    with application.refused("another topology", "streams diff", "choose a new application id"):
+    with application.refused(
+        "another topology",
+        "size_ms 10000 -> 20000",
+        "streams diff",
+        "an application id of its own",
+        error=TopologyMismatchError,
+    ):
         application.run(windowed(20))
     # The file that the error speaks of still tells what the state was written by.
     kept = json.loads((application.checkpoint / "topology.json").read_text())
@@ -158,6 +165,39 @@ def test_another_topology(application: Application) -> None:
     application.run(windowed(10))
     found = last_per_key(application.harness.read(application.target))
     assert sorted(found.values()) == sorted(count.to_bytes(8, "big") for count in application.total.values())
+
+
+def test_swapped_and_moved_sources(application: Application) -> None:
+    """The order of a program means nothing; a store that moves is refused before anything is made."""
+    harness, orders = application.harness, application.source
+    people = harness.topic("a-smaller-name", 2)
+
+    def program(orders_first: bool, apart: bool = False) -> Topology:
+        builder = StreamsBuilder(default_key_serde=BytesSerde(), default_value_serde=BytesSerde())
+        if orders_first:
+            stream, table = builder.stream(orders), builder.table(people, materialized=Materialized(name="people"))
+        else:
+            table, stream = builder.table(people, materialized=Materialized(name="people")), builder.stream(orders)
+        if not apart:
+            stream = stream.left_join(table, lambda order, person: order)
+        counts = stream.group_by_key().count(materialized=Materialized(name="counts", caching=False))
+        counts.to_stream().to(application.target)
+        return builder.build()
+
+    application.send()
+    application.run(program(True))
+    application.send()
+    application.run(program(False))
+    application.check()
+    assert len(harness.read(application.target)) == application.total.total(), "no order was read twice"
+    with kafka(harness) as admin:
+        topics = admin.topic_names()
+    with application.refused("belongs to the sub-topology", "Nothing was written", error=TopologyMismatchError):
+        application.run(program(True, apart=True))
+    with kafka(harness) as admin:
+        assert admin.topic_names() == topics
+    commits = [name for name in topics if name.startswith(f"{harness.application_id}-") and name.endswith("-commits")]
+    assert commits == [commits_topic(harness.application_id, people)]
 
 
 def test_the_commits_topic_is_gone(application: Application) -> None:
