@@ -94,8 +94,8 @@ class Progress:
             self._line(force=True)
 
     def say(self, text: str) -> None:
-        """A line of its own."""
-        self.console.print(text, highlight=False)
+        """A line of its own, as it is: errors have brackets in them."""
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def started(self, sub: str, tasks: int, topics: tuple[str, ...]) -> None:
         """A query starts; one that starts again goes on with its numbers."""

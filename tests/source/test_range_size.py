@@ -1,7 +1,8 @@
 """The true size of a range: told once it is far above what was planned."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -9,9 +10,12 @@ import pytest
 
 from state.kafka.columns import RecordColumns
 from streams.errors import RangeTooLargeError
+from streams.microbatch.partitions import PlannedRange
 from streams.source import range_size
 from streams.source.offsets import OffsetRange
+from streams.source.planner import SourceSpec
 from streams.source.range_size import bounded
+from streams.spark import read
 
 
 def piece(first: int, records: int, size: int) -> RecordColumns:
@@ -48,3 +52,21 @@ def test_what_is_not_far_above_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(list(bounded(pieces(10, 10, 1_000), OffsetRange("t", 3, 0, 100), 30_000))) == 10
     # A record that is too large by itself cannot be planned any smaller.
     assert len(list(bounded(pieces(1, 1, 1_000), OffsetRange("t", 3, 0, 1), 1))) == 1
+
+
+def test_the_reader_of_a_task_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = SimpleNamespace(read=lambda end, most: pieces(100, 10, 1_000))
+    job = SimpleNamespace(tasks=1, client={}, bulk_io=False, source=SourceSpec({}, max_bytes=20_000))
+    taken: list[RecordColumns] = []
+
+    def read_range(_job: object, _planned: object, of: Iterable[RecordColumns]) -> Iterator[object]:
+        taken.extend(of)
+        yield from ()
+
+    monkeypatch.setattr(range_size, "NEVER_TOO_LARGE", 0)
+    monkeypatch.setattr(read, "load_job", lambda payload: job)
+    monkeypatch.setattr(read, "shared_reader", lambda *_, **__: reader)
+    monkeypatch.setattr(read, "read_range", read_range)
+    with pytest.raises(RangeTooLargeError, match="max_bytes_per_trigger = 20,000"):
+        list(read.read_partition(b"", PlannedRange("batch", "id", OffsetRange("t", 3, 0, 1_000))))
+    assert len(taken) < 100

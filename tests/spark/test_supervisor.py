@@ -19,7 +19,7 @@ from streams.spark.progress import Progress
 from streams.spark.stopping import StopGate
 from streams.spark.supervisor import Supervisor
 
-AWAY = "state.errors.KafkaClientError: describing topic 'in' failed; check the brokers [_TRANSPORT (-195): refused]"
+AWAY = "state.errors.KafkaClientError: describing topic 'in' failed; check [b] brokers [_TRANSPORT (-195): refused]"
 RIGHTS = "state.errors.KafkaClientError: reading in-0 failed [TOPIC_AUTHORIZATION_FAILED (29): not yours]"
 
 
@@ -92,7 +92,8 @@ def test_a_query_that_failed_for_a_passing_reason_starts_again_once_the_broker_a
     assert world.started[0] == 0
     assert 70 <= world.started[1] <= 72
     said = world.said.getvalue()
-    assert said.count("app/in starts again by itself after: KafkaClientError: describing topic 'in' failed") == 1
+    sentence = "KafkaClientError: describing topic 'in' failed; check [b] brokers [_TRANSPORT (-195): refused]"
+    assert said.count(f"app/in starts again by itself after: {sentence}") == 1
     assert said.count("waiting for the broker at host:9092 since ") == 1 + int(70 // AGAIN_S)
     assert "host:9092 answers again after" in said
 
