@@ -39,6 +39,8 @@ class Sweep:
         self._environment = monkeypatch
         self.source = harness.topic("source", 1)
         self.counts, self.sums = harness.topic("counts", 2), harness.topic("sums", 2)
+        changelogs = [changelog_topic(harness.application_id, store) for store in ("counts", "sums")]
+        self.topics = {"outputs": [self.counts, self.sums], "changelog": changelogs}
         self.blocks = 0
 
     def topology(self) -> Topology:
@@ -61,7 +63,9 @@ class Sweep:
                 environment.setenv("STREAMS_FAULT_ONCE", str(self.happened))
             self.harness.run(self.topology(), tasks=2, max_records_per_trigger=PER_BLOCK, **settings)
         lines = self.happened.read_text().splitlines() if faults else []
-        assert [line.partition(" ")[2] for line in lines] == list(faults), "not all faults of the drill have happened"
+        assert [line.partition(" ")[2] for line in lines] == [fault.removeprefix("freeze ") for fault in faults], (
+            "not all faults of the drill have happened"
+        )
 
     def delete_state(self) -> None:
         """The next step restores from the changelogs."""
@@ -72,16 +76,19 @@ class Sweep:
         assert self.harness.progress is not None
         return self.harness.progress.decisions(STRUCK)
 
+    def per_step(self, what: str) -> int:
+        """How many outputs or changes of state the struck task writes in a step."""
+        found = [one for topic in self.topics[what] for one in self.harness.read(topic) if one.partition == STRUCK]
+        return len(found) // self.blocks
+
     def aborted(self) -> dict[int, Counter[str]]:
         """By version: how many results, changes of state and markers are in the logs without ever having been committed."""
         found: dict[int, Counter[str]] = {}
-        application_id = self.harness.application_id
-        changelogs = [changelog_topic(application_id, store) for store in ("counts", "sums")]
-        for what, topics in (("outputs", [self.counts, self.sums]), ("changelog", changelogs)):
+        for what, topics in self.topics.items():
             for topic in topics:
                 for one in read_aborted(self.harness.servers, topic):
                     found.setdefault(one.timestamp // _MS, Counter())[what] += 1
-        for one in read_aborted(self.harness.servers, commits_topic(application_id, self.source)):
+        for one in read_aborted(self.harness.servers, commits_topic(self.harness.application_id, self.source)):
             version = CommitMarker.from_bytes(one.value or b"").version
             found.setdefault(version, Counter())["markers"] += 1
         return found
