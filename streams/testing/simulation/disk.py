@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from state.errors import StateLockedError
 from state.stores.memory import MemoryTable
@@ -51,7 +51,12 @@ class SimulatedTable(MemoryTable):
         self._unflushed = []
         self.owner = None
 
-    def write(self, changes: Iterable[Change], delete_ranges: Sequence[KeyRange] = ()) -> None:
+    def write(
+        self,
+        changes: Iterable[Change],
+        delete_ranges: Sequence[KeyRange] = (),
+        halfway: Callable[[], None] | None = None,
+    ) -> None:
         """See `OrderedTable`."""
         written = Event("write", self.location)
         self._hook.before(written)
@@ -63,14 +68,16 @@ class SimulatedTable(MemoryTable):
             super().write(changes)
         else:
             self._write_torn(changes)
+        if halfway is not None:
+            halfway()
         flushed = Event("flush", self.location)
         self._hook.before(flushed)
         self._unflushed = []
         self._hook.after(flushed)
 
-    def write_sorted(self, changes: Iterator[Change]) -> None:
+    def write_sorted(self, changes: Iterator[Change], halfway: Callable[[], None] | None = None) -> None:
         """See `OrderedTable`."""
-        self.write(changes)
+        self.write(changes, (), halfway)
 
     def _write_torn(self, changes: list[Change]) -> None:
         for change in changes:
