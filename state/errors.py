@@ -18,11 +18,14 @@ them between processes).
     │       └── ProducerStateError     calls in a wrong order, or a producer used again after its end
     ├── CommitError                    Spark's checkpoint and Kafka's commits topic do not fit together
     │   ├── CheckpointMismatchError    lost, rolled back, foreign, or of another topology: an operator decides
+    │   ├── OpenTransactionError       somebody's transaction is open where only this task writes
+    │   ├── UnexpectedOffsetError      the step's records did not land where the log ended: somebody else wrote there
     │   ├── RoutingMismatchError       functions gave other keys than in the attempt that was committed: rows would move
     │   └── MarkerFormatError          the commits topic holds something that this version cannot read
     └── StateError                     local state or its changelog cannot be used as it is
         ├── StateLockedError           another process has the store open
         ├── StateCorruptedError        the local store is damaged; delete it, the changelog restores it
+        │   └── StateFormatError       another version wrote the local store: the same
         ├── ChangelogMismatchError     a changelog topic exists, but not as the store needs it
         └── RestoreError               the changelog does not give the state that the commit marker promises
 """
@@ -320,6 +323,58 @@ class CheckpointMismatchError(CommitError):
     """The last commit marker cannot be the one that Spark's checkpoint knows; nothing was written."""
 
 
+class OpenTransactionError(CommitError):
+    """A transaction is open on a partition that only this task writes, although all of its own are decided.
+
+    Args:
+        task: who found it.
+        topic: the topic.
+        partition: its partition.
+        stable: last stable offset: what comes behind cannot be read.
+        end: end of the log.
+    """
+
+    def __init__(self, task: str, topic: str, partition: int, stable: int, end: int) -> None:
+        where = f"--topic {topic} --partition {partition}"
+        super().__init__(
+            f"{task}: a transaction is open on {topic}-{partition} from offset {stable} on (the log ends at {end}), although "
+            f"this task is the only one to write there and all its transactions are decided: what this task has committed "
+            f"may be hidden. Nothing was written. Either something else writes to this topic (see its rights), or brokers have "
+            f"left a transaction hanging. `kafka-transactions.sh --bootstrap-server HOST:PORT describe-producers {where}` shows "
+            f"it, `kafka-transactions.sh --bootstrap-server HOST:PORT abort {where} --start-offset {stable}` ends it; "
+            f"then start again"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.stable = stable
+        self.end = end
+
+
+class UnexpectedOffsetError(CommitError):
+    """A record of a step has landed elsewhere than at the end of the log that the step had seen; it was not committed.
+
+    Args:
+        task: who found it.
+        topic: the topic.
+        partition: its partition.
+        expected: offset of the step's last record there, by the end of the log before the step.
+        found: its offset by the broker's answer, None = the broker did not say.
+    """
+
+    def __init__(self, task: str, topic: str, partition: int, expected: int, found: int | None) -> None:
+        told = "the broker did not say where it is" if found is None else f"it is at {found}"
+        super().__init__(
+            f"{task}: the step's last record on {topic}-{partition} should be at offset {expected}, but {told}: there are records "
+            f"that this task did not see when it decided what to do. The step was not committed; the next attempt looks "
+            f"again. If this comes again, something else writes to this topic (see its rights), or the leader of the "
+            f"partition is not the one that all brokers name (`kafka-topics.sh --describe --topic {topic}`)"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.expected = expected
+        self.found = found
+
+
 class RoutingMismatchError(CommitError):
     """A repeated micro-batch has given a task other rows than the attempt that was committed.
 
@@ -384,11 +439,24 @@ class StateCorruptedError(StateError):
 
     def __init__(self, path: str, detail: str) -> None:
         super().__init__(
-            f"the store in {path} is damaged: {detail}. It is to be deleted and restored from its changelog (the engine "
+            f"the store in {path} cannot be used: {detail}. It is to be deleted and restored from its changelog (the engine "
             f"does so by itself); if it comes again, check the disk"
         )
         self.path = path
         self.detail = detail
+
+
+class StateFormatError(StateCorruptedError):
+    """Another version of the engine wrote the local store. Nothing is lost, as with a damaged one.
+
+    Args:
+        path: folder of the store.
+        found: its format.
+        known: the format that this version writes.
+    """
+
+    def __init__(self, path: str, found: object, known: int) -> None:
+        super().__init__(path, f"it has format {found}, this version knows {known}")
 
 
 class ChangelogMismatchError(StateError):

@@ -14,8 +14,9 @@ way back works on whole columns: a restore handles millions of records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,10 @@ from state.stores.spec import StoreKind, StoreSpec
 from state.stores.versioned_format import TOMBSTONE, VALUE
 
 Int64s = npt.NDArray[np.int64]
+# Parts of a step that does not fit into memory: so many records, but no more than so many bytes if they are like those before.
+_FIRST_PART_ROWS = 1_000
+_PART_ROWS = 100_000
+_PART_BYTES = 16 * 1024 * 1024
 _NOTHING = pa.scalar(b"", pa.binary())
 
 
@@ -69,9 +74,28 @@ class LocalRows:
         return len(self.keys)
 
 
-def changelog_batch(spec: StoreSpec, entries: Iterable[tuple[bytes, bytes | None, int]]) -> ChangelogBatch:
-    """Changelog records for (local key, local value, timestamp)."""
-    rows = list(entries)
+def changelog_batches(
+    spec: StoreSpec, entries: Iterable[tuple[bytes, bytes | None, int]], bounded: bool
+) -> Iterator[ChangelogBatch]:
+    """Changelog records for (local key, local value, timestamp), in parts.
+
+    Args:
+        spec: the store.
+        entries: its writes.
+        bounded: they do not lie in memory as a whole: so the records must not either.
+    """
+    waiting = iter(entries)
+    size = _FIRST_PART_ROWS if bounded else None
+    while rows := list(islice(waiting, size)):
+        batch = _changelog_batch(spec, rows)
+        if size is not None:
+            bytes_a_row = max(1, (batch.keys.nbytes + batch.values.nbytes) // len(rows))
+            size = max(1, min(_PART_ROWS, _PART_BYTES // bytes_a_row))
+        if len(batch):
+            yield batch
+
+
+def _changelog_batch(spec: StoreSpec, rows: list[tuple[bytes, bytes | None, int]]) -> ChangelogBatch:
     skip = 10 if spec.kind.segmented else 2
     if spec.kind is StoreKind.VERSIONED:
         # The store's own stream time (no key) and versions pruned from the history (no value) are local matters.

@@ -1,15 +1,20 @@
-"""A digest of a step's changelog records, kept in its marker: a roll-forward proves with it that it saw them all."""
+"""A digest of a step's changelog records, kept in its marker: a restore proves with it that it saw them all.
+
+It goes by the order of the records alone, so it is the same however they are cut into parts when they are sent or read.
+"""
 
 # ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+_BLOCK_ROWS = 65_536
+"""Whole columns are digested at once, so many rows at a time. Part of the digest's definition."""
 
 
 class ChangelogColumns(Protocol):
@@ -23,19 +28,75 @@ class ChangelogColumns(Protocol):
     def timestamps(self) -> np.ndarray: ...
 
 
-def changelog_digest(changelog: Mapping[str, ChangelogColumns]) -> str:
-    """16 hex digits over store names, keys, values (a tombstone differs from an empty value) and timestamps, in order."""
-    digest = hashlib.blake2b(digest_size=8)
-    for name in sorted(changelog):
-        batch = changelog[name]
-        digest.update(name.encode())
-        for column in (batch.keys, batch.values):
-            lengths = pc.binary_length(column).fill_null(-1)
-            digest.update(lengths.to_numpy(zero_copy_only=False).tobytes())
+class StepDigest:
+    """Takes the records of each store in their order, in parts of any size; stores may come in any order.
+
+    Attributes:
+        records: how many there were.
+    """
+
+    def __init__(self) -> None:
+        self.records = 0
+        self._stores: dict[str, _StoreDigest] = {}
+
+    def add(self, store: str, columns: ChangelogColumns) -> None:
+        """The next records of a store."""
+        count = len(columns.timestamps)
+        if count:
+            self.records += count
+            self._stores.setdefault(store, _StoreDigest()).add(columns.keys, columns.values, columns.timestamps)
+
+    def hexdigest(self) -> str:
+        """16 hex digits over store names, keys, values (a tombstone differs from an empty value) and timestamps."""
+        digest = hashlib.blake2b(digest_size=8)
+        for name in sorted(self._stores):
+            digest.update(name.encode() + b"\0" + self._stores[name].digest())
+        return digest.hexdigest()
+
+
+class _StoreDigest:
+    """The digest of one store: block after block of rows."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._parts: list[tuple[pa.Array, pa.Array, np.ndarray]] = []
+        self._rows = 0
+
+    def add(self, keys: pa.Array, values: pa.Array, timestamps: np.ndarray) -> None:
+        start, count = 0, len(timestamps)
+        while self._rows + count - start >= _BLOCK_ROWS:
+            end = start + _BLOCK_ROWS - self._rows
+            self._parts.append((keys[start:end], values[start:end], timestamps[start:end]))
+            self._flush(self._hash)
+            start = end
+        if start < count:
+            self._parts.append((keys[start:], values[start:], timestamps[start:]))
+            self._rows += count - start
+
+    def digest(self) -> bytes:
+        whole = self._hash.copy()
+        if self._parts:
+            _update(whole, self._parts)
+        return whole.digest()
+
+    def _flush(self, into: Any) -> None:
+        _update(into, self._parts)
+        self._parts, self._rows = [], 0
+
+
+def _update(digest: Any, parts: list[tuple[pa.Array, pa.Array, np.ndarray]]) -> None:
+    """Takes one block of rows in."""
+    keys, values, timestamps = ([part[i] for part in parts] for i in range(3))
+    for columns in (keys, values):
+        for column in columns:
+            digest.update(
+                pc.binary_length(column).fill_null(-1).cast(pa.int64()).to_numpy(zero_copy_only=False).tobytes()
+            )
+        for column in columns:
             for value_buffer in _value_bytes(column):
                 digest.update(value_buffer)
-        digest.update(np.ascontiguousarray(batch.timestamps, dtype=np.int64).tobytes())
-    return digest.hexdigest()
+    for stamps in timestamps:
+        digest.update(np.ascontiguousarray(stamps, dtype=np.int64).tobytes())
 
 
 def _value_bytes(column: pa.Array) -> list[memoryview]:

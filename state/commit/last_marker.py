@@ -20,15 +20,19 @@ class MarkerLog(Protocol):
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
 
 
-def read_last_marker(log: MarkerLog, commits: TopicPartition, known: int | None = None) -> MarkerCopy | None:
+def read_last_marker(
+    log: MarkerLog, commits: TopicPartition, known: int | None = None, end: int | None = None
+) -> MarkerCopy | None:
     """The newest marker up to the last stable offset; None on an empty partition.
 
     Args:
         log: Kafka.
         commits: the task's partition of the commits topic.
         known: offset of a marker that is known, to read no further back; None = from the start.
+        end: the last stable offset, if it is known.
     """
-    end = log.end_offsets([commits])[commits]
+    if end is None:
+        end = log.end_offsets([commits])[commits]
     start = log.begin_offset(commits) if known is None else known
     last: MarkerCopy | None = None
     for columns in log.read(*commits, min(start, end), end):

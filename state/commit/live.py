@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from state.changelog.topics import DELETE_RETENTION_MS
 from state.commit.protocols import Send, TopicPartition
 from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
@@ -16,9 +17,13 @@ from state.kafka.columns import RecordColumns
 from state.kafka.partitioner import choose_partitions
 from state.kafka.producer import TransactionalProducer
 from state.kafka.reader import open_range_reader
+from state.kafka.topics import TopicInfo
 
+DECIDED_S = 2.0
+"""How long a transaction may still look open that a producer has just seen decided, seconds."""
+_POLL_S = 0.02
 METADATA_MAX_AGE_S = 300.0
-"""How long a topic's partition count is believed, as Kafka clients do (`metadata.max.age.ms`)."""
+"""How long a topic's id, partition count and settings are believed, as Kafka clients do (`metadata.max.age.ms`)."""
 
 
 class LiveKafka:
@@ -47,6 +52,26 @@ class LiveKafka:
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Last stable offsets."""
         return self.admin.end_offsets(partitions)
+
+    def log_ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Last stable offset and end of each log; asked again for a moment where they differ."""
+        deadline = time.monotonic() + DECIDED_S
+        while True:
+            # In this order: what is decided between the two questions does not look open.
+            ends = self.admin.end_offsets(partitions, committed=False)
+            stable = self.admin.end_offsets(partitions)
+            if all(stable[place] >= end for place, end in ends.items()) or time.monotonic() > deadline:
+                return {place: (stable[place], end) for place, end in ends.items()}
+            time.sleep(_POLL_S)
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """Kafka's ids of those topics that exist."""
+        found = _process_clients(self._client).topics(topics)
+        return {topic: info.topic_id for topic, info in found.items()}
+
+    def delete_retention_ms(self, topic: str) -> int:
+        """How long a topic keeps tombstones."""
+        return _process_clients(self._client).delete_retention_ms(topic)
 
     def begin_offset(self, partition: TopicPartition) -> int:
         """First offset that the log still has."""
@@ -84,17 +109,30 @@ class _ProcessClients:
 
     def __init__(self, client: Mapping[str, str]) -> None:
         self.admin = KafkaAdmin(client)
-        self._counts: dict[str, tuple[int, float]] = {}
+        self._topics: dict[str, tuple[TopicInfo, float]] = {}
+        self._retention: dict[str, tuple[int, float]] = {}
+
+    def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
+        """Those of the topics that exist, as they were at most `METADATA_MAX_AGE_S` ago."""
+        now = time.monotonic()
+        missing = [name for name in names if name not in self._topics or self._topics[name][1] < now]
+        for name, info in (self.admin.describe_topics(missing) if missing else {}).items():
+            self._topics[name] = (info, now + METADATA_MAX_AGE_S)
+        return {name: self._topics[name][0] for name in names if name in self._topics and self._topics[name][1] >= now}
 
     def partition_count(self, topic: str) -> int:
-        count, until = self._counts.get(topic, (0, 0.0))
-        if time.monotonic() < until:
-            return count
-        found = self.admin.describe_topics([topic])
+        found = self.topics([topic])
         if topic not in found:
             raise TopicNotFoundError(topic)
-        self._counts[topic] = (found[topic].partitions, time.monotonic() + METADATA_MAX_AGE_S)
         return found[topic].partitions
+
+    def delete_retention_ms(self, topic: str) -> int:
+        now = time.monotonic()
+        value, until = self._retention.get(topic, (0, 0.0))
+        if until < now:
+            value = int(self.admin.topic_config(topic).get("delete.retention.ms", DELETE_RETENTION_MS))
+            self._retention[topic] = (value, now + METADATA_MAX_AGE_S)
+        return value
 
 
 _clients: dict[tuple[int, tuple[tuple[str, str], ...]], _ProcessClients] = {}

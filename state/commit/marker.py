@@ -48,6 +48,8 @@ class CommitMarker:
         counts: records in, out, changelog.
         changelog_hash: digest of the step's changelog records.
         now_ms: Spark's logged time of the micro-batch: the only "now" a topology sees.
+        changelog_begins: store -> where its changelog ended before this step: its own records begin there.
+        changelog_ids: store -> Kafka's id of its changelog topic; only what is known.
         routing: digest of the keys that functions in front of the shuffle have made, so of which rows the task was given; ""
             where no such function changes keys (or where the program that wrote the marker kept no digest).
         adopted: the version at which this query took over the state of another one (`streams adopt`), 0 = it began itself.
@@ -72,6 +74,8 @@ class CommitMarker:
     counts: Mapping[str, int]
     changelog_hash: str
     now_ms: int
+    changelog_begins: Mapping[str, int] = field(default_factory=dict)
+    changelog_ids: Mapping[str, str] = field(default_factory=dict)
     routing: str = ""
     adopted: int = 0
     application_id: str = ""

@@ -3,10 +3,11 @@
  1. A new producer with the task's transactional id; `init_transactions` fences every other attempt and decides every older
     transaction. One producer for each step: librdkafka speaks the old EndTxn, so a delayed commit of one transaction could
     commit half of the next one of the same producer.
- 2. Only then the last marker is read, up to the last stable offset, and compared with Spark's copy (`decide`).
+ 2. Only then the last marker is read, up to the last stable offset, and compared with Spark's copy (`decide`). Nothing else
+    writes these partitions, so the last stable offset is the end of the log (`guards`).
  3. The store is brought to the marker: rolled forward, or restored.
  4. The records are processed in memory.
- 5. begin, outputs, changelog, source offsets, marker, commit. Any error fails the attempt; nothing is retried here.
+ 5. begin, outputs, changelog, marker, source offsets, commit: `transaction`. Any error fails the attempt; nothing is retried here.
  6. The writes are applied to the local store together with its position: so it can be behind Kafka, never ahead.
 
 The caller then updates Spark's GroupState (7) and reports (8).
@@ -14,8 +15,9 @@ The caller then updates Spark's GroupState (7) and reports (8).
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -23,38 +25,16 @@ from state.changelog.topics import changelog_topic, commits_topic
 from state.commit import guards
 from state.commit.crash_points import Faults
 from state.commit.decide import Decision, TaskIdentity, decide
-from state.commit.digest import changelog_digest
 from state.commit.last_marker import read_last_marker
-from state.commit.marker import MARKER_KEY, CommitMarker, MarkerCopy, Ranges
+from state.commit.marker import CommitMarker, MarkerCopy
 from state.commit.protocols import Effects, KafkaAccess, Producer, StoreAccess, TopicPartition
-from state.restore.plan import check_end
-from state.stores.task_store import StorePosition, TaskStore
+from state.commit.transaction import StepInput, StepPoints, StepTransaction
+from state.errors import KafkaClientError, RestoreError, StateError
+from state.stores.task_store import TaskStore
 
+__all__ = ["CommitStep", "StepInput", "StepResult"]
 
-@dataclass(frozen=True, slots=True)
-class StepInput:
-    """The micro-batch.
-
-    Attributes:
-        batch_id: Spark's number of it.
-        batch: digest of the offset ranges of all its partitions.
-        ranges: the ranges that fed this task.
-        offsets: the source partitions whose progress this task reports, with their new offsets.
-        topic_ids: Kafka's topic ids of the sources.
-        now_ms: Spark's logged batch time.
-        routing: digest of the keys that functions in front of the shuffle have made for the task's rows; not empty if there
-            are such functions, even if the task has no rows.
-        keyed_by: names of the nodes with these functions, for messages.
-    """
-
-    batch_id: int
-    batch: str
-    ranges: Ranges
-    offsets: Mapping[TopicPartition, int]
-    topic_ids: Mapping[str, str]
-    now_ms: int
-    routing: str = ""
-    keyed_by: Sequence[str] = ()
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,26 +69,30 @@ class CommitStep:
         self._kafka = kafka
         self._stores = stores
         self._crash = crash
-        self._commits: TopicPartition = (
-            commits_topic(identity.application_id, identity.sub_topology),
-            identity.task,
-        )
+        self._commits: TopicPartition = (commits_topic(identity.application_id, identity.sub_topology), identity.task)
+        self._changelogs: dict[str, TopicPartition] = {
+            name: (changelog_topic(identity.application_id, name), identity.task) for name in stores.logged_stores
+        }
         self._fencing: Future[Producer] | None = None
 
-    def start_fencing(self) -> None:
-        """Begins item 1 in the background: it waits for the broker while the caller may still unpack its input."""
+    def start_fencing(self, copy: MarkerCopy | None) -> None:
+        """Begins item 1 in the background: it waits for the broker while the caller may still unpack its input.
+
+        Whoever calls this calls `close` at the end, too: a fence that comes late would hit the next attempt.
+
+        Args:
+            copy: Spark's copy of the last marker.
+        """
+        self._points(copy).reach("before_init")
         pool = ThreadPoolExecutor(1, thread_name_prefix="fence")
-        self._fencing = pool.submit(self._fenced_producer)
+        self._fencing = pool.submit(guards.fenced_producer, self._kafka, self.identity.transactional_id)
         pool.shutdown(wait=False)
 
-    def _fenced_producer(self) -> Producer:
-        producer = self._kafka.producer(self.identity.transactional_id)
-        try:
-            producer.init_transactions()
-        except BaseException:
-            producer.close()
-            raise
-        return producer
+    def close(self) -> None:
+        """Waits for a fence that was begun and never used, and closes its producer; does nothing after `run`."""
+        fencing, self._fencing = self._fencing, None
+        if fencing is not None and fencing.exception() is None:
+            fencing.result().close()
 
     def run(
         self,
@@ -127,112 +111,83 @@ class CommitStep:
             StreamsError: anything went wrong; the attempt is over, Spark runs another.
         """
         watch = StopWatch()
-        known = copy.marker if copy else None
-        version = (known.version if known else 0) + 1
-        self._reach("before_init", version)
-        producer = self._fencing.result() if self._fencing else self._fenced_producer()
+        points = self._points(copy)
+        producer = self._fenced_producer(points)
         try:
-            self._reach("after_init", version)
+            points.reach("after_init")
             watch.lap("fence")
-            last = self._read_last_marker(copy)
-            found = last.marker if last else None
-            self._reach("after_tail_read", version)
-            decision = decide(self.identity, step.batch_id, step.batch, known, found)
-            if decision is Decision.SKIP and found is not None:
-                guards.check_routing(self.identity, found, step.routing, step.keyed_by)
-            self._reach("after_decide", version)
+            ends = self._ends()
+            last = read_last_marker(self._kafka, self._commits, copy.offset if copy else None, ends[self._commits])
+            points.reach("after_tail_read")
+            skipped = self._decide(step, copy, last, ends)
+            points.reach("after_decide")
             watch.lap("decide")
-            with self._stores.open() as store:
-                self._stores.bring_to(store, found)
-                self._reach("restore_done", version)
+            if skipped is not None:
+                self._bring_forward(skipped, points)
                 watch.lap("restore")
-                if decision is Decision.SKIP and last is not None:
-                    return StepResult(last, decision, {}, watch.seconds)
+                return StepResult(skipped, Decision.SKIP, {}, watch.seconds)
+            found = last.marker if last else None
+            with self._stores.open() as store:
+                self._stores.bring_to(store, found, points.reach)
+                points.reach("restore_done")
+                watch.lap("restore")
                 # Spark has confirmed the step that the store is at, so it will never be asked for again.
                 self._stores.trim(store)
                 effects = process(store, found)
-                self._reach("process_done", version)
+                points.reach("process_done")
                 watch.lap("process")
-                result, position = self._commit(producer, step, found, store, effects)
-                self._reach("after_commit", version)
+                transaction = StepTransaction(
+                    self._kafka, producer, self.identity, points, self._commits, self._changelogs
+                )
+                result, position = transaction.write(step, found, store, effects, ends)
+                points.reach("after_commit")
                 watch.lap("commit")
-                store.apply(position)
-                self._reach("store_applied", version)
+                store.apply(position, points.at("store_half_applied"))
+                points.reach("store_applied")
                 watch.lap("apply")
-            return StepResult(result, decision, effects.counters, watch.seconds)
+            return StepResult(result, Decision.RUN, effects.counters, watch.seconds)
         finally:
             producer.close()
 
-    def _reach(self, point: str, version: int) -> None:
-        self._crash.reach(point, self.identity.task, version)
+    def _fenced_producer(self, points: StepPoints) -> Producer:
+        if self._fencing is None:
+            points.reach("before_init")
+            return guards.fenced_producer(self._kafka, self.identity.transactional_id)
+        fencing, self._fencing = self._fencing, None
+        return fencing.result()
 
-    def _read_last_marker(self, copy: MarkerCopy | None) -> MarkerCopy | None:
-        return read_last_marker(self._kafka, self._commits, copy.offset if copy else None)
+    def _points(self, copy: MarkerCopy | None) -> StepPoints:
+        return StepPoints(self._crash, self.identity.task, (copy.marker.version if copy else 0) + 1)
 
-    def _commit(
-        self,
-        producer: Producer,
-        step: StepInput,
-        last: CommitMarker | None,
-        store: TaskStore,
-        effects: Effects,
-    ) -> tuple[MarkerCopy, StorePosition]:
-        identity, version = self.identity, (last.version if last else 0) + 1
-        changelog = store.changelog()
-        logs = {name: (changelog_topic(identity.application_id, name), identity.task) for name in store.logged_stores}
-        ends = self._kafka.end_offsets([self._commits, *logs.values()])
-        # A whole local store would hide a changelog that was lost, and the next restore would miss all that is older.
-        for name, promised in last.changelog_ends.items() if last else ():
-            if name in logs:
-                check_end(name, ends[logs[name]], version - 1, promised)
-        producer.begin()
-        self._reach("after_begin", version)
-        sent = 0
-        for send in effects.sends:
-            producer.send_columns(
-                send.topic, self._kafka.partitions_for(send), send.keys, send.values, send.timestamps, send.headers
+    def _ends(self) -> dict[TopicPartition, int]:
+        """Where the logs end that only this task writes; from the fence on that is where its records land."""
+        ends = self._kafka.log_ends([self._commits, *self._changelogs.values()])
+        guards.check_decided(self.identity, ends)
+        return {place: stable for place, (stable, _) in ends.items()}
+
+    def _decide(
+        self, step: StepInput, copy: MarkerCopy | None, last: MarkerCopy | None, ends: Mapping[TopicPartition, int]
+    ) -> MarkerCopy | None:
+        """The marker of the step if it is committed already, None if it is to run."""
+        found = last.marker if last else None
+        decision = decide(self.identity, step.batch_id, step.batch, copy.marker if copy else None, found)
+        if found is None:
+            guards.check_nothing_written(self.identity, self._kafka, self._changelogs, ends)
+            return None
+        if decision is Decision.RUN:
+            return None
+        guards.check_routing(self.identity, found, step.routing, step.keyed_by)
+        return last
+
+    def _bring_forward(self, last: MarkerCopy, points: StepPoints) -> None:
+        """Brings the store to a step that is committed already; what prevents that now is no matter of this step's."""
+        try:
+            with self._stores.open(patient=False) as store:
+                self._stores.bring_to(store, last.marker, points.reach)
+                points.reach("restore_done")
+        except RestoreError:
+            raise
+        except (StateError, KafkaClientError, OSError) as error:
+            _log.warning(
+                "%s: the step is committed, its store is brought forward by the next one: %s", self.identity, error
             )
-            sent += len(send.keys)
-        self._reach("outputs_sent", version)
-        for name, batch in changelog.items():
-            producer.send_columns(logs[name][0], identity.task, batch.keys, batch.values, batch.timestamps)
-        self._reach("changelog_sent", version)
-        # Nobody else writes these partitions and every older transaction is decided: the records land right at the ends.
-        changelog_ends = {
-            name: ends[log] + (len(changelog[name].keys) if name in changelog else 0) for name, log in logs.items()
-        }
-        marker = CommitMarker(
-            query_id=identity.query_id,
-            task=identity.task,
-            tasks=identity.tasks,
-            topology_hash=identity.topology_hash,
-            version=version,
-            batch_id=step.batch_id,
-            batch=step.batch,
-            ranges=step.ranges,
-            topic_ids=step.topic_ids,
-            stream_time=effects.stream_time,
-            operator_state=effects.operator_state,
-            changelog_ends=changelog_ends,
-            expired_before=store.expired_before,
-            counts={
-                "in": effects.records_in,
-                "out": sent,
-                "changelog": sum(len(batch.keys) for batch in changelog.values()),
-            },
-            changelog_hash=changelog_digest(changelog),
-            now_ms=step.now_ms,
-            routing=step.routing,
-            adopted=last.adopted if last else 0,
-            application_id=identity.application_id,
-        )
-        if step.offsets:
-            producer.send_offsets(step.offsets, identity.application_id)
-        data = marker.to_bytes()
-        producer.send(self._commits[0], self._commits[1], MARKER_KEY, data, step.now_ms)
-        self._reach("marker_sent", version)
-        producer.commit()
-        return (
-            MarkerCopy(data, ends[self._commits]),
-            StorePosition(identity.query_id, version, changelog_ends, step.now_ms),
-        )

@@ -2,8 +2,8 @@
 
 Why: a third of the CPU of `Producer.produce`, and the only bulk way with timestamps and headers (`produce_batch` takes
 neither). What is written, and every error, equals `OrdinaryTransport` (tests compare them). Invariants: delivery
-reports come for failures only (`delivery.report.only.error`), and the first one is kept; nothing is called on the
-client after `close`.
+reports come for failures only (`delivery.report.only.error`), and the first one is kept; offsets come another way
+(`acknowledged`); nothing is called on the client after `close`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from state.errors import ClientFailure, ProduceError
 from state.kafka import scatter
+from state.kafka.acknowledged import AcknowledgedOffsets
 from state.kafka.columns import BinaryCells
 from state.kafka.failures import QUEUE_FULL, record_error, transaction_error
 from state.kafka.library import (
@@ -52,6 +53,7 @@ class BulkTransport:
         conf = self._library.configuration(properties)
         self._library.conf_set_dr_msg_cb(conf, self._callback)
         self._zero = TimeZero(self._library, conf)
+        self._acknowledged = AcknowledgedOffsets(self._library, conf)
         self._client = self._library.client(PRODUCER, conf)
 
     def _on_delivery(self, _client: int, message: ctypes._Pointer[Message], _opaque: int) -> None:
@@ -79,6 +81,10 @@ class BulkTransport:
         if self._failure is not None:
             raise self._failure
 
+    def delivered(self, topic: str, partition: int) -> int | None:
+        """See `ProducerTransport`."""
+        return self._acknowledged.of(topic, partition)
+
     def _check(self, error: int | None, what: str) -> None:
         """Raise the named error of a transaction call that returned an `rd_kafka_error_t`."""
         if error:
@@ -101,7 +107,8 @@ class BulkTransport:
 
     def send(self, columns: SendColumns, timeout_s: float) -> None:
         """See `ProducerTransport`."""
-        arguments = scatter.new_arguments(self._topic(columns.topic))
+        slot = 0 if columns.partition is None else self._acknowledged.slot(columns.topic, columns.partition)
+        arguments = scatter.new_arguments(self._topic(columns.topic), slot)
         cells = [BinaryCells(column) for column in (columns.keys, columns.values, columns.headers)]
         table = np.array([cell.addresses for cell in cells], np.int64)
         timestamps = self._zero.marked(columns.timestamps)

@@ -76,6 +76,7 @@ _SIGNATURES: dict[str, tuple[type[ctypes._SimpleCData[object]] | type | None, tu
     "conf_set_error_cb": (None, (c_void_p, ERROR_CALLBACK)),
     "conf_interceptor_add_on_new": (c_int, (c_void_p, c_char_p, ON_NEW_CALLBACK, c_void_p)),
     "interceptor_add_on_send": (c_int, (c_void_p, c_char_p, c_void_p, c_void_p)),
+    "interceptor_add_on_acknowledgement": (c_int, (c_void_p, c_char_p, c_void_p, c_void_p)),
     "new": (c_void_p, (c_int, c_void_p, c_char_p, c_size_t)),
     "destroy_flags": (None, (c_void_p, c_int)),
     "poll": (c_int, (c_void_p, c_int)),

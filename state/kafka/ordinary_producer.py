@@ -23,6 +23,7 @@ _WAIT_FOR_ROOM_S = 0.02
 # librdkafka reads timestamp 0 as "now", which would make results differ from run to run. This client cannot be told
 # otherwise (`time_zero` tells the bulk one), so it writes the next time there is.
 _EARLIEST_MS = 1
+_NOWHERE = -1
 
 
 class OrdinaryTransport:
@@ -38,8 +39,9 @@ class OrdinaryTransport:
         self._id = transactional_id
         self._config = config
         self._failure: ProduceError | None = None
+        self._delivered: dict[tuple[str, int], int] = {}
         # The one property that confluent-kafka handles itself, and wants as a bool.
-        own = {"delivery.report.only.error": True, "on_delivery": self._on_delivery}
+        own = {"delivery.report.only.error": False, "on_delivery": self._on_delivery}
         self._producer: Producer | None = Producer({**properties, **own})
 
     @property
@@ -48,7 +50,10 @@ class OrdinaryTransport:
         return self._producer
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and self._failure is None:
+        if error is None:
+            if (message.topic(), message.partition()) in self._delivered:
+                self._delivered[message.topic(), message.partition()] = message.offset()
+        elif self._failure is None:
             key, value = message.key(), message.value()
             size = len(key or b"") + len(value or b"")
             self._failure = record_error(
@@ -60,6 +65,11 @@ class OrdinaryTransport:
                 offset=message.offset() if message.offset() is not None else -1,
                 failure=failure_of(error),
             )
+
+    def delivered(self, topic: str, partition: int) -> int | None:
+        """See `ProducerTransport`."""
+        offset = self._delivered.get((topic, partition), _NOWHERE)
+        return offset if offset >= 0 else None
 
     def raise_delivery_failure(self) -> None:
         """See `ProducerTransport`."""
@@ -86,6 +96,8 @@ class OrdinaryTransport:
 
     def send(self, columns: SendColumns, timeout_s: float) -> None:
         """See `ProducerTransport`."""
+        if columns.partition is not None:
+            self._delivered.setdefault((columns.topic, columns.partition), _NOWHERE)
         keys = repeat(None) if columns.keys is None else columns.keys.to_pylist()
         headers = repeat(None) if columns.headers is None else columns.headers.to_pylist()
         times = np.maximum(columns.timestamps, _EARLIEST_MS).tolist()

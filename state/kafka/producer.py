@@ -162,6 +162,19 @@ class TransactionalProducer:
         with self._step("flush", ProducerState.IN_TRANSACTION, ProducerState.IN_TRANSACTION):
             self._flush()
 
+    def delivered(self, topic: str, partition: int) -> int | None:
+        """Where the last record lies that was sent to a partition by its number; ask after `flush`.
+
+        Args:
+            topic: the topic.
+            partition: the partition, as it was given to `send` or (as one for all) to `send_columns`.
+
+        Returns:
+            Its offset by the broker's answer; None if the broker did not say.
+        """
+        with self._step("delivered", ProducerState.IN_TRANSACTION, ProducerState.IN_TRANSACTION):
+            return self._transport.delivered(topic, partition)
+
     def commit(self) -> None:
         """Commit the transaction, after every record was acknowledged.
 

@@ -17,8 +17,8 @@ from state.kafka.compiled import as_pointer, call, kernel
 
 # rd_kafka_vu_t: int type, then a union padded to 64 bytes: 9 words of 8 bytes. One argument of produceva each.
 _WORDS = 9
-_TOPIC, _PARTITION, _VALUE, _KEY, _FLAGS, _TIME, _HEADERS = range(7)
-_TYPES = (2, 3, 4, 5, 7, 8, 10)
+_TOPIC, _PARTITION, _VALUE, _KEY, _OPAQUE, _FLAGS, _TIME, _HEADERS = range(8)
+_TYPES = (2, 3, 4, 5, 6, 7, 8, 10)
 _MSG_F_COPY = 2
 # Which functions' addresses the kernel gets, in this order.
 FUNCTIONS = ("produceva", "headers_new", "header_add", "headers_destroy")
@@ -29,11 +29,12 @@ _ENDS, _DATA, _VALID = range(3)
 KEYS, VALUES, CELLS = range(3)
 
 
-def new_arguments(topic_handle: int) -> Any:
-    """The argument block of produceva for one topic: int64[7, 9], to be used for all rows of a call."""
+def new_arguments(topic_handle: int, opaque: int) -> Any:
+    """The argument block of produceva for one topic: int64[8, 9], to be used for all rows of a call."""
     arguments = np.zeros((len(_TYPES), _WORDS), np.int64)
     arguments[:, 0] = _TYPES
     arguments[_TOPIC, 1] = topic_handle
+    arguments[_OPAQUE, 1] = opaque
     arguments[_FLAGS, 1] = _MSG_F_COPY
     return arguments
 

@@ -35,6 +35,7 @@ class SendColumns:
         values: binary[n], null = tombstone.
         timestamps: int64[n], milliseconds since the epoch, >= 0.
         headers: binary[n] of encoded header lists or None = no headers.
+        partition: the partition that all were sent to by name; its last offset is kept (`ProducerTransport.delivered`).
     """
 
     topic: str
@@ -43,6 +44,7 @@ class SendColumns:
     values: BinaryColumn
     timestamps: npt.NDArray[np.int64]
     headers: BinaryColumn | None
+    partition: int | None = None
 
     def __len__(self) -> int:
         return len(self.timestamps)
@@ -66,7 +68,9 @@ class SendColumns:
         for name, column in (("keys", keys), ("values", values), ("headers", headers)):
             if column is not None and len(column) != count:
                 raise ValueError(f"records for {topic!r}: {len(column)} {name} for {count} timestamps")
+        named = None
         if isinstance(partitions, int):
+            named = partitions if partitions >= 0 else None
             partitions = np.full(count, partitions, np.int32)
         if len(partitions) != count:
             raise ValueError(f"records for {topic!r}: {len(partitions)} partitions for {count} timestamps")
@@ -81,6 +85,7 @@ class SendColumns:
             _binary(values),
             times,
             None if headers is None else _binary(headers),
+            named,
         )
 
     @classmethod
@@ -128,6 +133,9 @@ class ProducerTransport(Protocol):
 
     def flush(self, timeout_s: float) -> int:
         """Wait for acknowledgements; returns how many records still lack theirs."""
+
+    def delivered(self, topic: str, partition: int) -> int | None:
+        """Offset of the last acknowledged record of a partition to which records were sent by name; None = not known."""
 
     def raise_delivery_failure(self) -> None:
         """Raise the named error of the first record that could not be delivered, if there is one."""

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from state.kafka import gather, scatter
+from state.kafka.acknowledged import on_acknowledgement
 from state.kafka.library import bulk_available, library
 from state.kafka.partitioner import partition_for_keys
 from state.kafka.time_zero import on_send
@@ -24,7 +25,8 @@ def warm_up() -> None:
     messages, functions = np.zeros(1, np.int64), np.zeros(4, np.int64)
     gather.gather(messages, 0, 0, 0, functions, np.zeros((2, 0), np.int64), np.zeros((3, 4), np.int64))
     gather.destroy(messages, 0, 0, functions)
-    table, arguments = np.zeros((3, 3), np.int64), scatter.new_arguments(0)
+    table, arguments = np.zeros((3, 3), np.int64), scatter.new_arguments(0, 0)
     scatter.produce_rows(0, functions, 0, np.zeros(0, np.int32), np.zeros(0, np.int64), table, arguments)
     on_send()
+    on_acknowledgement()
     library()

@@ -9,16 +9,13 @@ would bring deleted keys back to life).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from state.changelog.topics import DELETE_RETENTION_MS, cleanup_policy
 from state.errors import RestoreError
-from state.stores.position import StorePosition
+from state.stores.position import StoreOrigin
 from state.stores.spec import StoreSpec
-
-MAX_AGE_MS = DELETE_RETENTION_MS // 2
-"""Older local stores are not trusted; half the time that tombstones are kept, so that a slow restore is safe too."""
 
 
 class Action(Enum):
@@ -41,6 +38,8 @@ class RestoreTarget:
         expired_before: segmented store -> rows with times below never matter again, ms.
         changelog_records: how many changelog records the step wrote, None = unknown.
         changelog_hash: `state.commit.digest` of them, None = unknown.
+        changelog_begins: store -> where its changelog ended before the step.
+        changelog_ids: store -> Kafka's id of its changelog topic; only what is known.
     """
 
     query_id: str
@@ -50,14 +49,30 @@ class RestoreTarget:
     expired_before: Mapping[str, int] = field(default_factory=dict)
     changelog_records: int | None = None
     changelog_hash: str | None = None
+    changelog_begins: Mapping[str, int] = field(default_factory=dict)
+    changelog_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """What a changelog partition has: [begin, end)."""
+    """What a changelog partition has: [begin, end).
+
+    Attributes:
+        begin: its first offset.
+        end: its last stable offset.
+        topic_id: Kafka's id of the topic, "" = unknown.
+        delete_retention_ms: how long the topic keeps tombstones.
+    """
 
     begin: int
     end: int
+    topic_id: str = ""
+    delete_retention_ms: int = DELETE_RETENTION_MS
+
+    @property
+    def max_age_ms(self) -> int:
+        """How old a local store may be; half the time that tombstones are kept, so that a slow restore is safe too."""
+        return self.delete_retention_ms // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,42 +96,71 @@ class StorePlan:
 
 def plan_restore(
     specs: Iterable[StoreSpec],
-    position: StorePosition | None,
+    origins: Mapping[str, StoreOrigin],
     offsets: Mapping[str, int],
     target: RestoreTarget,
     logs: Mapping[str, LogRange],
     *,
     now_ms: int,
 ) -> list[StorePlan]:
-    """One plan for each logged store.
+    """One plan for each store; one that has no changelog is only emptied, if what is there is foreign.
 
     Args:
         specs: the task's stores.
-        position: the step that the local tables hold.
-        offsets: store -> next changelog offset of the local tables.
+        origins: store -> where its local rows come from.
+        offsets: store -> its next changelog offset.
         target: where to.
         logs: store -> what its changelog partition has.
-        now_ms: the batch time of the step that waits for this.
+        now_ms: what the clock says.
 
     Raises:
         RestoreError: a changelog has lost what the target promises.
     """
     plans = []
     for spec in specs:
+        origin = origins.get(spec.name)
         if not spec.logged:
+            if origin is not None and origin.query_id != target.query_id:
+                plans.append(StorePlan(spec.name, Action.FROM_START, 0, 0, _of_another_query(origin, target)))
             continue
         log = logs[spec.name]
+        check_changelog_id(spec.name, log.topic_id, target)
         end = target.changelog_ends.get(spec.name, log.end)
         check_end(spec.name, log.end, target.version, end)
-        begin = min(log.begin, end)
-        why = _distrust(spec, position, offsets.get(spec.name), target, LogRange(begin, end), now_ms)
+        part = replace(log, begin=min(log.begin, end), end=end)
+        why = distrust(spec, origin, offsets.get(spec.name), target, part, now_ms)
         if why is not None:
-            plans.append(StorePlan(spec.name, Action.FROM_START, begin, end, why))
+            plans.append(StorePlan(spec.name, Action.FROM_START, part.begin, end, why))
         elif offsets[spec.name] == end:
             plans.append(StorePlan(spec.name, Action.NOTHING, end, end, "up to date"))
         else:
             plans.append(StorePlan(spec.name, Action.TAIL, offsets[spec.name], end, "behind"))
     return plans
+
+
+def check_changelog_id(store: str, found: str, target: RestoreTarget) -> None:
+    """Checks that a changelog is the topic that the step wrote to.
+
+    Args:
+        store: the store.
+        found: Kafka's id of the topic, "" = unknown.
+        target: the step.
+
+    Raises:
+        RestoreError: it is another one of the same name.
+    """
+    promised = target.changelog_ids.get(store, "")
+    if found and promised and found != promised:
+        raise RestoreError(
+            f"the changelog topic of store {store!r} was deleted and created again after step {target.version}: its id was "
+            f"{promised}, now it is {found}, so its offsets mean other records. {_NO_CHANGELOG}"
+        )
+
+
+_NO_CHANGELOG = (
+    "Keep the state_dir of every host, and restore the topic from a backup with the offsets that it had. If there is none, "
+    "the state can only be made anew from the inputs (`streams reset`)."
+)
 
 
 def check_end(store: str, end: int, version: int, promised: int) -> None:
@@ -134,29 +178,30 @@ def check_end(store: str, end: int, version: int, promised: int) -> None:
     if end < promised:
         raise RestoreError(
             f"the changelog of store {store!r} ends at offset {end}, but the commit marker of step {version} says "
-            f"{promised}: the topic was truncated, or deleted and created again. Restore the topic from a backup, or "
-            f"reset the application to rebuild the state from its inputs"
+            f"{promised}: the topic was truncated, or deleted and created again. {_NO_CHANGELOG}"
         )
 
 
-def _distrust(
-    spec: StoreSpec,
-    position: StorePosition | None,
-    offset: int | None,
-    target: RestoreTarget,
-    log: LogRange,
-    now_ms: int,
+def distrust(
+    spec: StoreSpec, origin: StoreOrigin | None, offset: int | None, target: RestoreTarget, log: LogRange, now_ms: int
 ) -> str | None:
     """Why the local rows are of no use; None if they are."""
-    if offset is None:
-        return "no local state"
-    if position is not None and position.query_id != target.query_id:
-        return f"local state comes from query {position.query_id}, not from {target.query_id}"
-    if offset > log.end:
-        return f"local state is ahead: offset {offset}, the committed step ends at {log.end}"
-    if offset < log.begin:
-        return f"local state is at offset {offset}, the changelog starts at {log.begin}"
+    if offset is None or origin is None:
+        return "no local state" if offset is None else "local state does not say where it comes from"
     compacted = "compact" in cleanup_policy(spec)
-    if compacted and offset < log.end and position is not None and 0 < position.written_ms < now_ms - MAX_AGE_MS:
-        return f"local state is {(now_ms - position.written_ms) // 1000} s old: tombstones may be gone"
-    return None
+    why = None
+    if origin.query_id != target.query_id:
+        why = _of_another_query(origin, target)
+    elif origin.topic_id and log.topic_id and origin.topic_id != log.topic_id:
+        why = f"local state comes from a topic of the same name with id {origin.topic_id}, this one has {log.topic_id}"
+    elif offset > log.end:
+        why = f"local state is ahead: offset {offset}, the committed step ends at {log.end}"
+    elif offset < log.begin:
+        why = f"local state is at offset {offset}, the changelog starts at {log.begin}"
+    elif compacted and offset < log.end and 0 < origin.as_of_ms < now_ms - log.max_age_ms:
+        why = f"local state is {(now_ms - origin.as_of_ms) // 1000} s old: tombstones may be gone"
+    return why
+
+
+def _of_another_query(origin: StoreOrigin, target: RestoreTarget) -> str:
+    return f"local state comes from query {origin.query_id}, not from {target.query_id}"

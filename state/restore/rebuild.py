@@ -89,7 +89,7 @@ def rebuild_task(
     identity = TaskIdentity(
         place.application_id, place.sub_topology, place.task, place.tasks, marker.query_id, place.topology_hash
     )
-    stores = TaskStores(source, identity, specs, into, now_ms=marker.now_ms, listener=listener)
+    stores = TaskStores(source, identity, specs, into, listener=listener)
     with stores.open() as store:
         stores.bring_to(store, marker)
     assert stores.report is not None, "bring_to leaves a report"

@@ -7,9 +7,10 @@ step runs fails that step, and the folder goes, so that the next attempt restore
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -19,12 +20,17 @@ from state.commit.marker import CommitMarker
 from state.errors import StateCorruptedError
 from state.restore.directory import StateDirectory, TaskDirectory
 from state.restore.listener import RestoreListener, RestoreReport
-from state.restore.plan import RestoreTarget
+from state.restore.loading import Reach, nowhere
+from state.restore.plan import Action, RestoreTarget
 from state.restore.restorer import ChangelogSource, Restorer
 from state.stores.buffer import DEFAULT_SPILL_BYTES
 from state.stores.memory import MemoryTable
+from state.stores.rocks_options import DEFAULT_SETTINGS, RocksSettings
 from state.stores.spec import StoreSpec
 from state.stores.task_store import TaskStore, open_task_store
+
+OpenStore = Callable[[Path, Sequence[StoreSpec], int, RocksSettings, "MemoryTable | None"], TaskStore]
+"""Folder, stores, bound of the write buffer, settings, where `persistent=False` stores lie."""
 
 
 @dataclass(eq=False)
@@ -44,6 +50,10 @@ class WorkerMemory:
 _memories: dict[int, WorkerMemory] = {}
 
 
+def _wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class StoreSource(ChangelogSource, RecordDeleter, Protocol):
     """Kafka, for reading and trimming changelogs."""
 
@@ -57,9 +67,12 @@ class TaskStores:
         specs: its stores.
         state_dir: root of local state.
         spill_bytes: bound of a step's write buffer.
-        now_ms: batch time of the step; tells how old a local store is.
         listener: told of the progress of restores.
         memory: what is kept from step to step; default: this process's own.
+        lock_timeout_s: how long to wait for a store that another attempt has open; as long as a transaction may be, for so long
+            may an attempt live that nobody waits for any more.
+        clock_ms: the time, which tells how old a local store is. Not the batch time: that may have been logged long ago.
+        open_store: opens the stores of a folder.
     """
 
     def __init__(
@@ -70,9 +83,11 @@ class TaskStores:
         state_dir: Path | str,
         spill_bytes: int = DEFAULT_SPILL_BYTES,
         *,
-        now_ms: int = 0,
         listener: RestoreListener | None = None,
         memory: WorkerMemory | None = None,
+        lock_timeout_s: float = DEFAULT_SETTINGS.lock_timeout_s,
+        clock_ms: Callable[[], int] = _wall_clock_ms,
+        open_store: OpenStore = open_task_store,
     ) -> None:
         self._memory = memory or _memories.setdefault(os.getpid(), WorkerMemory())
         self._source = source
@@ -80,24 +95,36 @@ class TaskStores:
         self._restorer = Restorer(source, identity.application_id, identity.task, listener)
         self._specs = specs
         self._spill_bytes = spill_bytes
-        self._now_ms = now_ms
+        self._lock_timeout_s = lock_timeout_s
+        self._clock_ms = clock_ms
+        self._open_store = open_store
         self.directory: TaskDirectory = StateDirectory(state_dir).task(
             identity.application_id, identity.sub_topology, identity.task
         )
         self.report: RestoreReport | None = None
 
+    @property
+    def logged_stores(self) -> list[str]:
+        """Names of the stores that have a changelog."""
+        return [spec.name for spec in self._specs if spec.logged]
+
     @contextmanager
-    def open(self) -> Iterator[TaskStore]:
+    def open(self, patient: bool = True) -> Iterator[TaskStore]:
         """The stores, open; closed at the end whatever happens.
+
+        Args:
+            patient: wait for another attempt that has them open; else only for one that is just ending.
 
         Raises:
             StateLockedError: another process has them open and does not let go.
         """
+        quick = DEFAULT_SETTINGS.lock_timeout_s
+        wait_s = self._lock_timeout_s if patient else min(self._lock_timeout_s, quick)
         try:
-            store = self._open()
+            store = self._open(wait_s)
         except StateCorruptedError:
             self.directory.wipe()
-            store = self._open()
+            store = self._open(wait_s)
         damaged = False
         try:
             yield store
@@ -109,34 +136,48 @@ class TaskStores:
             if damaged:
                 self.directory.wipe()
 
-    def bring_to(self, store: TaskStore, marker: CommitMarker | None) -> None:
+    def bring_to(self, store: TaskStore, marker: CommitMarker | None, reach: Reach = nowhere) -> None:
         """Brings the stores to a marker; None = nothing was ever committed. Leaves a `report`."""
-        target = None
-        if marker is not None:
-            target = RestoreTarget(
-                query_id=marker.query_id,
-                version=marker.version,
-                changelog_ends=marker.changelog_ends,
-                written_ms=marker.now_ms,
-                expired_before=marker.expired_before,
-                changelog_records=marker.counts.get("changelog"),
-                changelog_hash=marker.changelog_hash,
-            )
-        self.report = self._restorer.bring_to(store, target, self._now_ms)
+        target = None if marker is None else target_of(marker)
+        self.report = self._restorer.bring_to(store, target, self._clock_ms(), reach)
 
     def trim(self, store: TaskStore) -> None:
         """Deletes the changelog records that no live segment needs, up to the step that the stores hold."""
         trimmed = self._memory.trimmed
-        targets = trim_targets(
-            self._specs, store.trim_offsets, self._identity.application_id, self._identity.task, trimmed
-        )
+        needed = {name: offset for name, offset in store.trim_offsets.items() if may_trim(name, self.report)}
+        targets = trim_targets(self._specs, needed, self._identity.application_id, self._identity.task, trimmed)
         if trim(self._source, targets):
             trimmed.update(targets)
 
-    def _open(self) -> TaskStore:
-        return open_task_store(self.directory.path, self._specs, self._spill_bytes, volatile=self._volatile())
+    def _open(self, wait_s: float) -> TaskStore:
+        settings = replace(DEFAULT_SETTINGS, lock_timeout_s=wait_s)
+        return self._open_store(self.directory.path, self._specs, self._spill_bytes, settings, self._volatile())
 
     def _volatile(self) -> MemoryTable | None:
         if all(spec.persistent for spec in self._specs):
             return None
         return self._memory.volatile.setdefault(self.directory.path, MemoryTable())
+
+
+def target_of(marker: CommitMarker) -> RestoreTarget:
+    """What a marker promises of the stores."""
+    return RestoreTarget(
+        query_id=marker.query_id,
+        version=marker.version,
+        changelog_ends=marker.changelog_ends,
+        written_ms=marker.now_ms,
+        expired_before=marker.expired_before,
+        changelog_records=marker.counts.get("changelog"),
+        changelog_hash=marker.changelog_hash,
+        changelog_begins=marker.changelog_begins,
+        changelog_ids=marker.changelog_ids,
+    )
+
+
+def may_trim(store: str, report: RestoreReport | None) -> bool:
+    """Whether the local store is a good judge of which changelog records are needed any more.
+
+    One that was just made from the changelog is not: if it misses anything, the changelog is all there is.
+    """
+    stores = () if report is None else report.stores
+    return all(done.store != store or done.action is not Action.FROM_START for done in stores)

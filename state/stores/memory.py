@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sortedcontainers import SortedDict
 
@@ -31,8 +31,15 @@ class MemoryTable:
         rows = self._rows
         return iter([(key, rows[key]) for key in rows.irange(lower, upper, (True, False), reverse)])
 
-    def write(self, changes: Iterable[Change], delete_ranges: Sequence[KeyRange] = ()) -> None:
+    def write(
+        self,
+        changes: Iterable[Change],
+        delete_ranges: Sequence[KeyRange] = (),
+        halfway: Callable[[], None] | None = None,
+    ) -> None:
         """See `OrderedTable`."""
+        if halfway is not None:
+            halfway()
         rows = self._rows
         for lower, upper in delete_ranges:
             for key in list(rows.irange(lower, upper, (True, False))):
@@ -43,9 +50,9 @@ class MemoryTable:
             else:
                 rows[key] = value
 
-    def write_sorted(self, changes: Iterator[Change]) -> None:
+    def write_sorted(self, changes: Iterator[Change], halfway: Callable[[], None] | None = None) -> None:
         """See `OrderedTable`."""
-        self.write(changes)
+        self.write(changes, (), halfway)
 
     def close(self) -> None:
         """Keeps the rows: whoever holds the table may use it again."""

@@ -6,17 +6,18 @@ Both lie in the table, under keys in front of all stores (store id 0), in the sa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
-from state.errors import StateError
+from state.errors import StateFormatError
 from state.stores.table import OrderedTable
 
 META_KEY = b"\x00\x00meta"
 STORES_KEY = b"\x00\x00stores"
 FORMAT = 1
+"""Fields may be added within a format: what lacks them is trusted less, not refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +29,33 @@ class StorePosition:
         version: number of the step, from 1.
         changelog_offsets: store -> next offset of its changelog partition.
         written_ms: the batch time ("now") of the step, ms; tells how old a store is. 0 = unknown.
+        topic_ids: store -> Kafka's id of its changelog topic; only what is known.
     """
 
     query_id: str
     version: int
     changelog_offsets: Mapping[str, int]
     written_ms: int = 0
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def origin(self, store: str) -> StoreOrigin:
+        """Where the rows of a store come from that holds this step."""
+        return StoreOrigin(self.query_id, self.topic_ids.get(store, ""), self.written_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOrigin:
+    """Where the rows of a store come from; written with the first of them, so that half a restore is known for what it is.
+
+    Attributes:
+        query_id: id of the Spark query whose state it is.
+        topic_id: Kafka's id of the changelog topic, "" = unknown.
+        as_of_ms: nothing that was deleted after this time is missing at the store's offset, ms; 0 = unknown.
+    """
+
+    query_id: str
+    topic_id: str = ""
+    as_of_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -44,16 +66,29 @@ class TableMeta:
         step: (query id, version, batch time) of the last applied step, None before the first.
         offsets: store -> next changelog offset; may run ahead of `step` while a restore is under way.
         segments: store -> what `Segments.to_json` gave.
+        origins: store -> where its rows come from.
     """
 
     step: tuple[str, int, int] | None = None
     offsets: dict[str, int] = field(default_factory=dict)
     segments: dict[str, Any] = field(default_factory=dict)
+    origins: dict[str, StoreOrigin] = field(default_factory=dict)
+
+    def changed(self, **changes: Any) -> TableMeta:
+        """A copy with other fields; its dictionaries are its own."""
+        copied = TableMeta(self.step, dict(self.offsets), dict(self.segments), dict(self.origins))
+        return replace(copied, **changes)
 
     def to_bytes(self) -> bytes:
         """As JSON."""
         return orjson.dumps(
-            {"format": FORMAT, "step": self.step, "offsets": self.offsets, "segments": self.segments},
+            {
+                "format": FORMAT,
+                "step": self.step,
+                "offsets": self.offsets,
+                "segments": self.segments,
+                "origins": {name: (o.query_id, o.topic_id, o.as_of_ms) for name, o in self.origins.items()},
+            },
             option=orjson.OPT_SORT_KEYS,
         )
 
@@ -74,18 +109,25 @@ class StoreEntry:
 
 
 def read_meta(table: OrderedTable) -> TableMeta:
-    """The account of a table; that of an empty table is empty."""
+    """The account of a table; that of an empty table is empty.
+
+    Raises:
+        StateFormatError: another version wrote it.
+    """
     data = table.get(META_KEY)
     if data is None:
         return TableMeta()
     found = orjson.loads(data)
     if found["format"] != FORMAT:
-        raise StateError(
-            f"the store in {table.location} has format {found['format']}, this version knows {FORMAT}: run the version "
-            f"that wrote it, or delete the folder to have it restored from the changelog"
-        )
-    step = found["step"]
-    return TableMeta(None if step is None else (step[0], step[1], step[2]), found["offsets"], found["segments"])
+        raise StateFormatError(table.location, found["format"], FORMAT)
+    step = None if found["step"] is None else (found["step"][0], found["step"][1], found["step"][2])
+    offsets: dict[str, int] = found["offsets"]
+    if "origins" in found:
+        origins = {name: StoreOrigin(*origin) for name, origin in found["origins"].items()}
+    else:
+        # Before origins were kept: a table with a step has no store of another query.
+        origins = {} if step is None else {name: StoreOrigin(step[0], "", step[2]) for name in offsets}
+    return TableMeta(step, offsets, found["segments"], origins)
 
 
 def read_stores(table: OrderedTable) -> dict[str, StoreEntry]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from state.stores.rocks_options import DEFAULT_SETTINGS, RocksSettings, database
 from state.stores.table import Change, KeyRange, Row
 
 _LOCK_RETRY_S = 0.05
+# What RocksDB says of its lock file, and of nothing else: a path or "block checksum mismatch" has the word in it too.
+_LOCKED = ("While lock file", "lock hold by current process")
 
 
 class RocksTable:
@@ -51,7 +53,7 @@ class RocksTable:
             try:
                 return rocksdict.Rdict(self.location, self._options)
             except Exception as error:
-                if "lock" not in str(error).lower():
+                if not any(words in str(error) for words in _LOCKED):
                     raise self._named(error, opening=True) from error
                 if time.monotonic() >= deadline:
                     raise StateLockedError(self.location, lock_timeout_s, str(error)) from error
@@ -91,9 +93,16 @@ class RocksTable:
         self._scans.add(scan)
         return scan
 
-    def write(self, changes: Iterable[Change], delete_ranges: Sequence[KeyRange] = ()) -> None:
+    def write(
+        self,
+        changes: Iterable[Change],
+        delete_ranges: Sequence[KeyRange] = (),
+        halfway: Callable[[], None] | None = None,
+    ) -> None:
         """See `OrderedTable`."""
         self._write(changes, delete_ranges)
+        if halfway is not None:
+            halfway()
         self._flush()
 
     def write_unsafe(self, changes: Iterable[Change]) -> None:
@@ -121,7 +130,7 @@ class RocksTable:
         except Exception as error:
             raise self._named(error) from error
 
-    def write_sorted(self, changes: Iterator[Change]) -> None:
+    def write_sorted(self, changes: Iterator[Change], halfway: Callable[[], None] | None = None) -> None:
         """See `OrderedTable`. Writes one sorted file and hands it over to RocksDB."""
         part = self.path / "ingest.part"
         writer = rocksdict.SstFileWriter(self._options)
@@ -137,6 +146,8 @@ class RocksTable:
                 writer.finish()
                 options = rocksdict.IngestExternalFileOptions()
                 options.set_move_files(True)
+                if halfway is not None:
+                    halfway()
                 self._db.ingest_external_file([str(part)], options)
         except StateError:
             raise

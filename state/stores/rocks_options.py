@@ -8,7 +8,7 @@ not survive it.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -37,7 +37,8 @@ DEFAULT_SETTINGS = RocksSettings()
 
 def database_options(settings: RocksSettings) -> Any:
     """The `rocksdict.Options` of a task's database; the same object for every database of this process."""
-    return _database_options(settings, os.getpid())
+    # Patience is no part of it: whoever waits longer shares the memory all the same.
+    return _database_options(replace(settings, lock_timeout_s=0.0), os.getpid())
 
 
 def write_options() -> Any:

@@ -94,10 +94,11 @@ class Segments:
         self.bound = self.before_ms // self.width_ms
 
     def clear(self) -> None:
-        """The store was emptied. What is expired stays so."""
+        """The store was emptied: all is as in a new one. What had expired there says nothing about what comes now."""
         self._first.clear()
         self._fresh.clear()
         self._live = []
+        self.before_ms = self._committed_before_ms = self.bound = 0
 
     @property
     def first_offsets(self) -> Mapping[int, int]:

@@ -7,7 +7,7 @@ step's commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 Row = tuple[bytes, bytes]
@@ -33,10 +33,21 @@ class OrderedTable(Protocol):
     def scan(self, lower: bytes, upper: bytes | None, reverse: bool = False) -> Iterator[Row]:
         """Rows with lower <= key < upper in key order, or in the opposite one; the table as it is now."""
 
-    def write(self, changes: Iterable[Change], delete_ranges: Sequence[KeyRange] = ()) -> None:
-        """Applies changes atomically, the ranges first."""
+    def write(
+        self,
+        changes: Iterable[Change],
+        delete_ranges: Sequence[KeyRange] = (),
+        halfway: Callable[[], None] | None = None,
+    ) -> None:
+        """Applies changes atomically, the ranges first.
 
-    def write_sorted(self, changes: Iterator[Change]) -> None:
+        Args:
+            changes: what to write.
+            delete_ranges: what to delete before.
+            halfway: called when the write has begun and would not yet outlive the process, for fault drills.
+        """
+
+    def write_sorted(self, changes: Iterator[Change], halfway: Callable[[], None] | None = None) -> None:
         """The same for many changes in strictly rising order of keys, in bounded memory where the table can."""
 
     def close(self) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
-from state.changelog.records import ChangelogBatch, Int64s, local_rows
+from state.changelog.records import ChangelogBatch, Int64s, LocalRows, local_rows
 from state.errors import StateError
 from state.stores.buffer import BufferMemory, WriteBuffer
 from state.stores.codec import pack_long, pack_store_prefix
@@ -14,6 +15,7 @@ from state.stores.position import (
     META_KEY,
     STORES_KEY,
     StoreEntry,
+    StoreOrigin,
     StorePosition,
     TableMeta,
     read_meta,
@@ -30,6 +32,14 @@ from state.stores.window import WindowBytesStore
 ByteStore = KeyValueBytesStore | WindowBytesStore | SessionBytesStore | VersionedBytesStore
 # From so many rows on a sorted file beats a batch: 1.7-2.5 us of CPU a row against 2.1-3.8 (116 bytes, 5k-200k rows).
 _BULK_ROWS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredPart:
+    """Changelog records of one store, in the order of their offsets."""
+
+    records: ChangelogBatch
+    offsets: Int64s
 
 
 class TableState:
@@ -68,6 +78,7 @@ class TableState:
                 doomed.append(_rows_of(old.store_id))
                 self.meta.offsets.pop(name, None)
                 self.meta.segments.pop(name, None)
+                self.meta.origins.pop(name, None)
             self._entries[name] = StoreEntry(next_id, spec.kind.value, width)
             next_id += 1
             changed = True
@@ -102,13 +113,14 @@ class TableState:
         lower, upper = _rows_of(self._entries[name].store_id)
         return next(self.table.scan(lower, upper), None) is None
 
-    def apply(self, position: StorePosition) -> None:
-        """Writes the step's rows and its position in one atomic write."""
+    def apply(self, position: StorePosition, halfway: Callable[[], None] | None = None) -> None:
+        """Writes the step's rows and its position in one atomic write; `halfway`: see `OrderedTable.write`."""
         first = {n: self.meta.offsets.get(n, 0) if s.logged else UNLOGGED for n, s in self.specs.items()}
         meta = TableMeta(
             (position.query_id, position.version, position.written_ms),
             {name: offset for name, offset in position.changelog_offsets.items() if name in self.specs},
             {name: segments.to_json_after(first[name]) for name, segments in self.segments.items()},
+            {name: position.origin(name) for name in self.specs},
         )
         doomed = [key_range for segments in self.segments.values() for key_range in segments.dead_ranges()]
         own: Iterator[Change] = iter([(META_KEY, meta.to_bytes())])
@@ -116,9 +128,9 @@ class TableState:
             if doomed:
                 self.table.write([], doomed)
             stores = sorted(self.buffers, key=self.prefix)
-            self.table.write_sorted(chain(own, *(self._sorted_rows(name) for name in stores)))
+            self.table.write_sorted(chain(own, *(self._sorted_rows(name) for name in stores)), halfway)
         else:
-            self.table.write(chain(own, *(self._rows(name) for name in self.buffers)), doomed)
+            self.table.write(chain(own, *(self._rows(name) for name in self.buffers)), doomed, halfway)
         for name, segments in self.segments.items():
             segments.written(first[name])
         self.meta = meta
@@ -140,29 +152,72 @@ class TableState:
         alive = segments.prefix(segments.bound)
         return (row for row in rows if row[0] >= alive)
 
-    def restore(self, name: str, records: ChangelogBatch, offsets: Int64s, next_offset: int) -> int:
-        """Writes changelog records and the offset behind them in one atomic write; gives the number of rows written."""
-        segments = self.segments.get(name)
-        rows = local_rows(self.specs[name], self.prefix(name), segments, records, offsets)
-        meta = TableMeta(self.meta.step, {**self.meta.offsets, name: next_offset}, dict(self.meta.segments))
-        doomed: list[KeyRange] = []
-        if segments is not None:
-            meta.segments[name] = segments.to_json_after(UNLOGGED, rows.firsts)
-            doomed = segments.dead_ranges()
-        changes: list[Change] = [(META_KEY, meta.to_bytes())]
-        if self.specs[name].kind is StoreKind.VERSIONED and len(records):
-            changes.append((self.prefix(name), self._stream_time(name, int(records.timestamps.max()))))
-        pairs = zip(rows.keys.to_pylist(), rows.values.to_pylist(), strict=True)
-        if len(rows) >= _BULK_ROWS:
+    def restore(self, name: str, part: RestoredPart, next_offset: int, origin: StoreOrigin | None) -> int:
+        """Writes changelog records of a store and the offset behind them in one atomic write.
+
+        Args:
+            name: the store.
+            part: the records.
+            next_offset: where reading goes on.
+            origin: where they come from; None = from where the rows come that are there.
+
+        Returns:
+            The number of rows written.
+        """
+        meta = self.meta.changed()
+        meta.offsets[name] = next_offset
+        if origin is not None:
+            meta.origins[name] = origin
+        return self._load({name: part}, meta)[name]
+
+    def restored(self, position: StorePosition, parts: Mapping[str, RestoredPart]) -> dict[str, int]:
+        """Declares the table to be at a position, with the last records that lead there, in one atomic write.
+
+        Args:
+            position: the end of the restore.
+            parts: store -> its records.
+
+        Returns:
+            Store -> number of rows written.
+        """
+        meta = self.meta.changed(step=(position.query_id, position.version, position.written_ms))
+        meta.offsets |= {n: o for n, o in position.changelog_offsets.items() if n in self.specs}
+        meta.origins = {name: position.origin(name) for name in self.specs}
+        meta.segments = {name: segments.to_json_after(UNLOGGED) for name, segments in self.segments.items()}
+        return self._load({name: part for name, part in parts.items() if name in self.specs}, meta, expire=True)
+
+    def _load(self, parts: Mapping[str, RestoredPart], meta: TableMeta, expire: bool = False) -> dict[str, int]:
+        """Writes records and an account in one atomic write; gives the rows of each store.
+
+        Args:
+            parts: store -> records.
+            meta: the account, except for the segments of these stores.
+            expire: rows of dead segments leave the other stores too.
+        """
+        changes: list[Iterator[Change]] = []
+        loaded: dict[str, LocalRows] = {}
+        for name in sorted(parts, key=self.prefix):
+            part, segments = parts[name], self.segments.get(name)
+            rows = loaded[name] = local_rows(self.specs[name], self.prefix(name), segments, part.records, part.offsets)
+            if segments is not None:
+                meta.segments[name] = segments.to_json_after(UNLOGGED, rows.firsts)
+            if self.specs[name].kind is StoreKind.VERSIONED and len(part.records):
+                newest = self._stream_time(name, int(part.records.timestamps.max()))
+                changes.append(iter([(self.prefix(name), newest)]))
+            changes.append(zip(rows.keys.to_pylist(), rows.values.to_pylist(), strict=True))
+        concerned = {name: s for name, s in self.segments.items() if expire or name in parts}
+        doomed = [key_range for segments in concerned.values() for key_range in segments.dead_ranges()]
+        every = chain([(META_KEY, meta.to_bytes())], *changes)
+        if sum(map(len, loaded.values())) >= _BULK_ROWS:
             if doomed:
                 self.table.write([], doomed)
-            self.table.write_sorted(chain(changes, pairs))
+            self.table.write_sorted(every)
         else:
-            self.table.write(chain(changes, pairs), doomed)
-        if segments is not None:
-            segments.restored(rows.firsts)
+            self.table.write(every, doomed)
+        for name, segments in concerned.items():
+            segments.restored(loaded[name].firsts if name in loaded else {})
         self.meta = meta
-        return len(rows)
+        return {name: len(rows) for name, rows in loaded.items()}
 
     def _stream_time(self, name: str, restored: int) -> bytes:
         """The value of a versioned store's stream-time row."""
@@ -170,9 +225,10 @@ class TableState:
         return pack_long(restored) if data is None else max(data, pack_long(restored))
 
     def reset(self, name: str) -> None:
-        """Empties a store, so that it can be restored from the start."""
-        meta = TableMeta(self.meta.step, dict(self.meta.offsets), dict(self.meta.segments))
+        """Empties a store, so that it can be restored from the start; what had expired in it is forgotten too."""
+        meta = self.meta.changed()
         meta.offsets.pop(name, None)
+        meta.origins.pop(name, None)
         segments = self.segments.get(name)
         if segments is not None:
             segments.clear()
@@ -181,11 +237,11 @@ class TableState:
         self.meta = meta
 
     def reset_all(self) -> None:
-        """Empties all stores and forgets the position; does nothing to a table that has none."""
-        if self.meta.step is None and not self.meta.offsets:
-            return
+        """Empties all stores and forgets all that the table says of itself; does nothing to a table that is new."""
         for segments in self.segments.values():
             segments.clear()
+        if self.meta == TableMeta():
+            return
         self.meta = TableMeta()
         doomed = [_rows_of(self._entries[name].store_id) for name in self.specs]
         self.table.write([(META_KEY, self.meta.to_bytes())], doomed)
@@ -201,19 +257,6 @@ class TableState:
         # A versioned store's own stream time lies under the bare prefix; its versions have 8 bytes of time at least.
         shortest = skip + 8 if self.specs[name].kind is StoreKind.VERSIONED else skip
         return ((key[skip:], value) for key, value in self.table.scan(lower, upper) if len(key) >= shortest)
-
-    def set_step(self, position: StorePosition) -> None:
-        """Declares the table to be at a position, as the end of a restore."""
-        meta = TableMeta(
-            (position.query_id, position.version, position.written_ms),
-            {**self.meta.offsets, **{n: o for n, o in position.changelog_offsets.items() if n in self.specs}},
-            {name: segments.to_json_after(UNLOGGED) for name, segments in self.segments.items()},
-        )
-        doomed = [key_range for segments in self.segments.values() for key_range in segments.dead_ranges()]
-        self.table.write([(META_KEY, meta.to_bytes())], doomed)
-        for segments in self.segments.values():
-            segments.restored({})
-        self.meta = meta
 
     def discard(self) -> None:
         """Forgets what the step wrote."""

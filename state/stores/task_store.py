@@ -10,23 +10,23 @@ offsets, which makes a restore start from the beginning of the changelog.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from state.changelog.records import ChangelogBatch, Int64s, changelog_batch
+from state.changelog.records import ChangelogBatch, Int64s, changelog_batches
 from state.stores.buffer import DEFAULT_SPILL_BYTES, BufferMemory, delete_left_scratch
 from state.stores.memory import MemoryTable
-from state.stores.position import StorePosition
+from state.stores.position import StoreOrigin, StorePosition
 from state.stores.rocks import RocksTable
 from state.stores.rocks_options import DEFAULT_SETTINGS, RocksSettings
 from state.stores.spec import StoreSpec
 from state.stores.table import OrderedTable, Row
-from state.stores.table_state import ByteStore, TableState
+from state.stores.table_state import ByteStore, RestoredPart, TableState
 
-__all__ = ["StorePosition", "TaskStore", "open_task_store"]
+__all__ = ["RestoredPart", "StoreOrigin", "StorePosition", "TaskStore", "open_task_store"]
 
 
 class TaskStore:
@@ -83,6 +83,11 @@ class TaskStore:
         return {name: state.meta.offsets[name] for name, state in self._state_of.items() if name in state.meta.offsets}
 
     @property
+    def origins(self) -> dict[str, StoreOrigin]:
+        """Store -> where its rows come from; nothing for an empty store."""
+        return {name: state.meta.origins[name] for name, state in self._state_of.items() if name in state.meta.origins}
+
+    @property
     def expired_before(self) -> dict[str, int]:
         """Segmented store -> bound below which its rows never matter again, ms."""
         return {name: segments.before_ms for state in self._states for name, segments in state.segments.items()}
@@ -92,19 +97,26 @@ class TaskStore:
         """Segmented logged store -> first changelog offset that the applied state still needs."""
         return {name: offset for state in self._states for name, offset in state.trim_offsets().items()}
 
-    def changelog(self) -> dict[str, ChangelogBatch]:
-        """The step's changelog records by logged store: the last value of each key, in a stable order."""
-        batches = {}
+    def changelog(self) -> Iterator[tuple[str, ChangelogBatch]]:
+        """The step's changelog records by logged store: the last value of each key, in a stable order.
+
+        A store's records come as one batch, or in parts of bounded size if the step has spilled.
+        """
         for name in self.logged_stores:
             buffer = self._state_of[name].buffers[name]
             if buffer.dirty:
-                batches[name] = changelog_batch(self.specs[name], buffer.entries())
-        return {name: batch for name, batch in batches.items() if len(batch)}
+                for batch in changelog_batches(self.specs[name], buffer.entries(), bounded=buffer.spilled):
+                    yield name, batch
 
-    def apply(self, position: StorePosition) -> None:
-        """Writes the step's changes and the position, all or nothing; a process killed after it loses nothing."""
+    def apply(self, position: StorePosition, halfway: Callable[[], None] | None = None) -> None:
+        """Writes the step's changes and the position, all or nothing; a process killed after it loses nothing.
+
+        Args:
+            position: the step.
+            halfway: see `OrderedTable.write`.
+        """
         for state in self._states:
-            state.apply(position)
+            state.apply(position, halfway if state is self._main else None)
         self._memory.clear()
 
     def discard(self) -> None:
@@ -131,6 +143,7 @@ class TaskStore:
         *,
         offsets: Sequence[int] | Int64s | None = None,
         next_offset: int | None = None,
+        origin: StoreOrigin | None = None,
     ) -> int:
         """Writes changelog records (in offset order) to the table at once, with the offset that comes next.
 
@@ -141,6 +154,7 @@ class TaskStore:
             timestamps: ms.
             offsets: their offsets; default: they follow the last restored one without gaps.
             next_offset: where reading goes on; default: behind the last offset.
+            origin: where they come from; default: from where the rows come that are there.
 
         Returns:
             The number of rows written: superseded and expired records are left out.
@@ -152,15 +166,25 @@ class TaskStore:
         places = np.asarray(offsets, np.int64)
         if next_offset is None:
             next_offset = int(places[-1]) + 1 if len(places) else first
-        return self._state_of[store].restore(store, records, places, next_offset)
+        return self._state_of[store].restore(store, RestoredPart(records, places), next_offset, origin)
 
-    def restored(self, position: StorePosition) -> None:
-        """A restore is complete: the tables hold this step."""
+    def restored(self, position: StorePosition, parts: Mapping[str, RestoredPart] | None = None) -> dict[str, int]:
+        """A restore is complete: the tables hold this step.
+
+        Args:
+            position: the step.
+            parts: store -> the last records that lead there: they are written with the position, all or nothing.
+
+        Returns:
+            Store -> number of rows written.
+        """
+        rows: dict[str, int] = {}
         for state in self._states:
-            state.set_step(position)
+            rows |= state.restored(position, parts or {})
+        return rows
 
     def reset(self, store: str | None = None) -> None:
-        """Empties one store, or all and forgets the position; the next restore starts at the changelog's beginning."""
+        """Empties one store, or all and forgets the position; nothing of what was there has any effect from now on."""
         if store is not None:
             self._state_of[store].reset(store)
             return

@@ -88,10 +88,10 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
         str(context.getLocalProperty(RUN_ID)),
     )
     specs = [node.spec for node in job.sub.stores.values()]
-    stores = TaskStores(kafka, identity, specs, job.state_dir, job.spill_bytes, now_ms=batch.now_ms)
+    # Nobody waits for an attempt any more whose transaction has timed out: for so long it may hold on to the store.
+    patience_s = job.transaction_timeout_ms / 1000
+    stores = TaskStores(kafka, identity, specs, job.state_dir, job.spill_bytes, lock_timeout_s=patience_s)
     step = CommitStep(identity, kafka, stores, job.crash)
-    # Fencing waits for the broker, taking the rows apart needs the processor: both at once.
-    step.start_fencing()
 
     def tables(ends: Mapping[str, Any]) -> Mapping[str, Any]:
         return global_stores(job, topics_from_json(ends), kafka.begin_offset, batch.now_ms)
@@ -99,4 +99,9 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
     known = state.getOption
     copy = MarkerCopy(bytes(known[0]), int(known[1])) if known else None
     rows: Iterator[Any] = chain.from_iterable(frame.itertuples(index=False) for frame in frames)
-    return run_step(job, step, batch, rows, copy, tables)
+    # Fencing waits for the broker, taking the rows apart needs the processor: both at once.
+    step.start_fencing(copy)
+    try:
+        return run_step(job, step, batch, rows, copy, tables)
+    finally:
+        step.close()

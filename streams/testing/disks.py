@@ -71,7 +71,7 @@ class FolderDisks:
     ) -> TaskStores:
         """See `Disks`."""
         memory = self._memories.setdefault(identity.sub_topology, WorkerMemory())
-        return TaskStores(source, identity, specs, self._folder.name, now_ms=now_ms, memory=memory)
+        return TaskStores(source, identity, specs, self._folder.name, memory=memory, clock_ms=lambda: now_ms)
 
     def crash(self, sub_topology: str, wipe_state: bool) -> None:
         """See `Disks`."""

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from state.changelog.topics import changelog_topic
-from state.commit.digest import changelog_digest
+from state.changelog.topics import DELETE_RETENTION_MS, changelog_topic
+from state.commit.digest import StepDigest
 from state.errors import KafkaClientError
 from state.kafka.columns import RecordColumns
 from state.restore.plan import RestoreTarget
@@ -32,6 +32,7 @@ class MemoryLogs:
         self.records: dict[str, list[tuple[int, bytes, bytes | None, int]]] = {}
         self.ends: dict[str, int] = {}
         self.begins: dict[str, int] = {}
+        self.ids: dict[str, str] = {}
         self.fail_after: int | None = None
         self.reads = 0
         self.run = 7
@@ -51,6 +52,12 @@ class MemoryLogs:
 
     def end_offsets(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
         return {partition: self.ends.get(partition[0], 0) for partition in partitions}
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        return {topic: self.ids.get(topic, "id") for topic in topics}
+
+    def delete_retention_ms(self, topic: str) -> int:
+        return DELETE_RETENTION_MS
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:
         rows = [row for row in self.records.get(topic, []) if max(start, self.begin_offset((topic, 0))) <= row[0] < end]
@@ -90,21 +97,22 @@ def write_random(store: TaskStore, rng, now: int) -> None:
 
 def commit(store: TaskStore, logs: MemoryLogs, version: int) -> RestoreTarget:
     """Commits a step: first the log, then the store."""
-    changelog = store.changelog()
+    changelog = dict(store.changelog())
     before = {name: logs.ends.get(changelog_topic(APPLICATION, name), 0) for name in store.logged_stores}
     ends = before | {name: logs.append(changelog_topic(APPLICATION, name), batch) for name, batch in changelog.items()}
-    target = RestoreTarget(
+    digest = StepDigest()
+    for name, batch in changelog.items():
+        digest.add(name, batch)
+    ids = {name: logs.ids.get(changelog_topic(APPLICATION, name), "id") for name in store.logged_stores}
+    store.apply(StorePosition("query", version, ends, version * 1000, ids))
+    return RestoreTarget(
         "query",
         version,
         ends,
         written_ms=version * 1000,
-        changelog_records=sum(map(len, changelog.values())),
-        changelog_hash=changelog_digest(changelog),
-    )
-    store.apply(StorePosition("query", version, ends, version * 1000))
-    return RestoreTarget(
-        **{
-            **{name: getattr(target, name) for name in target.__slots__},
-            "expired_before": store.expired_before,
-        }
+        expired_before=store.expired_before,
+        changelog_records=digest.records,
+        changelog_hash=digest.hexdigest(),
+        changelog_begins=before,
+        changelog_ids=ids,
     )

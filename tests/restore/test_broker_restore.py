@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 
 from state.changelog.topics import changelog_topic, ensure_changelogs
 from state.changelog.trim import trim, trim_targets
-from state.commit.digest import changelog_digest
+from state.commit.digest import StepDigest
 from state.kafka.admin import KafkaAdmin
 from state.kafka.decided import wait_until_decided
 from state.kafka.reader import open_range_reader
@@ -21,6 +21,7 @@ from state.stores.task_store import StorePosition, TaskStore, open_task_store
 from tests.restore.logs import SPECS, write_random
 
 TASK = 1
+NOW = 1_700_000_000_000
 
 
 class Application:
@@ -42,7 +43,8 @@ class Application:
         return changelog_topic(self.name, store)
 
     def commit(self):
-        changelog = self.store.changelog()
+        changelog = dict(self.store.changelog())
+        begins = self.end_offsets([(self.topic(spec.name), TASK) for spec in self.specs])
         self.version += 1
         if self.version % 3 == 0:
             self.send(changelog, junk=True)
@@ -50,15 +52,23 @@ class Application:
         self.send(changelog)
         self.producer.commit_transaction()
         offsets = {spec.name: self.next_offset.get(self.topic(spec.name), 0) for spec in self.specs}
-        self.store.apply(StorePosition("query", self.version, offsets, self.version))
+        ids = {
+            spec.name: topic_id for spec in self.specs for topic_id in self.topic_ids([self.topic(spec.name)]).values()
+        }
+        self.store.apply(StorePosition("query", self.version, offsets, NOW, ids))
+        digest = StepDigest()
+        for name, batch in changelog.items():
+            digest.add(name, batch)
         return RestoreTarget(
             "query",
             self.version,
             offsets,
-            self.version,
+            NOW,
             self.store.expired_before,
-            sum(map(len, changelog.values())),
-            changelog_digest(changelog),
+            digest.records,
+            digest.hexdigest(),
+            {topic.removeprefix(f"{self.name}-").removesuffix("-changelog"): end for (topic, _), end in begins.items()},
+            ids,
         )
 
     def send(self, changelog, junk=False):
@@ -81,6 +91,12 @@ class Application:
     def end_offsets(self, partitions):
         # A commit returns before its control records are written.
         return wait_until_decided(self.admin, partitions, 120)
+
+    def topic_ids(self, topics):
+        return {name: info.topic_id for name, info in self.admin.describe_topics(topics).items()}
+
+    def delete_retention_ms(self, topic):
+        return int(self.admin.topic_config(topic)["delete.retention.ms"])
 
     def read(self, topic, partition, start, end):
         if start >= end:

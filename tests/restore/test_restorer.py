@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from state.changelog.topics import changelog_topic
+from state.changelog.topics import DELETE_RETENTION_MS, changelog_topic
 from state.errors import KafkaClientError, RestoreError
-from state.restore import restorer
+from state.restore import loading
 from state.restore.plan import Action
 from state.restore.restorer import Restorer
 from state.stores.dump import state_digest
@@ -47,13 +47,14 @@ def digests(store):
     return {spec.name: state_digest(store, spec.name) for spec in SPECS}
 
 
-def bring(store, logs, target, **options):
-    return Restorer(logs, APPLICATION, 0, **options).bring_to(store, target, now_ms=target.written_ms)
+def bring(store, logs, target, now_ms=None, **options):
+    now_ms = target.written_ms if now_ms is None else now_ms
+    return Restorer(logs, APPLICATION, 0, **options).bring_to(store, target, now_ms=now_ms)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_from_the_start(seed, tmp_path, monkeypatch):
-    monkeypatch.setattr(restorer, "CHUNK_RECORDS", 20)
+    monkeypatch.setattr(loading, "CHUNK_RECORDS", 20)
     live, logs, target = live_store(seed)
     progress = Progress()
     restored = open_task_store(tmp_path, SPECS)
@@ -70,7 +71,9 @@ def test_from_the_start(seed, tmp_path, monkeypatch):
     # What a restore leaves is what the next step needs: the same writes give the same bytes.
     for store in (live, restored):
         write_random(store, random.Random(99), now=620)
-    assert {n: b.keys for n, b in live.changelog().items()} == {n: b.keys for n, b in restored.changelog().items()}
+    assert {n: b.keys for n, b in dict(live.changelog()).items()} == {
+        n: b.keys for n, b in dict(restored.changelog()).items()
+    }
     live.apply(StorePosition("query", 31, {}))
     restored.apply(StorePosition("query", 31, {}))
     assert digests(restored) == digests(live)
@@ -94,7 +97,7 @@ def test_tail_after_the_last_steps_were_lost(seed):
 
 
 def test_cut_short_it_goes_on_where_it_was(tmp_path, monkeypatch):
-    monkeypatch.setattr(restorer, "CHUNK_RECORDS", 20)
+    monkeypatch.setattr(loading, "CHUNK_RECORDS", 20)
     live, logs, target = live_store(5)
     whole = TaskStore(MemoryTable(), SPECS)
     bring(whole, logs, target)
@@ -137,7 +140,8 @@ def test_compacted_log_gives_the_same_store():
         last = {key: offset for offset, key, _, _ in logs.records[topic]}
         logs.records[topic] = [row for row in logs.records[topic] if last[row[1]] == row[0] and row[2] is not None]
     restored = TaskStore(MemoryTable(), SPECS)
-    bring(restored, logs, target)
+    # So late that tombstones may be gone without anybody's fault.
+    bring(restored, logs, target, now_ms=target.written_ms + DELETE_RETENTION_MS)
     assert digests(restored) == digests(live)
 
 
@@ -152,27 +156,33 @@ def test_expired_rows_are_not_loaded():
     assert len(list(unbounded.rows("windows"))) > len(list(restored.rows("windows")))
 
 
-def test_one_step_is_checked_against_its_marker():
+def one_step_behind():
+    """A store that was brought to the step before the last one, its logs, and the live store with its last step."""
     live, logs, target = live_store(9, steps=10)
     behind = TaskStore(MemoryTable(), SPECS)
     bring(behind, logs, target)
     live.store("table").put(b"k", None, 210)
     live.store("plain").put(b"k", b"v", 210)
-    target = commit(live, logs, 11)
-    with pytest.raises(RestoreError, match="digest"):
-        bring(behind, logs, replace(target, changelog_hash="0" * 16))
-    behind = TaskStore(MemoryTable(), SPECS)
-    bring(behind, logs, replace(target, changelog_hash="0" * 16))
-    assert digests(behind) == digests(live), "a whole log cannot be checked against one step"
+    return behind, logs, live, commit(live, logs, 11)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_last_step_is_checked_against_its_marker(whole):
+    behind, logs, live, target = one_step_behind()
+    store = TaskStore(MemoryTable(), SPECS) if whole else behind
+    for _ in range(2):
+        with pytest.raises(RestoreError, match="digest") as caught:
+            bring(store, logs, replace(target, changelog_hash="0" * 16))
+        assert "someone else writes" in str(caught.value)
+        assert "reset" not in str(caught.value)
+        assert store.offsets == {}, "what could not be proven is not believed by the next attempt"
+    late = target.written_ms + DELETE_RETENTION_MS
+    bring(store, logs, replace(target, changelog_hash="0" * 16), now_ms=late)
+    assert digests(store) == digests(live), "nothing can be proven when tombstones may be gone"
 
 
 def test_a_missing_record_is_found():
-    live, logs, target = live_store(9, steps=10)
-    behind = TaskStore(MemoryTable(), SPECS)
-    bring(behind, logs, target)
-    live.store("table").put(b"k", None, 210)
-    live.store("plain").put(b"k", b"v", 210)
-    target = commit(live, logs, 11)
+    behind, logs, _, target = one_step_behind()
     logs.records[changelog_topic(APPLICATION, "plain")].pop()
     with pytest.raises(RestoreError, match="wrote 2 changelog records, 1 were found"):
         bring(behind, logs, target)

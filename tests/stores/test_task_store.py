@@ -49,7 +49,7 @@ def test_nothing_is_there_before_the_first_step(opened):
     store = opened()
     assert store.position is None
     assert store.offsets == {}
-    assert store.changelog() == {}
+    assert dict(store.changelog()) == {}
     assert list(store.store("table").all()) == []
     store.close()
 
@@ -67,7 +67,7 @@ def test_a_step_is_applied_with_its_position_and_survives_a_restart(opened):
     # The sequence goes on where it was: Kafka Streams would overwrite x here.
     store.store("join").put(b"k", 5, b"z", 5)
     assert list(store.store("join").fetch_range(b"k", 0, 9)) == [(5, b"x"), (5, b"y"), (5, b"z")]
-    assert [key for key, _, _ in columns(store.changelog()["join"])] == [window_key(b"k", 5, 2)]
+    assert [key for key, _, _ in columns(dict(store.changelog())["join"])] == [window_key(b"k", 5, 2)]
     store.close()
     assert list(opened().store("join").fetch_range(b"k", 0, 9)) == [(5, b"x"), (5, b"y")]
 
@@ -78,11 +78,11 @@ def test_changelog_has_the_last_value_of_each_key(opened):
     for key, value in ((b"b", b"1"), (b"a", b"1"), (b"c", b""), (b"b", b"2")):
         table.put(key, timestamped(value, len(value) + 5), len(value) + 5)
     table.put(b"a", None, 9)
-    records = columns(store.changelog()["table"])
+    records = columns(dict(store.changelog())["table"])
     assert sorted(records) == [(b"a", None, 9), (b"b", b"2", 6), (b"c", b"", 5)]
-    assert set(store.changelog()) == {"table"}
+    assert set(dict(store.changelog())) == {"table"}
     store.discard()
-    assert store.changelog() == {}
+    assert dict(store.changelog()) == {}
     store.close()
 
 
@@ -90,7 +90,7 @@ def test_changelog_is_in_the_order_of_the_first_writes():
     store = TaskStore(MemoryTable(), SPECS)
     for key in (b"b", b"a", b"b", b"c"):
         store.store("table").put(key, timestamped(b"", 1), 1)
-    assert store.changelog()["table"].keys.to_pylist() == [b"b", b"a", b"c"]
+    assert dict(store.changelog())["table"].keys.to_pylist() == [b"b", b"a", b"c"]
 
 
 def test_discard_forgets_writes_and_expiry(opened):
@@ -189,7 +189,7 @@ def test_unlogged_stores_have_no_changelog():
     store = TaskStore(MemoryTable(), [StoreSpec("s", StoreKind.WINDOW, retention_ms=1, logged=False)])
     store.store("s").put(b"k", 1, b"v", 1)
     assert store.logged_stores == []
-    assert store.changelog() == {}
+    assert dict(store.changelog()) == {}
     store.apply(position(1))
     assert store.trim_offsets == {}
     assert list(store.store("s").fetch_range(b"k", 0, 1)) == [(1, b"v")]
@@ -201,7 +201,7 @@ def test_spilled_writes_reach_the_table_in_one_write(tmp_path):
         store.store("table").put(b"%03d" % (i % 300), timestamped(b"%d" % i, i), i)
         store.store("sessions").put(b"%03d" % i, i, i, b"s", i)
     assert any(name.startswith("spill-") for name in os.listdir(tmp_path))
-    assert len(store.changelog()["table"]) == 300
+    assert len(dict(store.changelog())["table"]) == 300
     store.expire("sessions", 400)
     store.apply(position(1, table=300, sessions=500))
     assert os.listdir(tmp_path) == ["db"]

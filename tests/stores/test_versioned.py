@@ -40,7 +40,7 @@ def test_the_newest_version_is_the_last_record_of_its_key():
     store.put(b"k", b"new", 30)
     task.apply(StorePosition("q", 1, {"s": 1}))
     store.put(b"k", b"old", 20)
-    batch = task.changelog()["s"]
+    batch = dict(task.changelog())["s"]
     assert batch.keys.to_pylist() == [b"k", b"k"]
     assert batch.values.to_pylist() == [b"old", b"new"]
     assert batch.timestamps.tolist() == [20, 30]
@@ -86,7 +86,7 @@ def test_against_a_model_and_restored(puts, key, as_of):
 
 
 def record_list(task):
-    batch = task.changelog().get("s")
+    batch = dict(task.changelog()).get("s")
     if batch is None:
         return []
     return list(zip(batch.keys.to_pylist(), batch.values.to_pylist(), batch.timestamps.tolist(), strict=True))
@@ -102,7 +102,7 @@ def test_versions_out_of_the_history_are_pruned_and_not_logged():
     task = fresh()
     for timestamp in (10, 20, 30, 40, 50):
         task.store("s").put(b"k", b"v", timestamp)
-    assert task.changelog()["s"].timestamps.tolist() == [30, 40, 50]
+    assert dict(task.changelog())["s"].timestamps.tolist() == [30, 40, 50]
     task.apply(StorePosition("q", 1, {"s": 3}))
     assert [row.timestamp for row in dump(task, "s")] == [30, 40, 50]
     assert state_digest(task, "s")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from state.commit.decide import TaskIdentity
 from state.restore.task_stores import StoreSource, TaskStores, WorkerMemory
+from state.stores.memory import MemoryTable
+from state.stores.rocks_options import RocksSettings
 from state.stores.spec import StoreSpec
 from state.stores.task_store import TaskStore
 from streams.testing.simulation.disk import SimulatedTable
@@ -20,7 +23,7 @@ class SimulatedStores(TaskStores):
         specs: its stores.
         table: the task's place on a disk.
         memory: what the worker process keeps from step to step.
-        now_ms: batch time of the step.
+        now_ms: what the clock says.
     """
 
     def __init__(
@@ -32,9 +35,24 @@ class SimulatedStores(TaskStores):
         memory: WorkerMemory,
         now_ms: int = 0,
     ) -> None:
-        super().__init__(source, identity, specs, table.location, now_ms=now_ms, memory=memory)
+        super().__init__(
+            source,
+            identity,
+            specs,
+            table.location,
+            memory=memory,
+            clock_ms=lambda: now_ms,
+            open_store=self._open_table,
+        )
         self._table = table
 
-    def _open(self) -> TaskStore:
+    def _open_table(
+        self,
+        _folder: Path,
+        specs: Sequence[StoreSpec],
+        _spill_bytes: int,
+        _settings: RocksSettings,
+        volatile: MemoryTable | None,
+    ) -> TaskStore:
         self._table.lock(self)
-        return TaskStore(self._table, self._specs, self._volatile())
+        return TaskStore(self._table, specs, volatile)

@@ -1,0 +1,205 @@
+"""The one transaction of a step: outputs, changelog, marker, source offsets, all or nothing.
+
+Its own records are checked before the commit: they must lie where the logs ended when the step decided what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from state.commit import guards
+from state.commit.crash_points import Faults
+from state.commit.decide import TaskIdentity
+from state.commit.digest import StepDigest
+from state.commit.marker import MARKER_KEY, CommitMarker, MarkerCopy, Ranges
+from state.commit.protocols import Effects, KafkaAccess, Producer, Send, TopicPartition
+from state.restore.plan import check_end
+from state.stores.task_store import StorePosition, TaskStore
+
+
+@dataclass(frozen=True, slots=True)
+class StepInput:
+    """The micro-batch.
+
+    Attributes:
+        batch_id: Spark's number of it.
+        batch: digest of the offset ranges of all its partitions.
+        ranges: the ranges that fed this task.
+        offsets: the source partitions whose progress this task reports, with their new offsets.
+        topic_ids: Kafka's topic ids of the sources.
+        now_ms: Spark's logged batch time.
+        routing: digest of the keys that functions in front of the shuffle have made for the task's rows; not empty if there
+            are such functions, even if the task has no rows.
+        keyed_by: names of the nodes with these functions, for messages.
+    """
+
+    batch_id: int
+    batch: str
+    ranges: Ranges
+    offsets: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, str]
+    now_ms: int
+    routing: str = ""
+    keyed_by: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepPoints:
+    """The crash points of one step of one task."""
+
+    crash: Faults
+    task: int
+    version: int
+
+    def armed(self, point: str) -> bool:
+        """Whether `reach` would strike."""
+        return self.crash.armed(point, self.task, self.version)
+
+    def reach(self, point: str) -> None:
+        """Dies here if this is the place."""
+        self.crash.reach(point, self.task, self.version)
+
+    def at(self, point: str) -> Callable[[], None]:
+        """`reach` for somebody who does not know the point's name."""
+        return lambda: self.reach(point)
+
+
+class StepTransaction:
+    """Writes a step.
+
+    Args:
+        kafka: the log.
+        producer: fenced everybody else; nothing was sent with it yet.
+        identity: the task.
+        points: where to crash.
+        commits: the task's partition of the commits topic.
+        changelogs: store -> partition of its changelog.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaAccess,
+        producer: Producer,
+        identity: TaskIdentity,
+        points: StepPoints,
+        commits: TopicPartition,
+        changelogs: Mapping[str, TopicPartition],
+    ) -> None:
+        self._kafka = kafka
+        self._producer = producer
+        self._identity = identity
+        self._points = points
+        self._commits = commits
+        self._changelogs = changelogs
+
+    def write(
+        self,
+        step: StepInput,
+        last: CommitMarker | None,
+        store: TaskStore,
+        effects: Effects,
+        ends: Mapping[TopicPartition, int],
+    ) -> tuple[MarkerCopy, StorePosition]:
+        """Writes and commits.
+
+        Args:
+            step: the micro-batch.
+            last: the marker of the step before.
+            store: holds the step's writes.
+            effects: the other results.
+            ends: where each log ended after fencing.
+
+        Returns:
+            The marker, and what the store holds once its writes are applied.
+        """
+        begins = {name: ends[log] for name, log in self._changelogs.items()}
+        # A whole local store would hide a changelog that was lost, and the next restore would miss all that is older.
+        for name, promised in last.changelog_ends.items() if last else ():
+            if name in begins:
+                check_end(name, begins[name], last.version if last else 0, promised)
+        producer, points = self._producer, self._points
+        producer.begin()
+        points.reach("after_begin")
+        sent = self._send_outputs(effects.sends)
+        self._reach_flushed("outputs_sent")
+        digest, counts = self._send_changelog(store)
+        self._reach_flushed("changelog_sent")
+        changelog_ends = {name: begin + counts.get(name, 0) for name, begin in begins.items()}
+        ids = self._kafka.topic_ids([topic for topic, _ in self._changelogs.values()])
+        marker = CommitMarker(
+            query_id=self._identity.query_id,
+            task=self._identity.task,
+            tasks=self._identity.tasks,
+            topology_hash=self._identity.topology_hash,
+            version=(last.version if last else 0) + 1,
+            batch_id=step.batch_id,
+            batch=step.batch,
+            ranges=step.ranges,
+            topic_ids=step.topic_ids,
+            stream_time=effects.stream_time,
+            operator_state=effects.operator_state,
+            changelog_ends=changelog_ends,
+            expired_before=store.expired_before,
+            counts={"in": effects.records_in, "out": sent, "changelog": digest.records},
+            changelog_hash=digest.hexdigest(),
+            now_ms=step.now_ms,
+            changelog_begins=begins,
+            changelog_ids={name: ids[topic] for name, (topic, _) in self._changelogs.items() if topic in ids},
+            routing=step.routing,
+            adopted=last.adopted if last else 0,
+            application_id=self._identity.application_id,
+        )
+        copy = MarkerCopy(marker.to_bytes(), ends[self._commits])
+        producer.send(*self._commits, MARKER_KEY, copy.data, step.now_ms)
+        self._reach_flushed("marker_sent")
+        if step.offsets:
+            producer.send_offsets(step.offsets, self._identity.application_id)
+        producer.flush()
+        lasts = {self._changelogs[name]: begins[name] + count - 1 for name, count in counts.items()}
+        guards.check_delivered(self._identity, producer, {**lasts, self._commits: copy.offset})
+        points.reach("before_commit")
+        producer.commit()
+        return copy, StorePosition(marker.query_id, marker.version, changelog_ends, step.now_ms, marker.changelog_ids)
+
+    def _send_outputs(self, sends: Sequence[Send]) -> int:
+        """Sends all results; gives their number."""
+        for send in sends:
+            self._send(
+                "outputs_half_sent", send.topic, self._kafka.partitions_for(send), send.keys, send.values, send.timestamps,
+                send.headers,
+            )  # fmt: skip
+        return sum(len(send.keys) for send in sends)
+
+    def _send_changelog(self, store: TaskStore) -> tuple[StepDigest, dict[str, int]]:
+        """Sends the changes of the state; gives their digest, and how many there were of each store."""
+        digest = StepDigest()
+        counts: dict[str, int] = {}
+        for name, batch in store.changelog():
+            topic, partition = self._changelogs[name]
+            self._send("changelog_half_sent", topic, partition, batch.keys, batch.values, batch.timestamps)
+            digest.add(name, batch)
+            counts[name] = counts.get(name, 0) + len(batch)
+        return digest, counts
+
+    def _send(
+        self, halfway: str, topic: str, partitions: Any, keys: Any, values: Any, timestamps: Any, headers: Any = None
+    ) -> None:
+        """Sends columns; in two parts if a crash is to happen between them."""
+        if not len(keys) or not self._points.armed(halfway):
+            self._producer.send_columns(topic, partitions, keys, values, timestamps, headers)
+            return
+        cut = max(1, len(keys) // 2)
+        for part in (slice(0, cut), slice(cut, None)):
+            own = partitions if isinstance(partitions, int) else partitions[part]
+            cells = None if headers is None else headers[part]
+            self._producer.send_columns(topic, own, keys[part], values[part], timestamps[part], cells)
+            if part.start == 0:
+                self._reach_flushed(halfway)
+
+    def _reach_flushed(self, point: str) -> None:
+        """A crash point at which all that was sent is in the log; nobody else pays for that."""
+        if self._points.armed(point):
+            self._producer.flush()
+            self._points.reach(point)

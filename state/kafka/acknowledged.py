@@ -1,0 +1,87 @@
+"""Offsets of acknowledged records, for the few partitions that are asked about.
+
+Why not delivery reports: those come for every record or for none, and each costs a trip through a queue. How: the records of
+such a partition carry its number here as their opaque value, and an interceptor (`on_acknowledgement` of librdkafka's public
+interface, called on each record that the broker has answered for) keeps the offset of the last one. For all other
+records it compares a number with 0.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numba import carray, cfunc, types
+
+from state.errors import KafkaClientError
+from state.kafka.compiled import as_pointer
+from state.kafka.library import ON_NEW_CALLBACK, Library
+
+_NAME = b"streams acknowledged"
+# rd_kafka_message_t as words of 8 bytes: the error is the low half of the first one.
+_WORDS, _ERROR, _OFFSET, _OPAQUE = 9, 0, 7, 8
+_NONE = -1
+_FIRST_SLOTS = 1024
+
+
+def keep_offset(_client: int, message: int, offsets: int) -> int:
+    """`on_acknowledgement`: put the offset of a written record into the slot that its opaque value names.
+
+    Args:
+        message: address of the `rd_kafka_message_t`.
+        offsets: address of int64[_FIRST_SLOTS].
+    """
+    words = carray(as_pointer(message), _WORDS, np.int64)
+    slot = words[_OPAQUE]
+    if slot > 0 and slot < _FIRST_SLOTS and np.int32(words[_ERROR]) == 0:
+        carray(as_pointer(offsets), _FIRST_SLOTS, np.int64)[slot] = words[_OFFSET]
+    return 0
+
+
+@lru_cache(maxsize=1)
+def on_acknowledgement() -> Any:
+    """The compiled `keep_offset`; kept for good, for librdkafka has nothing but its address."""
+    signature = types.int32(types.int64, types.int64, types.int64)
+    return cfunc(signature, cache=True, error_model="numpy")(keep_offset)
+
+
+class AcknowledgedOffsets:
+    """Keeps the last offset of each partition that was given a slot, for one client.
+
+    Args:
+        library: of the client.
+        conf: its `rd_kafka_conf_t`, before the client is made.
+    """
+
+    def __init__(self, library: Library, conf: int) -> None:
+        self._library = library
+        self._offsets = np.full(_FIRST_SLOTS, _NONE, np.int64)
+        self._slots: dict[tuple[str, int], int] = {}
+        # Called once, by the call that makes the client; kept until then.
+        self._on_new = ON_NEW_CALLBACK(self._add)
+        self._refusal: int = library.conf_interceptor_add_on_new(conf, _NAME, self._on_new, None)
+
+    def _add(self, client: int, _conf: int, _opaque: int, _reason: int, _size: int) -> int:
+        address = int(on_acknowledgement().address)
+        self._refusal = self._library.interceptor_add_on_acknowledgement(
+            client, _NAME, address, self._offsets.ctypes.data
+        )
+        return self._refusal
+
+    def slot(self, topic: str, partition: int) -> int:
+        """The opaque value that records of a partition are to carry.
+
+        Raises:
+            KafkaClientError: there are no more, or this librdkafka has no interceptors.
+        """
+        if self._refusal or len(self._slots) == _FIRST_SLOTS - 1:
+            raise KafkaClientError(
+                "this version of librdkafka cannot tell the offsets of records; set STREAMS_KAFKA_BULK=0"
+            )
+        return self._slots.setdefault((topic, partition), len(self._slots) + 1)
+
+    def of(self, topic: str, partition: int) -> int | None:
+        """Offset of the last record that the broker has acknowledged, None = none, or it did not say."""
+        offset = int(self._offsets[self._slots.get((topic, partition), 0)])
+        return offset if offset >= 0 else None

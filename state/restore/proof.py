@@ -1,0 +1,90 @@
+"""`StepProof`: shows that a restore saw exactly the changelog records that the target's step wrote.
+
+The marker says where the step's records begin in each changelog, how many there are and what their digest is. So the proof
+works for any restore that reads all of them, from wherever it starts. It is left out where records may be missing without
+fault: compaction takes tombstones away after a time, and versions that have left a history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from state.changelog.records import ChangelogBatch
+from state.changelog.topics import DAY_MS
+from state.commit.digest import StepDigest
+from state.kafka.columns import RecordColumns
+from state.restore.plan import Action, LogRange, RestoreTarget, StorePlan
+from state.stores.spec import StoreKind, StoreSpec
+
+
+class UnprovenError(Exception):
+    """What was read is not what the step wrote; why that is so is not known yet."""
+
+
+class StepProof:
+    """Takes in what is read of the changelogs.
+
+    Args:
+        target: the step.
+    """
+
+    def __init__(self, target: RestoreTarget) -> None:
+        self._target = target
+        self._digest = StepDigest()
+
+    def add(self, store: str, columns: RecordColumns) -> None:
+        """The next records of a store's changelog; those of older steps are passed over."""
+        begin = self._target.changelog_begins.get(store)
+        if begin is None or not len(columns) or columns.offsets[-1] < begin:
+            return
+        own = int(columns.offsets.searchsorted(begin))
+        self._digest.add(store, ChangelogBatch(columns.keys[own:], columns.values[own:], columns.timestamps[own:]))
+
+    def check(self) -> None:
+        """Compares what was read with what the marker says.
+
+        Raises:
+            UnprovenError: it differs.
+        """
+        check_step_digest(self._target, self._digest)
+
+
+def check_step_digest(target: RestoreTarget, read: StepDigest) -> None:
+    """Compares the records of a step with its marker.
+
+    Raises:
+        UnprovenError: they are not the ones that it wrote.
+    """
+    promised, found = target.changelog_records, read.hexdigest()
+    if promised is not None and read.records != promised:
+        what = f"wrote {promised} changelog records, {read.records} were found"
+    elif found != target.changelog_hash:
+        what = f"wrote changelog records with the digest {target.changelog_hash}, those that were found have {found}"
+    else:
+        return
+    raise UnprovenError(f"step {target.version} {what}")
+
+
+def provable(
+    plans: Sequence[StorePlan],
+    specs: Mapping[str, StoreSpec],
+    target: RestoreTarget,
+    logs: Mapping[str, LogRange],
+    now_ms: int,
+) -> bool:
+    """Whether all records of the target's step will be read, and none of them may be missing without fault."""
+    if not target.changelog_hash or not target.changelog_begins:
+        return False
+    if not target.changelog_begins.keys() <= {plan.store for plan in plans}:
+        return False
+    age_ms = now_ms - target.written_ms
+    for plan in plans:
+        begin = target.changelog_begins.get(plan.store, plan.end)
+        if begin == plan.end:
+            continue
+        # Half a day: a versioned store's own history is kept a day longer than it must be.
+        limit_ms = DAY_MS // 2 if specs[plan.store].kind is StoreKind.VERSIONED else logs[plan.store].max_age_ms
+        first = plan.end if plan.action is Action.NOTHING else plan.start
+        if first > begin or age_ms > limit_ms:
+            return False
+    return True
