@@ -284,7 +284,7 @@ class MicroBatch:
 
         def work(attempt: Attempt) -> MarkerCopy:
             table = cluster.table(host, job.sub.name, task)
-            stores = SimulatedStores(cluster.kafka, identity, specs, table, host.memory, context.now_ms)
+            stores = SimulatedStores(cluster.kafka, identity, specs, table, host.memory, cluster.now_ms)
             attempt.stores = stores
             step = CommitStep(identity, cluster.kafka, stores, job.crash)
             result, _ = run_step(job, step, context, rows, copy, lambda ends: {})

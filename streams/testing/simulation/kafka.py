@@ -215,16 +215,6 @@ class SimulatedKafka:
         """Ids of topics, of those that exist."""
         return {name: info.topic_id for name, info in self.describe_topics(topics).items()}
 
-    def log_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Last stable offset and end of each log."""
-        self.hook.before(Event("ends", ""))
-        logs = {place: self.log(*place) for place in partitions}
-        return {place: (log.stable_end, log.end) for place, log in logs.items()}
-
-    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Ids of those that exist."""
-        return {name: self._topics[name].topic_id for name in topics if name in self._topics}
-
     def delete_retention_ms(self, topic: str) -> int:
         """How long a topic keeps tombstones."""
         return DELETE_RETENTION_MS
