@@ -100,7 +100,7 @@ class Seeded:
         if attempt is not None and attempt.may_pause and self.random.random() < self.odds.pause:
             cluster.say(f"{attempt} stands still")
             attempt.pause()
-        match self._fault(BEFORE.get(event.kind, ("crash",))):
+        match self._fault(BEFORE.get(event.kind, ("crash",)), in_task=attempt is not None):
             case "crash":
                 cluster.say("CRASH before it")
                 raise Crash(str(event))
@@ -114,7 +114,7 @@ class Seeded:
 
     def after(self, cluster: Cluster, event: Event) -> None:
         """See `Chaos`."""
-        match self._fault(AFTER.get(event.kind, ())):
+        match self._fault(AFTER.get(event.kind, ()), in_task=cluster.attempt is not None):
             case "crash":
                 cluster.say("CRASH after it")
                 raise Crash(str(event))
@@ -132,11 +132,12 @@ class Seeded:
             return int(self.random.random() < 6 * self.odds.pause)
         return self.random.randrange(count)
 
-    def _fault(self, kinds: Collection[str]) -> str | None:
+    def _fault(self, kinds: Collection[str], in_task: bool) -> str | None:
         if self.faults <= 0 or not kinds or self.random.random() >= self.odds.strike:
             return None
         kind = self.random.choice(sorted(kinds))
-        if kind not in self.odds.kinds:
+        # A driver that is told of a while ago plans less, or ends with an error that another start mends: of no interest.
+        if kind not in self.odds.kinds or (kind == "stale" and not in_task):
             return None
         self.faults -= 1
         return kind

@@ -56,7 +56,7 @@ class Application:
         self.program = program
         self.job = job
         self.variant = 0
-        self.checkpoint = Checkpoint("query")
+        self.checkpoint = Checkpoint()
         self.inputs: list[Input] = []
         self._starts = 0
         self._driver: DriverRun | None = None
@@ -94,8 +94,7 @@ class Application:
         for _ in range(PATIENCE):
             try:
                 driver = self._driver or self._start()
-                # Twice, because the first answer may be one of a while ago.
-                while driver.trigger() or driver.trigger():
+                while driver.trigger():
                     check_invariants(self.cluster, self.job, self.checkpoint)
                 return
             except (Crash, QueryFailed) as end:
@@ -155,7 +154,7 @@ def play(seed: int, odds: Odds | None = None, programs: Sequence[Program] = tupl
     chaos = Seeded(seed, odds=odds)
     random = chaos.random
     program = random.choice(programs)
-    job = job_of(program, random.choice((2, 2, 3)), random.choice((3, 1000)), trimmed=random.random() < 0.3)
+    job = job_of(program, random.choice((2, 2, 3)), random.choice(program.limits), trimmed=random.random() < 0.3)
     application = Application(chaos, program, job, hosts=random.choice((1, 2)))
     chaos.faults = random.randrange(1, 6)
     try:

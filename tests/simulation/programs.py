@@ -56,6 +56,7 @@ class Program:
         build: makes its topology; the number tells the variant: another version of the program, with the same structure.
         expected: what must come out for these inputs.
         ordered: the values of a key have one right order.
+        limits: sizes of micro-batches. Where time matters, one takes all that is there, so that nothing is ever late.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Program:
     build: Callable[[StreamsBuilder, int], None]
     expected: Callable[[Sequence[Input]], Outputs]
     ordered: bool = True
+    limits: tuple[int, ...] = (1000,)
 
     def __str__(self) -> str:
         return self.name
@@ -119,7 +121,7 @@ def _expected_pairs(inputs: Sequence[Input]) -> Outputs:
     return found
 
 
-COUNT = Program("count", ("in",), _count, _expected_counts)
+COUNT = Program("count", ("in",), _count, _expected_counts, limits=(3, 1000))
 WINDOW = Program("window", ("in",), _window, _expected_windows)
 JOIN = Program("join", ("left", "right"), _join, _expected_pairs, ordered=False)
 PROGRAMS = {program.name: program for program in (COUNT, WINDOW, JOIN)}

@@ -11,16 +11,20 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from state.commit.marker import MarkerCopy
+from state.changelog.topics import commits_topic
+from state.commit.last_marker import read_last_marker
+from state.commit.marker import CommitMarker, MarkerCopy
 from state.commit.step import CommitStep
-from state.errors import StreamsError
+from state.errors import CheckpointMismatchError, StreamsError
+from streams.checkpoint import log
+from streams.checkpoint.compare import SubIdentity, check_checkpoint, check_program, check_topic
 from streams.microbatch.job import QueryJob
 from streams.microbatch.partitions import BatchPartitioner, PlannedCall, PlannedPartition
 from streams.microbatch.read import call_every_task, read_range
 from streams.microbatch.rows import TaskRow
 from streams.microbatch.step import BatchContext, run_step
-from streams.source.offsets import SourceOffsets
-from streams.source.planner import BatchPlanner
+from streams.source.offsets import FirstBatch, SourceOffsets
+from streams.source.planner import BatchPlanner, SourceSpec
 from streams.testing.simulation import SimulatedStores
 from tests.simulation.attempt import Attempt
 from tests.simulation.cluster import Cluster
@@ -42,13 +46,15 @@ class Checkpoint:
     """What Spark keeps of a query.
 
     Attributes:
-        query_id: made with the checkpoint.
+        query_id: made with the checkpoint; None = there is none yet.
+        first: where the first batch begins, which the engine keeps beside Spark's files.
         offsets: offset log; batch n is entry n.
         committed: commit log: so many batches are done.
         states: state of all tasks before batch n.
     """
 
-    query_id: str
+    query_id: str | None = None
+    first: FirstBatch | None = None
     offsets: list[LoggedBatch] = field(default_factory=list)
     committed: int = 0
     states: list[dict[int, MarkerCopy]] = field(default_factory=lambda: [{}])
@@ -56,6 +62,12 @@ class Checkpoint:
     def copy(self) -> Checkpoint:
         """A copy, as somebody may put back later, or give to a second driver."""
         return replace(self, offsets=list(self.offsets), states=list(self.states))
+
+    @property
+    def logged(self) -> log.Checkpoint:
+        """What the engine reads of it."""
+        ends = {number: SourceOffsets.from_json(batch.end) for number, batch in enumerate(self.offsets)}
+        return log.Checkpoint(self.query_id, len(self.offsets) - 1, self.committed - 1, ends, self.first)
 
     @property
     def state(self) -> dict[int, MarkerCopy]:
@@ -83,9 +95,39 @@ class DriverRun:
         self._job = job
         self._name = name
         self.checkpoint = checkpoint
-        self._planner = BatchPlanner(cluster.kafka, job.source, lambda topic, positions: 1.0, None, self._clock)
+        self._planner: BatchPlanner | None = None
+
+    def start(self) -> None:
+        """What `streams.application.preflight` and Spark do before the first micro-batch."""
+        checkpoint = self.checkpoint
+        self._compare()
+        source = self._job.source
+        checkpoint.first = checkpoint.first or FirstBatch(self._plan_with(source).initial())
+        checkpoint.query_id = checkpoint.query_id or f"query of {self._name}"
+        self._planner = self._plan_with(replace(source, first=checkpoint.first))
         self._partitioner = BatchPartitioner(self._planner)
-        self._readers = 0
+
+    def _plan_with(self, source: SourceSpec) -> BatchPlanner:
+        return BatchPlanner(self._cluster.kafka, source, self._cluster.kafka.sample, None, self._clock)
+
+    def _compare(self) -> None:
+        """Do checkpoint and markers belong together?"""
+        job, kafka = self._job, self._cluster.kafka
+        sub = SubIdentity(job.settings.application_id, job.sub.name, job.tasks, job.sub.topology_hash)
+        topic = commits_topic(sub.application_id, sub.name)
+
+        def markers() -> dict[int, CommitMarker | None]:
+            copies = {task: read_last_marker(kafka, (topic, task)) for task in range(job.tasks)}
+            return {task: copy.marker if copy else None for task, copy in copies.items()}
+
+        check_program(sub, markers())
+        check_checkpoint(sub, self.checkpoint.logged, markers())
+        try:
+            check_topic(sub, self.checkpoint.logged, markers())
+        except CheckpointMismatchError:
+            # What was committed last may not be readable yet: it is waited for.
+            kafka.deliver()
+            check_topic(sub, self.checkpoint.logged, markers())
 
     def _clock(self) -> int:
         return self._cluster.now_ms
@@ -103,6 +145,9 @@ class DriverRun:
             raise QueryFailed(str(error)) from error
 
     def _trigger(self) -> bool:
+        if self._planner is None:
+            self.start()
+        assert self._planner is not None
         checkpoint, number = self.checkpoint, self.checkpoint.committed
         start = SourceOffsets.from_json(checkpoint.offsets[number - 1].end) if number else self._planner.initial()
         if len(checkpoint.offsets) == number:
@@ -234,12 +279,12 @@ class MicroBatch:
         name = f"task {task} of batch {self._context.batch_id} on {host.name}, attempt {self._failures[task]}"
         job, context, rows = self._job, self._context, self._rows.get(task, [])
         copy = self._checkpoint.state.get(task)
-        identity = job.identity(task, self._checkpoint.query_id)
+        identity = job.identity(task, str(self._checkpoint.query_id))
         specs = [node.spec for node in job.sub.stores.values()]
 
         def work(attempt: Attempt) -> MarkerCopy:
             table = cluster.table(host, job.sub.name, task)
-            stores = SimulatedStores(cluster.kafka, identity, specs, table, host.memory, context.now_ms)
+            stores = SimulatedStores(cluster.kafka, identity, specs, table, host.memory, cluster.now_ms)
             attempt.stores = stores
             step = CommitStep(identity, cluster.kafka, stores, job.crash)
             result, _ = run_step(job, step, context, rows, copy, lambda ends: {})

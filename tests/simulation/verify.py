@@ -9,8 +9,8 @@ import orjson
 
 from state.changelog.topics import commits_topic
 from state.commit.marker import CommitMarker
-from state.restore.plan import RestoreTarget
 from state.restore.restorer import Restorer
+from state.restore.task_stores import target_of
 from state.stores.dump import state_digest
 from state.stores.memory import MemoryTable
 from state.stores.position import read_meta
@@ -100,14 +100,5 @@ def _check_state(cluster: Cluster, job: QueryJob, task: int) -> None:
 def restored(kafka: SimulatedKafka, job: QueryJob, task: int, table: MemoryTable, marker: CommitMarker) -> TaskStore:
     """A task's stores, brought to a marker."""
     store = TaskStore(table, [node.spec for node in job.sub.stores.values()])
-    target = RestoreTarget(
-        query_id=marker.query_id,
-        version=marker.version,
-        changelog_ends=marker.changelog_ends,
-        written_ms=marker.now_ms,
-        expired_before=marker.expired_before,
-        changelog_records=marker.counts.get("changelog"),
-        changelog_hash=marker.changelog_hash,
-    )
-    Restorer(kafka, APPLICATION, task).bring_to(store, target, marker.now_ms)
+    Restorer(kafka, APPLICATION, task).bring_to(store, target_of(marker), kafka.now_ms)
     return store

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,15 @@ if TYPE_CHECKING:
     from state.commit.protocols import Send
 
 TopicPartition = tuple[str, int]
+_SAMPLE = 20
+
+
+class SampledRecord(NamedTuple):
+    """What the planner looks at of a record."""
+
+    offset: int
+    timestamp_ms: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +165,20 @@ class SimulatedKafka:
         self.hook.after(event)
         if found is not None:
             yield found
+
+    def sample(
+        self, places: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, list[SampledRecord]]:
+        """The first few committed records at or after each place and below the end, for the planner."""
+        found = {}
+        for place, start in places.items():
+            self.hook.before(Event("read", f"{place[0]}-{place[1]}", f"a few from {start} on"))
+            entries = self.log(*place).readable(start, ends[place])[:_SAMPLE]
+            sizes = [len(entry.key or b"") + len(entry.value or b"") for entry in entries]
+            found[place] = [
+                SampledRecord(entry.offset, entry.timestamp, size) for entry, size in zip(entries, sizes, strict=True)
+            ]
+        return found
 
     def columns(self, topic: str, partition: int, start: int = 0, end: int | None = None) -> RecordColumns | None:
         """Committed records that the log has of [start, end), None if there are none; for tests: no event, no error."""
