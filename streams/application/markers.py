@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 from state.changelog.topics import commits_topic
 from state.commit.last_marker import read_last_marker
-from state.commit.live import LiveKafka
 from state.commit.marker import MARKER_KEY, CommitMarker
-from state.kafka.producer import TransactionalProducer
+from state.commit.protocols import KafkaAccess, Producer
 from streams.checkpoint.compare import SubIdentity
 
 _PARALLEL = 8
@@ -25,7 +25,7 @@ class MarkerAccess:
         sub: the sub-topology; its commits topic exists.
     """
 
-    def __init__(self, kafka: LiveKafka, sub: SubIdentity) -> None:
+    def __init__(self, kafka: KafkaAccess, sub: SubIdentity) -> None:
         self._kafka = kafka
         self._sub = sub
         self.topic = commits_topic(sub.application_id, sub.name)
@@ -42,8 +42,7 @@ class MarkerAccess:
         """As `read`, once no older attempt can commit any more, and all that was committed can be seen."""
 
         def fence(task: int) -> CommitMarker | None:
-            with self._producer(task) as producer:
-                producer.init_transactions()
+            with self._fenced(task):
                 return self._last(task)
 
         return self._each(fence)
@@ -57,8 +56,7 @@ class MarkerAccess:
         Raises:
             FencedError: a task of the application has fenced this one.
         """
-        with self._producer(task) as producer:
-            producer.init_transactions()
+        with self._fenced(task) as producer:
             if self._last(task) != expected:
                 return False
             producer.begin()
@@ -66,8 +64,15 @@ class MarkerAccess:
             producer.commit()
         return True
 
-    def _producer(self, task: int) -> TransactionalProducer:
-        return self._kafka.producer(self._sub.task(task, "").transactional_id)
+    @contextmanager
+    def _fenced(self, task: int) -> Iterator[Producer]:
+        """A producer that has fenced every attempt of a task."""
+        producer = self._kafka.producer(self._sub.task(task, "").transactional_id)
+        try:
+            producer.init_transactions()
+            yield producer
+        finally:
+            producer.close()
 
     def _last(self, task: int) -> CommitMarker | None:
         found = read_last_marker(self._kafka, (self.topic, task))

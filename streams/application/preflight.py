@@ -20,7 +20,7 @@ from streams.application.prepare import Application, PreparedSub
 from streams.checkpoint.compare import Markers, SubIdentity, check_checkpoint, check_program, check_topic, misfit
 from streams.checkpoint.files import CheckpointFiles
 from streams.checkpoint.log import Checkpoint, DamagedCheckpointError, read_checkpoint, write_first_batch
-from streams.checkpoint.oversized import Oversized, oversized
+from streams.checkpoint.oversized import Limits, oversized
 from streams.source.offsets import FirstBatch
 from streams.source.planner import BatchPlanner
 
@@ -128,9 +128,11 @@ class Preflight:
     def _first(self, prepared: PreparedSub, checkpoint: Checkpoint) -> FirstBatch | None:
         """Where a sub-topology's first micro-batch begins; settled now if none is logged yet."""
         planner = self._planner(prepared)
-        taken_back = self._take_back(prepared, checkpoint, planner)
+        taken_back = take_back(self.files, prepared.sub.name, checkpoint, planner, self.markers(prepared), self.say)
         first = checkpoint.first
-        if (checkpoint.logged < 0 and (first is None or first.end is None)) or (taken_back and taken_back.batch == 0):
+        if first is not None and (first.end is not None or taken_back == 0):
+            return first
+        if checkpoint.logged < 0:
             first = FirstBatch(planner.initial())
             write_first_batch(self.files, prepared.sub.name, first)
         return first
@@ -140,25 +142,45 @@ class Preflight:
         spec = self.application.source_spec(prepared.sub)
         return BatchPlanner(self.admin, spec, sampler.sample, now_ms=lambda: int(time.time() * 1000))
 
-    def _take_back(self, prepared: PreparedSub, checkpoint: Checkpoint, planner: BatchPlanner) -> Oversized | None:
-        """Takes back the plan of a logged micro-batch that is too large; None if there is none, or it must stay."""
-        found = oversized(checkpoint, planner)
-        if found is None:
-            return None
-        name, digest = prepared.sub.name, checkpoint.digest(found.batch)
-        # A task that is still about to commit it must not do so afterwards.
-        markers = self.markers(prepared).fenced()
-        done = sorted(task for task, marker in markers.items() if marker is not None and marker.batch == digest)
-        if done:
-            self.say(
-                f"{name}: an earlier run has planned {found}. It cannot be planned anew, for task {done[0]} has committed it. "
-                "If it fails for want of memory, give the workers more; if it takes too long, raise transaction_timeout_ms; "
-                "the limits hold again for the next one"
-            )
-            return None
-        self.files.move(f"{name}/offsets/{found.batch}", f"{name}/taken-back/{found.batch}-{int(time.time() * 1000)}")
-        self.say(f"{name}: an earlier run has planned {found}. No task has committed it: it is planned anew")
-        return found
+
+def take_back(
+    files: CheckpointFiles,
+    name: str,
+    checkpoint: Checkpoint,
+    limits: Limits,
+    access: MarkerAccess,
+    say: Callable[[str], None],
+) -> int | None:
+    """Takes back the plan of a logged micro-batch that is too large, unless a task has committed it.
+
+    Args:
+        files: the application's checkpoint folder.
+        name: of the sub-topology.
+        checkpoint: what its checkpoint says.
+        limits: how large a micro-batch may be now.
+        access: its commits topic.
+        say: tells the user.
+
+    Returns:
+        The micro-batch that is to be planned anew; None if there is none.
+    """
+    found = oversized(checkpoint, limits)
+    if found is None:
+        return None
+    digest = checkpoint.digest(found.batch)
+    # A task that is still about to commit it must not do so afterwards.
+    markers = access.fenced()
+    done = sorted(task for task, marker in markers.items() if marker is not None and marker.batch == digest)
+    if done:
+        say(
+            f"{name}: an earlier run has planned {found}. It cannot be planned anew, for task {done[0]} has committed it. "
+            "If it fails for want of memory, give the workers more; if it takes too long, raise transaction_timeout_ms; "
+            "the limits hold again for the next one"
+        )
+        return None
+    files.move(f"{name}/offsets/{found.batch}", f"{name}/taken-back/{found.batch}-{int(time.time() * 1000)}")
+    say(f"{name}: an earlier run has planned {found}. No task has committed it: it is planned anew")
+    return found.batch
 
 
 def _damaged(sub: SubIdentity, markers: Markers, error: DamagedCheckpointError) -> CheckpointMismatchError:
