@@ -178,7 +178,11 @@ def take_back(
             "the limits hold again for the next one"
         )
         return None
-    files.move(f"{name}/offsets/{found.batch}", f"{name}/taken-back/{found.batch}-{int(time.time() * 1000)}")
+    aside = f"{name}/taken-back/{found.batch}-{int(time.time() * 1000)}"
+    if found.batch == 0 and files.names(f"{name}/state"):
+        # Spark has made it as it began, and begins no query where there is state already. No task has put anything into it.
+        files.move(f"{name}/state", f"{aside}/state")
+    files.move(f"{name}/offsets/{found.batch}", f"{aside}/offsets")
     say(f"{name}: an earlier run has planned {found}. No task has committed it: it is planned anew")
     return found.batch
 
