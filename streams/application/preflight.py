@@ -7,7 +7,8 @@ large and that no task has committed is taken back.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from state.commit.live import LiveKafka
@@ -23,6 +24,7 @@ from streams.checkpoint.log import Checkpoint, DamagedCheckpointError, read_chec
 from streams.checkpoint.oversized import Limits, oversized
 from streams.source.offsets import FirstBatch
 from streams.source.planner import BatchPlanner
+from streams.source.sampling import Positions, Record, TopicPartition
 
 
 @dataclass(frozen=True)
@@ -138,9 +140,12 @@ class Preflight:
         return first
 
     def _planner(self, prepared: PreparedSub) -> BatchPlanner:
-        sampler = RecordSampler(self.application.config.client)
+        def read(at: Positions, end: Positions) -> Mapping[TopicPartition, Sequence[Record]]:
+            with closing(RecordSampler(self.application.config.client)) as sampler:
+                return sampler.sample(at, end)
+
         spec = self.application.source_spec(prepared.sub)
-        return BatchPlanner(self.admin, spec, sampler.sample, now_ms=lambda: int(time.time() * 1000))
+        return BatchPlanner(self.admin, spec, read, now_ms=lambda: int(time.time() * 1000))
 
 
 def take_back(
