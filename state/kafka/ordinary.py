@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, Message, TopicPartition
 
+from state.errors import KafkaClientError
 from state.kafka.columns import RecordColumns
 from state.kafka.config import DEFAULT_PREFETCH_BYTES, ClientConfig, consumer_config
 from state.kafka.failures import failure_of, read_error
-from state.kafka.headers import encode_headers
+from state.kafka.headers import Header, encode_headers
 from state.kafka.range_reader import Head, RangeReader
 
 
@@ -104,7 +105,28 @@ def _milliseconds(kind: int, timestamp: int) -> int:
 
 
 def _header_column(run: list[Message]) -> pa.BinaryArray | None:
-    headers = list(map(Message.headers, run))
+    try:
+        headers = _headers(run)
+    except (SystemError, UnicodeDecodeError):
+        _refuse_foreign_names(run)
+        raise
     if not any(headers):
         return None
     return pa.array([encode_headers(of_record) if of_record else None for of_record in headers], pa.binary())
+
+
+def _headers(run: list[Message]) -> list[list[Header] | None]:
+    # By `map`: only such a call tells that the client has given headers and failed over them at once.
+    return list(map(Message.headers, run))
+
+
+def _refuse_foreign_names(run: list[Message]) -> None:
+    """Raises KafkaClientError for the first message with a header's name that this client cannot read."""
+    for message in run:
+        try:
+            _headers([message])
+        except (SystemError, UnicodeDecodeError) as error:
+            raise KafkaClientError(
+                f"the record at {message.topic()}-{message.partition()} offset {message.offset()} has a header whose name is "
+                f"not UTF-8, which this client cannot read: set bulk_io to true"
+            ) from error

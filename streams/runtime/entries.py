@@ -12,7 +12,9 @@ import pyarrow as pa
 from state.kafka.headers import encode_headers
 from streams.errors import RecordError
 from streams.operators.record import Headers, Record
-from streams.runtime.handlers import DeadLetter, Origin
+from streams.runtime.dead_letters import DeadLetter
+from streams.runtime.event_time import checked
+from streams.runtime.handlers import Origin
 from streams.runtime.run import Run
 from streams.topology.plan import Entry
 
@@ -90,7 +92,7 @@ class Rows:
         """Append a dead letter as it is."""
         self.offsets.append(origin.offset)
         self.seqs.append(place)
-        self.timestamps.append(letter.timestamp)
+        self.timestamps.append(0)  # the task gives it the step's
         self.keys.append(letter.key)
         self.values.append(letter.value)
         self.headers.append(letter.headers)
@@ -133,6 +135,7 @@ class EntryRunner:
         try:
             key = self._serde.serialize(source.topic, record.key, record.headers)
             value = pickle.dumps(record.value, protocol=5)
+            timestamp = checked(record.timestamp)
             seq = self._sequence.take()
         except Exception as error:
             self._run.handlers.handle("processing", self.name, source.origin(row), error)
@@ -140,7 +143,7 @@ class EntryRunner:
         rows = self.rows
         rows.offsets.append(source.offsets[row])
         rows.seqs.append(seq)
-        rows.timestamps.append(record.timestamp)
+        rows.timestamps.append(timestamp)
         rows.keys.append(key)
         rows.values.append(value)
         rows.headers.append(record.headers)

@@ -106,7 +106,7 @@ class DriverQuery:
             every_task: Also run tasks without records (a wall-clock step).
         """
         if self._logged is None:
-            self._logged = SourceOffsets(self._ends(), tick=self._done.tick + every_task)
+            self._logged = SourceOffsets(self._ends(), tick=self._done.tick + every_task, now_ms=now_ms)
         self._stop_reading()
         while True:
             try:
@@ -184,7 +184,8 @@ class DriverQuery:
         for offsets in ranges:
             place = offsets.topic, offsets.partition
             columns = self._kafka.columns(*place, offsets.start, offsets.end)
-            planned = PlannedRange(digest, end.topics[offsets.topic].topic_id, offsets, times.get(place))
+            topic_id = end.topics[offsets.topic].topic_id
+            planned = PlannedRange(digest, topic_id, offsets, times.get(place), now_ms=end.now_ms)
             if columns is not None:
                 yield from read_range(self._job, planned, [columns])
         if end.tick != self._done.tick:
