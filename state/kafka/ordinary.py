@@ -105,28 +105,19 @@ def _milliseconds(kind: int, timestamp: int) -> int:
 
 
 def _header_column(run: list[Message]) -> pa.BinaryArray | None:
-    try:
-        headers = _headers(run)
-    except (SystemError, UnicodeDecodeError):
-        _refuse_foreign_names(run)
-        raise
+    headers = [_headers(message) for message in run]
     if not any(headers):
         return None
     return pa.array([encode_headers(of_record) if of_record else None for of_record in headers], pa.binary())
 
 
-def _headers(run: list[Message]) -> list[list[Header] | None]:
-    # By `map`: only such a call tells that the client has given headers and failed over them at once.
-    return list(map(Message.headers, run))
-
-
-def _refuse_foreign_names(run: list[Message]) -> None:
-    """Raises KafkaClientError for the first message with a header's name that this client cannot read."""
-    for message in run:
-        try:
-            _headers([message])
-        except (SystemError, UnicodeDecodeError) as error:
-            raise KafkaClientError(
-                f"the record at {message.topic()}-{message.partition()} offset {message.offset()} has a header whose name is "
-                f"not UTF-8, which this client cannot read: set bulk_io to true"
-            ) from error
+def _headers(message: Message) -> list[Header] | None:
+    try:
+        # By `map`: only such a call tells that the client gave headers and failed over them at once. And only the first one.
+        headers: list[list[Header] | None] = list(map(Message.headers, (message,)))
+    except (SystemError, UnicodeDecodeError) as error:
+        raise KafkaClientError(
+            f"the record at {message.topic()}-{message.partition()} offset {message.offset()} has a header whose name is not "
+            f"UTF-8, which this client cannot read: set bulk_io to true"
+        ) from error
+    return headers[0]

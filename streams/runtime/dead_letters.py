@@ -1,8 +1,9 @@
 """Dead letters (KIP-1034): the record that failed, as it was, with headers that say why; made so that they always fit.
 
 A dead letter that Kafka refused would stop the application over the very record that it is to get out of the way. So one that
-is too large is cut: its stack trace first, then its message, then value, headers and key; a header says what was cut. And its
-time is that of the step, not the record's, which may be what is wrong with it; the record's own stands in a header.
+is too large is cut: its stack trace first, then its message, then value and headers (the larger first), at last the key; a
+header says what was cut. And its time is that of the step, not the record's, which may be what is wrong with it; the record's
+own stands in a header.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from streams.operators.record import Headers
 PREFIX = "__streams.errors."
 CUT = PREFIX + "cut"
 _STACK, _MESSAGE = PREFIX + "stacktrace", PREFIX + "message"
-_ROOM = 120
+_ROOM = 160
 """Bytes that are kept free for the header that says what was cut."""
 _SHORT = 200
 """What is kept of a message at least."""
@@ -76,15 +77,20 @@ class _Cutter:
         # The end of a stack trace is where it happened, the beginning of a message is what happened.
         self._errors[_STACK] = self._shorter("stacktrace", self._errors.get(_STACK), end=True)
         self._errors[_MESSAGE] = self._shorter("message", self._errors.get(_MESSAGE), least=_SHORT)
+        if wire_size(None, None, self._own) > wire_size(None, self._value):
+            self._drop_headers()
         self._value = self._shorter("value", self._value)
-        if self._excess > 0 and self._own:
-            self._done.append("headers")
-            self._own = ()
+        self._drop_headers()
         self._key = self._shorter("key", self._key)
         if self._excess > 0:
             self._errors = {name: data for name, data in self._errors.items() if name in _PLACE}
         note = (CUT, ", ".join(self._done).encode())
         return DeadLetter(self._key, self._value, (*self._own, *self._errors.items(), note))
+
+    def _drop_headers(self) -> None:
+        if self._excess > 0 and self._own:
+            self._done.append("headers")
+            self._own = ()
 
     def _shorter(self, what: str, data: bytes | None, least: int = 0, end: bool = False) -> bytes | None:
         """As much of the data as there is room for."""

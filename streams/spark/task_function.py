@@ -99,4 +99,4 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
     known = state.getOption
     copy = MarkerCopy(bytes(known[0]), int(known[1])) if known else None
     rows: Iterator[Any] = chain.from_iterable(frame.itertuples(index=False) for frame in frames)
-    return run_step(job, step, batch, rows, copy, tables)
+    return run_step(job, step, batch, rows, copy, tables, kafka.topics)

@@ -158,10 +158,8 @@ def test_timestamps_too_far_ahead_never_advance_stream_time(make, policy):
         topic = driver.create_input_topic("in")
         topic.pipe_input("k", {"x": 1}, 1100)
         if policy == "fail":
-            with pytest.raises(
-                RecordFailedError,
-                match=r"in-0 offset 1, key b.k., .*timestamp 1101 \(1970-01-01 00:00:01 UTC\) is 101 ms ahead .* 100 ms are allowed",
-            ):
+            said = r"in-0 offset 1, key b.k., .*1101 \(1970-01-01 00:00:01 UTC\) is 101 ms ahead .* 100 ms are allowed"
+            with pytest.raises(RecordFailedError, match=said):
                 topic.pipe_input("k", {"x": 2}, 1101)
             return
         topic.pipe_input("k", {"x": 2}, 5000)
