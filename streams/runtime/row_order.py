@@ -60,23 +60,24 @@ def admit(batch: RowBatch, sub: SubTopology, run: Run) -> RowBatch:
 def _turn_away(batch: RowBatch, sub: SubTopology, run: Run) -> None:
     entry = sub.entries[batch.entry]
     if entry.transport == "columns":
-        batch = _as_raw(batch)
-    rows = TaskRows(batch).rows
-    rows.raw = entry.transport != "object"
+        rows = columns_as_raw(batch)
+    else:
+        rows = TaskRows(batch).rows
+        rows.raw = entry.transport != "object"
     for row, timestamp in enumerate(rows.timestamps):
         error = too_far(timestamp, run.settings, run.now_ms)
         run.handlers.handle("future", entry.node, rows.origin(row), error)
 
 
-def _as_raw(batch: RowBatch) -> RowBatch:
-    """Rows of a columns entry, with the original value where it travelled along."""
+def columns_as_raw(batch: RowBatch) -> SourceRows:
+    """Rows of a columns entry as they were read, with the original value where it travelled along."""
     rows = batch.rows
     nothing = pa.nulls(rows.num_rows, pa.binary())
     names = rows.schema.names
     columns = {name: rows.column(name) for name in ("offset", "timestamp", "headers") if name in names}
     columns["key"] = rows.column("key").cast(pa.binary())
     columns["value"] = rows.column("source_value") if "source_value" in names else nothing
-    return RowBatch(batch.topic, batch.partition, batch.entry, pa.RecordBatch.from_pydict(columns))
+    return TaskRows(RowBatch(batch.topic, batch.partition, batch.entry, pa.RecordBatch.from_pydict(columns))).rows
 
 
 def in_order(batches: Sequence[RowBatch]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
