@@ -160,6 +160,11 @@ class Outputs:
                 )
         return target
 
+    def room_for_state(self, topic: str) -> int:
+        """The largest record that a changelog takes, bytes; one that cannot be seen is left to the commit to find."""
+        limits = self._topics.limits(topic) or UNLIMITED
+        return min(self._settings.max_message_bytes, limits.max_bytes)
+
     def _look_up(self, topic: str) -> Target | None:
         limits = self._topics.limits(topic)
         if limits is None:

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from state.changelog.topics import commits_topic
 from state.kafka.headers import decode_headers
 from streams.runtime.collector import SendBatch
 from streams.runtime.dead_letters import DeadLetter
 from streams.runtime.handlers import NOWHERE
 from streams.runtime.idle import idle_ms
+from streams.runtime.operator_state import check_operator_state
 from streams.runtime.outputs import OutputTopics, UnlimitedTopics
 from streams.runtime.row_order import TaskRows, admit, in_order
 from streams.runtime.rows import DEAD_LETTER_ENTRY, RowBatch
@@ -96,15 +98,17 @@ class StreamTask:
 
         Raises:
             RecordFailedError: A record cannot be handled and its policy is `fail`.
+            OperatorStateError: Operators keep more than the commit marker takes.
         """
         run = Run(
             self._settings,
             f"{self._sub.index}_{self._task}",
             now_ms,
-            {**self._global_stores, **typed_stores(self._sub, self._stores, self._settings.application_id)},
-            self._operator_state,
+            operator_state=self._operator_state,
             topics=self._topics,
         )
+        app, room = self._settings.application_id, run.outputs.room_for_state
+        run.stores = {**self._global_stores, **typed_stores(self._sub, self._stores, app, room)}
         run.stream_time = run.state("task", "time").get("stream_time", NO_TIME)
         graph = TaskGraph(self._sub, run)
         try:
@@ -118,6 +122,7 @@ class StreamTask:
             if retention_ms is not None and stream_time > retention_ms:
                 self._stores.expire(store, stream_time - retention_ms)
         graph.count()
+        check_operator_state(run.operator_state, run.task_id, room(commits_topic(app, self._sub.name)))
         return StepOutput(run.collector.batches(), run.operator_state, dict(run.counters), run.stream_time, records_in)
 
     def _run(self, graph: TaskGraph, run: Run, batches: Sequence[RowBatch], halfway: Callable[[], None]) -> int:
