@@ -84,6 +84,8 @@ class StreamsConfig(BaseSettings):
             1 000 000 also raises the client's `message.max.bytes`; the topics' `max.message.bytes` is yours to raise.
         max_future_ms: how far ahead of the batch time a timestamp may lie, a day by default; None ("none" in a file or on the
             command line) = no bound, for simulations and other event times that are in the future on purpose.
+        trim_delay_ms: how long changelog records of windowed stores stay that are expired, a day by default: until then an
+            operator can still go back behind a record whose wrong time has expired them. 0 = they go with the next step.
         replication_factor: of internal topics; -1 = the broker's default.
         transaction_timeout_ms: of the producers.
         spill_bytes: bound of the write buffer of a step, bytes; beyond it, it spills to disk.
@@ -120,6 +122,7 @@ class StreamsConfig(BaseSettings):
     dead_letter_topic: str | None = None
     max_record_bytes: int = Field(default=MESSAGE_MAX_BYTES, ge=1_000)
     max_future_ms: int | None = Field(default=86_400_000, ge=0)
+    trim_delay_ms: int = Field(default=86_400_000, ge=0)
     replication_factor: int = Field(default=-1, ge=-1)
     transaction_timeout_ms: int = Field(default=60_000, ge=1_000, le=900_000)
     spill_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)

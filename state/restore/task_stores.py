@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from state.changelog.trim import RecordDeleter, TopicPartition, trim, trim_targets
+from state.changelog.trim import Noted, RecordDeleter, TopicPartition, due, trim, trim_notes, trim_targets
 from state.commit.decide import TaskIdentity
 from state.commit.marker import CommitMarker
 from state.errors import StateCorruptedError
@@ -60,6 +60,7 @@ class TaskStores:
         now_ms: batch time of the step; tells how old a local store is.
         listener: told of the progress of restores.
         memory: what is kept from step to step; default: this process's own.
+        trim_delay_ms: how long changelog records stay that are not needed any more.
     """
 
     def __init__(
@@ -73,8 +74,11 @@ class TaskStores:
         now_ms: int = 0,
         listener: RestoreListener | None = None,
         memory: WorkerMemory | None = None,
+        trim_delay_ms: int = 0,
     ) -> None:
         self._memory = memory or _memories.setdefault(os.getpid(), WorkerMemory())
+        self._trim_delay_ms = trim_delay_ms
+        self._notes: Noted = {}
         self._source = source
         self._identity = identity
         self._restorer = Restorer(source, identity.application_id, identity.task, listener)
@@ -113,6 +117,7 @@ class TaskStores:
         """Brings the stores to a marker; None = nothing was ever committed. Leaves a `report`."""
         target = None
         if marker is not None:
+            self._notes = trim_notes(marker.operator_state)
             target = RestoreTarget(
                 query_id=marker.query_id,
                 version=marker.version,
@@ -125,11 +130,10 @@ class TaskStores:
         self.report = self._restorer.bring_to(store, target, self._now_ms)
 
     def trim(self, store: TaskStore) -> None:
-        """Deletes the changelog records that no live segment needs, up to the step that the stores hold."""
+        """Deletes the changelog records that no live segment has needed for a while, up to the step that the stores hold."""
         trimmed = self._memory.trimmed
-        targets = trim_targets(
-            self._specs, store.trim_offsets, self._identity.application_id, self._identity.task, trimmed
-        )
+        needed = due(self._notes, store.trim_offsets, self._now_ms, self._trim_delay_ms)
+        targets = trim_targets(self._specs, needed, self._identity.application_id, self._identity.task, trimmed)
         if trim(self._source, targets):
             trimmed.update(targets)
 

@@ -12,6 +12,7 @@ from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin, TopicInfo
 from state.kafka.decided import DECIDE_S, wait_until_decided
 from streams.application.belongings import belongings
+from streams.application.dead_letter_topic import check_dead_letter_topic
 from streams.application.kept_topology import kept_topology
 from streams.config import StreamsConfig
 from streams.runtime.settings import TaskSettings
@@ -171,6 +172,7 @@ def ensure_internal_topics(
     Raises:
         ChangelogMismatchError: an internal topic exists and does not fit.
         TopicNotFoundError: an output topic is missing: it is the user's, so it is not made here.
+        ConfigError: dead letters must not go where they are to go.
     """
     config = application.config
     app = config.application_id
@@ -179,6 +181,8 @@ def ensure_internal_topics(
         outputs.add(config.dead_letter_topic)
     # First of all, so that a misspelt name leaves nothing behind in Kafka.
     _check_exist(outputs - set(application.plan.repartition_topics), admin)
+    if config.dead_letter_topic:
+        check_dead_letter_topic(config.dead_letter_topic, application.plan, admin)
     for prepared in application.subs:
         specs = [node.spec for node in prepared.sub.stores.values()]
         made = ensure_changelogs(admin, specs, app, prepared.tasks, config.replication_factor)

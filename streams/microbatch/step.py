@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from state.changelog.trim import note_needed
 from state.commit.marker import CommitMarker, MarkerCopy
 from state.commit.step import CommitStep, StepInput, StepResult
 from state.stores.task_store import TaskStore
@@ -68,6 +69,7 @@ def run_step(
         halfway = partial(job.crash.reach, "process_halfway", task, (last.version if last else 0) + 1)
         output = stream_task.process(given.batches, batch.now_ms, batch.start, given.backlog, halfway)
         remember(output.operator_state, given.partition_times)
+        note_needed(output.operator_state, state, store.trim_offsets, batch.now_ms, job.trim_delay_ms)
         return output
 
     step_input = StepInput(

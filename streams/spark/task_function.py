@@ -88,7 +88,8 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
         str(context.getLocalProperty(RUN_ID)),
     )
     specs = [node.spec for node in job.sub.stores.values()]
-    stores = TaskStores(kafka, identity, specs, job.state_dir, job.spill_bytes, now_ms=batch.now_ms)
+    now_ms, delay_ms = batch.now_ms, job.trim_delay_ms
+    stores = TaskStores(kafka, identity, specs, job.state_dir, job.spill_bytes, now_ms=now_ms, trim_delay_ms=delay_ms)
     step = CommitStep(identity, kafka, stores, job.crash)
     # Fencing waits for the broker, taking the rows apart needs the processor: both at once.
     step.start_fencing()
