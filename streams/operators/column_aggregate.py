@@ -21,7 +21,7 @@ from streams.operators.group_rows import Groups, group
 from streams.operators.idle_time import advanced
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Headers, Record, Window, Windowed
-from streams.operators.stores import Entry, TimestampedKeyValueStore, TimestampedWindowStore
+from streams.operators.stores import Entry, TimestampedKeyValueStore, TimestampedWindowStore, result_of
 from streams.operators.window_rows import Assigned, assign
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class ColumnAggregate(Processor):
         """Emit each group's last value, in order of time."""
         pending, self._pending = self._pending, {}
         for headers, entry in sorted(pending.values(), key=lambda held: held[1].timestamp):
-            self.ctx.attempt(lambda headers=headers, entry=entry: self._emit(headers, entry))  # type: ignore[misc]
+            self.ctx.attempt(partial(self._emit, headers, entry), result_of(entry, headers))
         if self.windows is not None:
             self.ctx.expire(self.store_name, self._stream_time)
 

@@ -13,7 +13,7 @@ from typing import Any
 from state.kafka.topic_limits import NO_LIMIT
 from streams.errors import RecordError
 from streams.operators.byte_stores import KeyValueBytes, WindowBytes
-from streams.operators.record import Headers, ValueAndTimestamp, Windowed
+from streams.operators.record import Headers, HeldRecord, ValueAndTimestamp, Windowed
 from streams.serdes.base import Serde
 
 
@@ -136,6 +136,11 @@ def take_held(
             store.write(entry)  # a scan may have found it meanwhile, and so have written it
         else:
             yield key, headers, entry
+
+
+def result_of(entry: Entry, headers: Headers) -> HeldRecord:
+    """What errors name where a result is emitted at the end of a step, and no single record is behind it: its key."""
+    return HeldRecord(entry.key, None, entry.timestamp, headers)
 
 
 class KeyValueStore:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 from streams.operators.record import Record, RecordContext, Windowed
 from streams.runtime.collector import DEFAULT_PARTITION
-from streams.runtime.handlers import NOWHERE, Origin
+from streams.runtime.handlers import Origin
 from streams.runtime.outputs import Target
 from streams.runtime.run import Run
 from streams.serdes.base import Serde
@@ -46,12 +46,12 @@ class SinkRunner:
     def _origin(self, record: Record) -> Origin:
         """The source record; where there is no single one, the result's own key tells at least which result is missing."""
         origin = self._run.origin()
-        if origin is not NOWHERE:
+        if origin.topic is not None or origin.value is not None:
             return origin
         try:
             key = self._node.key_serde.serialize(self._topic or "", record.key, record.headers)
         except Exception:
-            key = None
+            key = origin.key
         return origin._replace(key=key, timestamp=record.timestamp, headers=record.headers)
 
     def _send(self, record: Record) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from state.kafka.columns import RecordColumns
 from state.kafka.headers import decode_headers, encode_headers
-from streams import Consumed, StreamsBuilder, timestamp_field
+from streams import Consumed, Materialized, StreamsBuilder, agg, timestamp_field
 from streams.runtime.handlers import RecordFailedError
 from streams.runtime.head import Head
 from streams.runtime.settings import TaskSettings
@@ -180,3 +180,83 @@ def test_a_header_name_that_is_not_utf_8_goes_into_the_dead_letter():
         driver.create_input_topic("in").pipe_bytes(b"k", b"{no", 1, headers=headers)
         (letter,) = letters(driver)
         assert letter.headers[0] == headers[0]
+
+
+DEEP = b"[" * 1_000 + b"1" + b"]" * 1_000
+BOMBS = {
+    "nested beyond what is read": b'{"x":' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+    "never closed": b"[" * 900_000,
+    "nested beyond what is written": b'{"x":' + DEEP + b"}",
+    "a very long number": b'{"x":' + b"9" * 900_000 + b"}",
+    "infinite": b'{"x":1e400}',
+    "not a number": b'{"x":NaN}',
+    "invalid UTF-8": b'{"x":"\xff\xfe"}',
+    "a lone surrogate": b'{"x":"\\ud800"}',
+    "cut off": b'{"x":1',
+    "nothing": b"",
+}
+
+
+def by_columns(stream):
+    return stream.group_by_key().aggregate(x=agg.last("x"), n=agg.sum("x")).to_stream()
+
+
+def by_time_of_columns(stream):
+    return stream.group_by_key().aggregate(n=agg.count()).to_stream()
+
+
+def by_head(stream):
+    return stream.map_values(lambda value: value)
+
+
+def by_task(stream):
+    store = Materialized(name="s", caching=False)
+    return stream.group_by_key().aggregate(lambda: None, lambda v, total: v, materialized=store).to_stream()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("way", [by_columns, by_time_of_columns, by_head, by_task])
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_values_made_to_hurt(bomb, way, policy):
+    builder = StreamsBuilder()
+    consumed = Consumed(timestamp_extractor=timestamp_field("x")) if way is by_time_of_columns else Consumed()
+    way(builder.stream("in", consumed)).to("out")
+    policies = dict.fromkeys(("deserialization", "processing", "production"), policy)
+    with TopologyTestDriver(builder.build(), dead_letter_topic="dead", **policies) as driver:
+        topic = driver.create_input_topic("in")
+
+        def together():
+            with driver.batch():
+                for key, value in ((b"a", b'{"x":1}'), (b"k", BOMBS[bomb]), (b"b", b'{"x":2}')):
+                    topic.pipe_bytes(key, value, 1)
+
+        if policy == "fail":
+            with pytest.raises(RecordFailedError, match="record at in-0 offset 1, key b'k'"):
+                together()
+            return
+        together()
+        found = driver.create_output_topic("out").read_key_values_to_list()
+        assert [key for key, _ in found] == ["a", "b"]
+        assert sum(n for name, n in driver.counts().items() if name.startswith(("skipped:", "dead_letters:"))) == 1
+        assert [(letter.key, letter.value) for letter in letters(driver)] == (
+            [(b"k", BOMBS[bomb])] if policy == "dlq" else []
+        )
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_sum_that_json_cannot_hold_names_its_key(policy):
+    builder = StreamsBuilder()
+    builder.stream("in").group_by_key().aggregate(n=agg.sum("x")).to_stream().to("out")
+    with TopologyTestDriver(builder.build(), processing=policy, dead_letter_topic="dead") as driver:
+        topic = driver.create_input_topic("in")
+        if policy == "fail":
+            topic.pipe_input("k", {"x": 2**64 - 1}, 1)
+            with pytest.raises(RecordFailedError, match="a result emitted at the end of the step, key b'k', made"):
+                topic.pipe_input("k", {"x": 2**64 - 1}, 1)
+            return
+        with driver.batch():
+            for key, number in (("a", 1), ("k", 2**64 - 1), ("k", 2**64 - 1), ("b", 2)):
+                topic.pipe_bytes(key.encode(), b'{"x":%d}' % number, 1)
+        assert [key for key, _ in driver.create_output_topic("out").read_key_values_to_list()] == ["a", "b"]
+        assert driver.dropped("processing") == 1
+        assert [letter.key for letter in letters(driver)] == ([b"k"] if policy == "dlq" else [])
