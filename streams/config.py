@@ -24,6 +24,10 @@ else:
     import tomli as tomllib
 
 
+MESSAGE_MAX_BYTES = 1_000_000
+"""librdkafka's own `message.max.bytes`."""
+
+
 class Mode(str, Enum):
     """Semantics: `strict` mends what Kafka Streams gets wrong, `compat` reproduces it."""
 
@@ -74,10 +78,16 @@ class StreamsConfig(BaseSettings):
             and `__emit.interval.ms.kstreams.outer.join.spurious.results.fix__`, 1000 there); 0 (default) = after each record.
         deserialization: policy for records that a serde cannot read, or without a valid timestamp.
         processing: policy for exceptions of user functions.
-        production: policy for results that cannot be serialised or are too large.
+        production: policy for results that cannot be serialised, or that Kafka would refuse: too large, without a key for a
+            compacted topic, of a time that the topic does not take, for a topic that does not exist or must not be chosen.
+        future: policy for records whose timestamp lies more than `max_future_ms` ahead of the batch time.
         dead_letter_topic: where `dlq` sends them.
-        max_record_bytes: largest key + value that may be produced, bytes.
-        max_future_ms: how far ahead of the batch time a timestamp may lie; None = no bound.
+        max_record_bytes: largest result that may be produced, bytes: key, value, headers and Kafka's overhead. More than
+            1 000 000 also raises the client's `message.max.bytes`; the topics' `max.message.bytes` is yours to raise.
+        max_future_ms: how far ahead of the batch time a timestamp may lie, a day by default; None ("none" in a file or on the
+            command line) = no bound, for simulations and other event times that are in the future on purpose.
+        trim_delay_ms: how long changelog records of windowed stores stay that are expired, a day by default: until then an
+            operator can still go back behind a record whose wrong time has expired them. 0 = they go with the next step.
         replication_factor: of internal topics; -1 = the broker's default.
         transaction_timeout_ms: of the producers.
         spill_bytes: bound of the write buffer of a step, bytes; beyond it, it spills to disk.
@@ -111,9 +121,11 @@ class StreamsConfig(BaseSettings):
     deserialization: ErrorPolicy = ErrorPolicy.FAIL
     processing: ErrorPolicy = ErrorPolicy.FAIL
     production: ErrorPolicy = ErrorPolicy.FAIL
+    future: ErrorPolicy = ErrorPolicy.FAIL
     dead_letter_topic: str | None = None
-    max_record_bytes: int = Field(default=1_000_000, ge=1)
-    max_future_ms: int | None = Field(default=None, ge=0)
+    max_record_bytes: int = Field(default=MESSAGE_MAX_BYTES, ge=1_000)
+    max_future_ms: int | None = Field(default=86_400_000, ge=0)
+    trim_delay_ms: int = Field(default=86_400_000, ge=0)
     replication_factor: int = Field(default=-1, ge=-1)
     transaction_timeout_ms: int = Field(default=60_000, ge=1_000, le=900_000)
     spill_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
@@ -127,6 +139,14 @@ class StreamsConfig(BaseSettings):
             raise ValueError(f"{value!r} is no application id: {wrong}")
         return value
 
+    @field_validator(
+        "tasks", "wall_clock_interval_ms", "idle_timeout_ms", "dead_letter_topic", "max_future_ms", mode="before"
+    )
+    @classmethod
+    def _none(cls, value: Any) -> Any:
+        """TOML, the environment and the command line have no null: there it is the word."""
+        return None if value == "none" else value
+
     @model_validator(mode="after")
     def _complete(self) -> StreamsConfig:
         if self.state_dir == Path():
@@ -135,7 +155,7 @@ class StreamsConfig(BaseSettings):
         self.bootstrap_servers = self.bootstrap_servers or self.kafka.get("bootstrap.servers", "")
         if not self.checkpoint_dir:
             self.checkpoint_dir = str(self.base_dir.absolute() / "checkpoint" / self.application_id)
-        policies = (self.deserialization, self.processing, self.production)
+        policies = (self.deserialization, self.processing, self.production, self.future)
         if ErrorPolicy.DEAD_LETTER in policies and not self.dead_letter_topic:
             raise ValueError("an error policy is 'dlq', but dead_letter_topic is not set")
         if self.idle_timeout_ms is not None and self.wall_clock_interval_ms is None:
@@ -158,7 +178,13 @@ class StreamsConfig(BaseSettings):
         """
         if not self.bootstrap_servers:
             raise ConfigError("no Kafka cluster is given: set bootstrap_servers, or STREAMS_BOOTSTRAP_SERVERS")
-        return {**self.kafka, "bootstrap.servers": self.bootstrap_servers}
+        sizes = {"message.max.bytes": str(self.max_record_bytes)} if self.max_record_bytes > MESSAGE_MAX_BYTES else {}
+        return {**sizes, **self.kafka, "bootstrap.servers": self.bootstrap_servers}
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The largest record that the Kafka client sends."""
+        return int(self.kafka.get("message.max.bytes", max(self.max_record_bytes, MESSAGE_MAX_BYTES)))
 
     def printable(self) -> dict[str, Any]:
         """All settings with secrets masked."""

@@ -16,6 +16,9 @@ from state.stores.spec import StoreKind, StoreSpec
 if TYPE_CHECKING:
     from state.kafka.admin import TopicInfo, TopicSpec
 
+INTERNAL_ENDINGS = ("-changelog", "-commits", "-repartition")
+"""How the names of an application's internal topics end; they begin with its id."""
+
 DAY_MS = 24 * 60 * 60 * 1000
 DELETE_RETENTION_MS = 7 * DAY_MS
 """How long a compacted topic keeps tombstones: a store that was away longer may miss deletions and is restored anew."""

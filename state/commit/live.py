@@ -14,6 +14,7 @@ from state.commit.protocols import Send, TopicPartition
 from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.columns import RecordColumns
+from state.kafka.output_topics import LiveTopics
 from state.kafka.partitioner import choose_partitions
 from state.kafka.producer import TransactionalProducer
 from state.kafka.reader import open_range_reader
@@ -44,6 +45,11 @@ class LiveKafka:
     def admin(self) -> KafkaAdmin:
         """The process's admin client."""
         return _process_clients(self._client).admin
+
+    @property
+    def topics(self) -> LiveTopics:
+        """What the process knows of topics that are written to."""
+        return _process_clients(self._client).output_topics
 
     def producer(self, transactional_id: str) -> TransactionalProducer:
         """A new producer; call its `init_transactions` before anything else."""
@@ -109,6 +115,7 @@ class _ProcessClients:
 
     def __init__(self, client: Mapping[str, str]) -> None:
         self.admin = KafkaAdmin(client)
+        self.output_topics = LiveTopics(self.admin, client)
         self._topics: dict[str, tuple[TopicInfo, float]] = {}
         self._retention: dict[str, tuple[int, float]] = {}
 

@@ -4,6 +4,9 @@ Format, little endian, no padding, the headers one after the other in the order 
 name (UTF-8) ∥ int32 length of value, -1 = null ∥ value``. Invariant: the compiled reader (`gather.py`) and writer
 (`scatter.py`) speak the same format; tests compare them with these two functions. Names may repeat and the order
 counts, as in Kafka. A header list that is empty is written as no headers at all: Kafka does not tell them apart.
+
+Kafka wants names in UTF-8, but no broker looks: clients in C or Go write what they are given. Bytes that are none become lone
+surrogates in Python's text (PEP 383) and the same bytes again when they are written, so no such name can stop a record.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import struct
 from collections.abc import Iterable
 
 _LENGTH = struct.Struct("<i")
+_FOREIGN_BYTES = "surrogateescape"
 
 Header = tuple[str, "bytes | None"]
 
@@ -27,7 +31,7 @@ def encode_headers(headers: Iterable[Header]) -> bytes:
     """
     parts: list[bytes] = []
     for name, value in headers:
-        encoded = name.encode()
+        encoded = name_bytes(name)
         parts += (_LENGTH.pack(len(encoded)), encoded)
         parts += (_LENGTH.pack(-1),) if value is None else (_LENGTH.pack(len(value)), value)
     return b"".join(parts)
@@ -53,8 +57,13 @@ def decode_headers(cell: bytes | None) -> list[Header]:
         value, at = _take(data, at)
         if name is None:
             raise ValueError(f"encoded headers have a null name before byte {at} of {len(data)}: not a header cell")
-        headers.append((name.decode(), value))
+        headers.append((name.decode(errors=_FOREIGN_BYTES), value))
     return headers
+
+
+def name_bytes(name: str) -> bytes:
+    """A header's name as it stands in Kafka."""
+    return name.encode(errors=_FOREIGN_BYTES)
 
 
 def _take(data: bytes, at: int) -> tuple[bytes | None, int]:

@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, Message, TopicPartition
 
+from state.errors import KafkaClientError
 from state.kafka.columns import RecordColumns
 from state.kafka.config import DEFAULT_PREFETCH_BYTES, ClientConfig, consumer_config
 from state.kafka.failures import failure_of, read_error
-from state.kafka.headers import encode_headers
+from state.kafka.headers import Header, encode_headers
 from state.kafka.range_reader import Head, RangeReader
 
 
@@ -104,7 +105,19 @@ def _milliseconds(kind: int, timestamp: int) -> int:
 
 
 def _header_column(run: list[Message]) -> pa.BinaryArray | None:
-    headers = list(map(Message.headers, run))
+    headers = [_headers(message) for message in run]
     if not any(headers):
         return None
     return pa.array([encode_headers(of_record) if of_record else None for of_record in headers], pa.binary())
+
+
+def _headers(message: Message) -> list[Header] | None:
+    try:
+        # By `map`: only such a call tells that the client gave headers and failed over them at once. And only the first one.
+        headers: list[list[Header] | None] = list(map(Message.headers, (message,)))
+    except (SystemError, UnicodeDecodeError) as error:
+        raise KafkaClientError(
+            f"the record at {message.topic()}-{message.partition()} offset {message.offset()} has a header whose name is not "
+            f"UTF-8, which this client cannot read: set bulk_io to true"
+        ) from error
+    return headers[0]

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from state.errors import ProduceError
 from state.kafka.config import ClientConfig, consumer_config
 from state.kafka.failures import failure_of, record_error, transaction_error
-from state.kafka.headers import decode_headers
+from state.kafka.headers import Header, decode_headers, name_bytes
 from state.kafka.transport import LAST_WORD_S, SendColumns
 
 _WAIT_FOR_ROOM_S = 0.02
@@ -141,7 +141,7 @@ class OrdinaryTransport:
         while True:
             try:
                 self._client.produce(
-                    topic, value, key, partition, timestamp=timestamp, headers=decode_headers(cell) or None
+                    topic, value, key, partition, timestamp=timestamp, headers=self._headers(topic, key, cell)
                 )
             except BufferError:
                 self._serve(_WAIT_FOR_ROOM_S)
@@ -158,6 +158,19 @@ class OrdinaryTransport:
                 ) from exception
             else:
                 return
+
+    def _headers(self, topic: str, key: bytes | None, cell: bytes | None) -> list[Header] | None:
+        """The headers as this client takes them: over a name that is not UTF-8 it would take the process down."""
+        headers = decode_headers(cell)
+        for name, _ in headers:
+            if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
+                raise ProduceError(
+                    f"the record with key {key!r} for {topic} has a header whose name {name_bytes(name)!r} is not UTF-8, which "
+                    f"this client cannot write: set bulk_io to true, or give the header another name",
+                    topic=topic,
+                    key=key,
+                )
+        return headers or None
 
     def send_offsets(self, offsets: Mapping[tuple[str, int], int], group_id: str, timeout_s: float) -> None:
         """See `ProducerTransport`."""

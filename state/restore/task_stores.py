@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from state.changelog.trim import RecordDeleter, TopicPartition, trim, trim_targets
+from state.changelog.trim import Noted, RecordDeleter, TopicPartition, due, trim, trim_notes, trim_targets
 from state.commit.decide import TaskIdentity
 from state.commit.marker import CommitMarker
 from state.errors import StateCorruptedError
@@ -73,6 +73,7 @@ class TaskStores:
             may an attempt live that nobody waits for any more.
         clock_ms: the time, which tells how old a local store is. Not the batch time: that may have been logged long ago.
         open_store: opens the stores of a folder.
+        trim_delay_ms: how long changelog records stay that are not needed any more.
     """
 
     def __init__(
@@ -88,8 +89,11 @@ class TaskStores:
         lock_timeout_s: float = DEFAULT_SETTINGS.lock_timeout_s,
         clock_ms: Callable[[], int] = _wall_clock_ms,
         open_store: OpenStore = open_task_store,
+        trim_delay_ms: int = 0,
     ) -> None:
         self._memory = memory or _memories.setdefault(os.getpid(), WorkerMemory())
+        self._trim_delay_ms = trim_delay_ms
+        self._notes: Noted = {}
         self._source = source
         self._identity = identity
         self._restorer = Restorer(source, identity.application_id, identity.task, listener)
@@ -138,13 +142,17 @@ class TaskStores:
 
     def bring_to(self, store: TaskStore, marker: CommitMarker | None, reach: Reach = nowhere) -> None:
         """Brings the stores to a marker; None = nothing was ever committed. Leaves a `report`."""
-        target = None if marker is None else target_of(marker)
+        target = None
+        if marker is not None:
+            self._notes = trim_notes(marker.operator_state)
+            target = target_of(marker)
         self.report = self._restorer.bring_to(store, target, self._clock_ms(), reach)
 
     def trim(self, store: TaskStore) -> None:
-        """Deletes the changelog records that no live segment needs, up to the step that the stores hold."""
+        """Deletes the changelog records that no live segment has needed for a while, up to the step that the stores hold."""
         trimmed = self._memory.trimmed
-        needed = {name: offset for name, offset in store.trim_offsets.items() if may_trim(name, self.report)}
+        needed = due(self._notes, store.trim_offsets, self._clock_ms(), self._trim_delay_ms)
+        needed = {name: offset for name, offset in needed.items() if may_trim(name, self.report)}
         targets = trim_targets(self._specs, needed, self._identity.application_id, self._identity.task, trimmed)
         if trim(self._source, targets):
             trimmed.update(targets)

@@ -12,6 +12,7 @@ from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin, TopicInfo
 from state.kafka.decided import DECIDE_S, wait_until_decided
 from streams.application.belongings import belongings
+from streams.application.dead_letter_topic import check_dead_letter_topic
 from streams.application.kept_topology import own_topology
 from streams.config import StreamsConfig
 from streams.runtime.settings import TaskSettings
@@ -108,9 +109,10 @@ class Application:
             deserialization=config.deserialization.value,
             processing=config.processing.value,
             production=config.production.value,
-            future=config.deserialization.value,
+            future=config.future.value,
             dead_letter_topic=config.dead_letter_topic,
             max_record_bytes=config.max_record_bytes,
+            max_message_bytes=config.max_message_bytes,
             max_future_ms=config.max_future_ms,
             partition_counts=dict(partition_counts),
             emit_interval_ms=config.emit_interval_ms,
@@ -192,6 +194,7 @@ def ensure_internal_topics(
     Raises:
         ChangelogMismatchError: an internal topic exists and does not fit.
         TopicNotFoundError: an output topic is missing: it is the user's, so it is not made here.
+        ConfigError: dead letters must not go where they are to go.
     """
     config = application.config
     app = config.application_id
@@ -200,6 +203,8 @@ def ensure_internal_topics(
         outputs.add(config.dead_letter_topic)
     # First of all, so that a misspelt name leaves nothing behind in Kafka.
     _check_exist(outputs - set(application.plan.repartition_topics), admin)
+    if config.dead_letter_topic:
+        check_dead_letter_topic(config.dead_letter_topic, application.plan, admin)
     for prepared in application.subs:
         specs = [node.spec for node in prepared.sub.stores.values()]
         made = ensure_changelogs(admin, specs, app, prepared.tasks, config.replication_factor)

@@ -52,7 +52,10 @@ def run(
     trigger_interval_ms: Annotated[int | None, typer.Option(help="Pause between micro-batches, ms.")] = None,
     max_records_per_trigger: Annotated[int | None, typer.Option(help="Most records of a micro-batch.")] = None,
     bad_records: Annotated[
-        ErrorPolicy | None, typer.Option(help="Policy for records that cannot be read, processed or written.")
+        ErrorPolicy | None,
+        typer.Option(
+            help="Policy for records that cannot be read, processed or written, or are too far in the future."
+        ),
     ] = None,
     dead_letter_topic: Annotated[str | None, typer.Option(help="Topic for the policy dlq.")] = None,
     base_dir: BaseDir = None,
@@ -75,7 +78,7 @@ def run(
         **other_settings(settings),
     }
     if bad_records is not None:
-        options |= dict.fromkeys(("deserialization", "processing", "production"), bad_records)
+        options |= dict.fromkeys(("deserialization", "processing", "production", "future"), bad_records)
     default_id = _default_ids.get(target) or default_application_id(target)
     effective = load_settings(default_id, config, options, needs_cluster=not explain)
     if explain:

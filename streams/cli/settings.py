@@ -125,7 +125,8 @@ def other_settings(given: Sequence[str] | None) -> dict[str, Any]:
         if name.startswith("spark."):
             values.setdefault("spark", {})[name] = value
         elif name in StreamsConfig.model_fields:
-            values[name] = None if value == "none" else _parsed(name, value)
+            # None would mean that the option was not given.
+            values[name] = value if value == "none" else _parsed(name, value)
         else:
             raise ConfigError(
                 f"--set {name}: there is no such setting; known: {', '.join(sorted(StreamsConfig.model_fields))}"

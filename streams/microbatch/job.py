@@ -29,6 +29,7 @@ class QueryJob:
         spill_bytes: bound of a step's write buffer.
         bulk_io: librdkafka's C API instead of the ordinary client.
         crash: where a fault drill wants a worker to die; nowhere, as a rule.
+        trim_delay_ms: how long changelog records stay that are not needed any more.
     """
 
     sub: SubTopology
@@ -41,6 +42,7 @@ class QueryJob:
     spill_bytes: int
     bulk_io: bool
     crash: Faults = field(default_factory=CrashPoints)
+    trim_delay_ms: int = 0
 
     def identity(self, task: int, query_id: str) -> TaskIdentity:
         """Who runs a step of `task`."""

@@ -27,6 +27,7 @@ class PlannedRange:
         time: the partition time so far, ms; None where no timestamp extractor asks for it.
         global_topics: up to where the topics of global tables are to be read, as JSON; None where there are none.
         backlog: records are left for a later micro-batch.
+        now_ms: when the micro-batch was planned, as logged; None: it was logged by a version that did not say.
     """
 
     batch: str
@@ -35,6 +36,7 @@ class PlannedRange:
     time: int | None = None
     global_topics: str | None = None
     backlog: bool = False
+    now_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class BatchPartitioner:
                 times[offsets.topic, offsets.partition] if times else None,
                 ends,
                 backlog,
+                end.now_ms,
             )
             for offsets in ranges
         ]

@@ -28,6 +28,8 @@ def read_range(job: QueryJob, planned: PlannedRange, pieces: Iterable[RecordColu
     """
     offsets = planned.offsets
     head = Head(job.sub, job.tasks, job.settings)
+    if planned.now_ms is not None:
+        head.now_ms = planned.now_ms
     place = (offsets.topic, offsets.partition)
     if planned.time is not None:
         head.partition_times[place] = planned.time

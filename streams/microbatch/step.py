@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from state.changelog.trim import note_needed
 from state.commit.marker import CommitMarker, MarkerCopy
 from state.commit.step import CommitStep, StepInput, StepResult
 from state.stores.task_store import TaskStore
 from streams.microbatch.job import QueryJob
 from streams.microbatch.rows import Row, TaskInput
+from streams.runtime.outputs import OutputTopics
 from streams.runtime.task import StepOutput, StreamTask
 from streams.source.partition_times import remember
 
@@ -41,6 +43,7 @@ def run_step(
     rows: Iterable[Row],
     copy: MarkerCopy | None,
     global_stores: GlobalStores,
+    topics: OutputTopics | None = None,
 ) -> tuple[StepResult, TaskInput]:
     """Runs the step.
 
@@ -51,6 +54,7 @@ def run_step(
         rows: the task's rows of it.
         copy: the marker in Spark's GroupState; None before the first step.
         global_stores: gives the global tables that the sub-topology reads.
+        topics: what Kafka knows of the topics that are written to; None: all of them take everything.
 
     Raises:
         StreamsError: the attempt is over.
@@ -60,10 +64,12 @@ def run_step(
 
     def process(store: TaskStore, last: CommitMarker | None) -> StepOutput:
         state = dict(last.operator_state) if last else {}
-        stream_task = StreamTask(job.sub, task, store, state, job.settings, global_stores(given.global_topics))
+        tables = global_stores(given.global_topics)
+        stream_task = StreamTask(job.sub, task, store, state, job.settings, tables, topics)
         halfway = partial(job.crash.reach, "process_halfway", task, (last.version if last else 0) + 1)
         output = stream_task.process(given.batches, batch.now_ms, batch.start, given.backlog, halfway)
         remember(output.operator_state, given.partition_times)
+        note_needed(output.operator_state, state, store.trim_offsets, batch.now_ms, job.trim_delay_ms)
         return output
 
     step_input = StepInput(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Headers, Record
-from streams.operators.stores import Entry, TimestampedKeyValueStore, take_held
+from streams.operators.stores import Entry, TimestampedKeyValueStore, result_of, take_held
 
 Initializer = Callable[[], Any]
 Aggregator = Callable[[Any, Any, Any], Any]
@@ -60,7 +61,7 @@ class StreamAggregate(Processor):
     def flush(self) -> None:
         """Emit each key's last value, in order of time."""
         for key, headers, entry in take_held(self.store, self.store.pending):
-            self.ctx.attempt(lambda key=key, headers=headers, entry=entry: self._emit(key, headers, entry))  # type: ignore[misc]
+            self.ctx.attempt(partial(self._emit, key, headers, entry), result_of(entry, headers))
 
     def _emit(self, key: Any, headers: Headers, entry: Entry) -> None:
         old = self.store.codec.read_value(entry.stored[8:]) if self.send_old and entry.stored is not None else None

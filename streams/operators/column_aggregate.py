@@ -8,10 +8,12 @@ the stored value and its result the emitted one, as in Kafka Streams' `count`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streams.errors import RecordError, StreamsError
 from streams.operators.accumulate import accumulate
 from streams.operators.column_rows import ColumnRows
 from streams.operators.fields import pick, results
@@ -19,7 +21,7 @@ from streams.operators.group_rows import Groups, group
 from streams.operators.idle_time import advanced
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Headers, Record, Window, Windowed
-from streams.operators.stores import Entry, TimestampedKeyValueStore, TimestampedWindowStore
+from streams.operators.stores import Entry, TimestampedKeyValueStore, TimestampedWindowStore, result_of
 from streams.operators.window_rows import Assigned, assign
 
 if TYPE_CHECKING:
@@ -93,8 +95,11 @@ class ColumnAggregate(Processor):
         self._stream_time = pairs.stream_time
         self.ctx.drop_many(pairs.late, "late")
         at = at[pairs.rows]
-        groups = group(rows.key_codes[at], pairs.starts)
-        self._fold(rows, at, groups)
+        failed: dict[int, Exception] = {}
+        self._fold_what_can_be(rows, at, group(rows.key_codes[at], pairs.starts), failed)
+        for row, error in sorted(failed.items()):
+            with self.ctx.resume(rows.place(row)):
+                self.ctx.attempt(partial(_fail, error))
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """Stream time moves on, which closes windows."""
@@ -105,7 +110,7 @@ class ColumnAggregate(Processor):
         """Emit each group's last value, in order of time."""
         pending, self._pending = self._pending, {}
         for headers, entry in sorted(pending.values(), key=lambda held: held[1].timestamp):
-            self.ctx.attempt(lambda headers=headers, entry=entry: self._emit(headers, entry))  # type: ignore[misc]
+            self.ctx.attempt(partial(self._emit, headers, entry), result_of(entry, headers))
         if self.windows is not None:
             self.ctx.expire(self.store_name, self._stream_time)
 
@@ -140,8 +145,32 @@ class ColumnAggregate(Processor):
         else:
             self._emit(headers, entry)
 
+    def _fold_what_can_be(self, rows: ColumnRows, at: Any, groups: Groups, failed: dict[int, Exception]) -> None:
+        """`_fold`; where that fails the groups are halved until those are found that cannot be read, and only they are left out.
+
+        Args:
+            rows: All records.
+            at: int64[m], those in the groups.
+            groups: The groups.
+            failed: Gets the records of the groups that are left out, and why.
+        """
+        try:
+            self._fold(rows, at, groups)
+        except Exception as error:
+            if isinstance(error, MemoryError) or (
+                isinstance(error, StreamsError) and not isinstance(error, RecordError)
+            ):
+                raise  # no record's fault
+            count = len(groups.codes)
+            if count == 1:
+                failed.update(dict.fromkeys(at.tolist(), error))
+                return
+            for first, end in ((0, count // 2), (count // 2, count)):
+                mine, part = groups.part(first, end)
+                self._fold_what_can_be(rows, at[mine], part, failed)
+
     def _fold(self, rows: ColumnRows, at: Any, groups: Groups) -> None:
-        """Bring all groups up to date: one read of the store, one pass per aggregate."""
+        """Bring all groups up to date, or none: one read of the store, one pass per aggregate."""
         keys = [rows.keys[code] for code in groups.codes.tolist()]
         places = list(zip(keys, groups.starts.tolist(), strict=True))
         entries = self.store.entries(places)
@@ -180,3 +209,7 @@ class ColumnAggregate(Processor):
             key = Windowed(key, Window(entry.start, entry.start + self.windows.size_ms))
         change = Change(self._result(entry.value), self._result(old))
         self.ctx.forward(Record(key, change, entry.timestamp, headers))
+
+
+def _fail(error: Exception) -> None:
+    raise error

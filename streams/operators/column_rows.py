@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,7 @@ class ColumnRows:
         null_values: bool[n], whether the record's value is null.
         fields: Columns by field path.
         headers: Encoded headers of each record (`state.kafka.headers`); None if no record has any.
+        place: What `ProcessorContext.resume` takes to make the record of a row the one in process.
     """
 
     keys: list[bytes]
@@ -55,6 +57,7 @@ class ColumnRows:
     null_values: npt.NDArray[np.bool_]
     fields: dict[str, FieldColumn]
     headers: list[bytes | None] | None = None
+    place: Callable[[int], Any] = lambda row: None
 
     def __len__(self) -> int:
         return len(self.timestamps)

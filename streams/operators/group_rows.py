@@ -29,6 +29,11 @@ class Groups(NamedTuple):
     codes: Int64s
     starts: Int64s
 
+    def part(self, first: int, end: int) -> tuple[Int64s, Groups]:
+        """Only the groups [first, end): which of the n rows are in them, and the groups numbered anew."""
+        rows = np.flatnonzero((self.of_rows >= first) & (self.of_rows < end))
+        return rows, Groups(self.of_rows[rows] - first, self.codes[first:end], self.starts[first:end])
+
 
 def group(codes: npt.NDArray[np.int32], starts: Int64s) -> Groups:
     """Number the distinct pairs.

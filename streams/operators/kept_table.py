@@ -13,7 +13,7 @@ from typing import Any
 
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Headers, Record
-from streams.operators.stores import Entry, TimestampedKeyValueStore, take_held
+from streams.operators.stores import Entry, TimestampedKeyValueStore, result_of, take_held
 from streams.operators.versioned_store import NOT_PUT, VALID_TO_UNDEFINED, VersionedStore
 
 
@@ -82,7 +82,7 @@ class KeptTable:
             return  # only a store holds updates back
         for key, headers, entry in take_held(self._store, self._pending):
             old = self._stored(self._store, entry)
-            self._ctx.attempt(partial(self._emit, self._store, key, headers, entry, old))
+            self._ctx.attempt(partial(self._emit, self._store, key, headers, entry, old), result_of(entry, headers))
 
     def _stored(self, store: TimestampedKeyValueStore, entry: Entry) -> Any:
         return store.codec.read_value(entry.stored[8:]) if self._send_old and entry.stored is not None else None

@@ -95,12 +95,14 @@ class SessionAggregate(Processor):
         if merged.end < close_time:
             self.ctx.drop(record, "late")
         else:
-            if merged != (at, at):
-                for session, value in found:
-                    self._delete(record.key, session, value)
             starts = aggregate is None and self.initializer is None
             added = record.value if starts else self.aggregator(record.key, record.value, aggregate)
-            self._put(record.key, merged, added, self._told(merged, found))
+            # Written before what it takes the place of is deleted: a record that fails must not take the others with it.
+            self.store.put(record.key, merged.start, merged.end, added)
+            if merged != (at, at):
+                for session, value in found:
+                    self._delete(record.key, session, value, stays=session == merged)
+            self._added(record.key, merged, added, self._told(merged, found))
         if self._open is not None:
             self._emit_closed(self._open, close_time, at, record.headers)
 
@@ -137,15 +139,15 @@ class SessionAggregate(Processor):
             return None
         return found[0][1]
 
-    def _delete(self, key: Any, session: Window, value: Any) -> None:
-        self.store.put(key, session.start, session.end, None)
+    def _delete(self, key: Any, session: Window, value: Any, stays: bool) -> None:
+        if not stays:
+            self.store.put(key, session.start, session.end, None)
         if self._open is not None:
             self._open.remove(self.store.codec.key(key), session.start, session.end, session.end)
         else:
             self._changed(Windowed(key, session), None, value)
 
-    def _put(self, key: Any, session: Window, value: Any, before: Any) -> None:
-        self.store.put(key, session.start, session.end, value)
+    def _added(self, key: Any, session: Window, value: Any, before: Any) -> None:
         self._retention.add(session.start, session.end)
         if self._open is not None:
             self._open.add(self.store.codec.key(key), session.start, session.end, session.end)

@@ -23,7 +23,8 @@ class SessionStore:
 
     def put(self, key: Any, start: int, end: int, value: Any) -> None:
         """Write a session's value; None deletes it."""
-        self._rows.put(self.codec.key(key), start, end, self.codec.value(value), end)
+        data = self.codec.key(key)
+        self._rows.put(data, start, end, self.codec.fitting(data, self.codec.value(value)), end)
 
     def fetch(self, key: Any, start: int, end: int) -> Any:
         """The value of one session, or None."""

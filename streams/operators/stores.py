@@ -10,16 +10,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from state.kafka.topic_limits import NO_LIMIT
+from streams.errors import RecordError
 from streams.operators.byte_stores import KeyValueBytes, WindowBytes
-from streams.operators.record import Headers, ValueAndTimestamp, Windowed
+from streams.operators.record import Headers, HeldRecord, ValueAndTimestamp, Windowed
 from streams.serdes.base import Serde
 
 
-class Codec:
-    """Serdes of one store, bound to its name for messages."""
+class OversizedRowError(RecordError):
+    """A row of state is larger than its changelog takes: raised while its record is known, long before Kafka would refuse it."""
 
-    def __init__(self, topic: str, key_serde: Serde, value_serde: Serde) -> None:
+
+class Codec:
+    """Serdes of one store, bound to its name for messages.
+
+    Args:
+        topic: What serdes are told: the changelog.
+        key_serde: Of the keys.
+        value_serde: Of the values.
+        room: Bytes of key and value that fit the changelog.
+    """
+
+    def __init__(self, topic: str, key_serde: Serde, value_serde: Serde, room: int = NO_LIMIT) -> None:
         self._topic = topic
+        self._room = room
         self._key_serde = key_serde
         self._value_serde = value_serde
         # Most records of a step repeat a few text keys. Only text: 1, 1.0 and True are equal but not the same key.
@@ -39,6 +53,20 @@ class Codec:
     def value(self, value: Any) -> bytes | None:
         """Value bytes."""
         return self._value_serde.serialize(self._topic, value)
+
+    def fitting(self, key: bytes, value: bytes | None) -> bytes | None:
+        """The local value, if the row fits the changelog.
+
+        Raises:
+            OversizedRowError: it does not.
+        """
+        if value is not None and len(key) + len(value) > self._room:
+            raise OversizedRowError(
+                f"the row of key {key[:64]!r} for the changelog {self._topic!r} has {len(key) + len(value)} bytes, {self._room} "
+                f"fit: keep less under one key (a list or a text that grows with each record?), or raise max_record_bytes and "
+                f"the changelog's max.message.bytes"
+            )
+        return value
 
     def read_key(self, data: bytes) -> Any:
         """The key."""
@@ -110,6 +138,11 @@ def take_held(
             yield key, headers, entry
 
 
+def result_of(entry: Entry, headers: Headers) -> HeldRecord:
+    """What errors name where a result is emitted at the end of a step, and no single record is behind it: its key."""
+    return HeldRecord(entry.key, None, entry.timestamp, headers)
+
+
 class KeyValueStore:
     """A plain store: key -> value."""
 
@@ -123,7 +156,8 @@ class KeyValueStore:
 
     def put(self, key: Any, value: Any, timestamp: int) -> None:
         """Write; None deletes. `timestamp` is the changelog record's, milliseconds."""
-        self._rows.put(self._codec.key(key), self._codec.value(value), timestamp)
+        data = self._codec.key(key)
+        self._rows.put(data, self._codec.fitting(data, self._codec.value(value)), timestamp)
 
     def range(self, lower: Any, upper: Any, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
         """Rows with lower <= key <= upper in order of the keys' bytes; None = open."""
@@ -176,7 +210,7 @@ class TimestampedKeyValueStore:
     def write(self, entry: Entry) -> bytes | None:
         """Write an entry's value and timestamp, None deletes; the local value."""
         data = self.codec.timestamped(entry.value, entry.timestamp)
-        self._rows.put(entry.key, data, entry.timestamp)
+        self._rows.put(entry.key, self.codec.fitting(entry.key, data), entry.timestamp)
         return data
 
     def get(self, key: Any) -> ValueAndTimestamp | None:
@@ -221,7 +255,8 @@ class WindowStore:
 
     def put(self, key: Any, start: int, value: Any) -> None:
         """Write a row at `start` milliseconds."""
-        self._rows.put(self._codec.key(key), start, self._codec.value(value), start)
+        data = self._codec.key(key)
+        self._rows.put(data, start, self._codec.fitting(data, self._codec.value(value)), start)
 
     def fetch_range(self, key: Any, from_ms: int, to_ms: int) -> Iterator[tuple[int, Any]]:
         """Rows of a key with from_ms <= time <= to_ms, by time, then arrival."""
@@ -266,7 +301,7 @@ class TimestampedWindowStore:
     def write(self, entry: Entry) -> bytes | None:
         """Write an entry's value and timestamp, None deletes; the local value."""
         data = self.codec.timestamped(entry.value, entry.timestamp)
-        self._rows.put(entry.key, entry.start, data, entry.timestamp)
+        self._rows.put(entry.key, entry.start, self.codec.fitting(entry.key, data), entry.timestamp)
         return data
 
     def fetch(self, key: Any, start: int) -> ValueAndTimestamp | None:

@@ -38,7 +38,8 @@ class VersionedStore:
             The timestamp of the next newer version; `VALID_TO_UNDEFINED` if there is none; `NOT_PUT` if it is older than
             the history and was not written.
         """
-        return self._rows.put(self.codec.key(key), self.codec.value(value), timestamp)
+        data = self.codec.key(key)
+        return self._rows.put(data, self.codec.fitting(data, self.codec.value(value)), timestamp)
 
     def get(self, key: object, as_of: int | None = None) -> ValueAndTimestamp | None:
         """The newest value and its time; with `as_of` (ms) those that held then. None if there was none, or a deletion."""

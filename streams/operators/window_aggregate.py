@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streams.operators.aggregate import Aggregator, Initializer, updated
 from streams.operators.idle_time import advanced
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Headers, Record, Window, Windowed
-from streams.operators.stores import Entry, TimestampedWindowStore, take_held
+from streams.operators.stores import Entry, TimestampedWindowStore, result_of, take_held
 
 if TYPE_CHECKING:
     from streams.dsl.custom_windows import Windows
@@ -88,7 +89,7 @@ class WindowAggregate(Processor):
     def flush(self) -> None:
         """Emit each window's last value, in order of time; tell the store what can never be read again."""
         for key, headers, entry in take_held(self.store, self.store.pending):
-            self.ctx.attempt(lambda key=key, headers=headers, entry=entry: self._emit(key, headers, entry))  # type: ignore[misc]
+            self.ctx.attempt(partial(self._emit, key, headers, entry), result_of(entry, headers))
         self.ctx.expire(self.store_name, self._stream_time)
 
     def close(self) -> None:

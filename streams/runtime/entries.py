@@ -11,7 +11,9 @@ import pyarrow as pa
 from state.kafka.headers import encode_headers
 from streams.errors import RecordError, ValueNotPicklableError
 from streams.operators.record import Headers, Record
-from streams.runtime.handlers import DeadLetter, Origin
+from streams.runtime.dead_letters import DeadLetter
+from streams.runtime.event_time import checked
+from streams.runtime.handlers import Origin
 from streams.runtime.run import Run
 from streams.runtime.values import dump_value
 from streams.topology.plan import Entry
@@ -90,7 +92,7 @@ class Rows:
         """Append a dead letter as it is."""
         self.offsets.append(origin.offset)
         self.seqs.append(place)
-        self.timestamps.append(letter.timestamp)
+        self.timestamps.append(0)  # the task gives it the step's
         self.keys.append(letter.key)
         self.values.append(letter.value)
         self.headers.append(letter.headers)
@@ -133,6 +135,7 @@ class EntryRunner:
         try:
             key = self._serde.serialize(source.topic, record.key, record.headers)
             value = dump_value(record.value)
+            timestamp = checked(record.timestamp)
             seq = self._sequence.take()
         except ValueNotPicklableError as error:
             raise self._not_picklable(source.origin(row), error) from error
@@ -142,7 +145,7 @@ class EntryRunner:
         rows = self.rows
         rows.offsets.append(source.offsets[row])
         rows.seqs.append(seq)
-        rows.timestamps.append(record.timestamp)
+        rows.timestamps.append(timestamp)
         rows.keys.append(key)
         rows.values.append(value)
         rows.headers.append(record.headers)

@@ -2,7 +2,7 @@
 
 Whole columns pass as they are while an extractor looks at timestamps only and they are valid; otherwise record by
 record. `partition_times` (largest timestamp so far of each partition) belongs to the caller, who may keep it over
-reads.
+reads. Invariant: a timestamp that is turned away moves no time.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from streams.errors import RecordError
 from streams.operators.column_rows import INT
+from streams.runtime.event_time import checked, latest, too_far
 from streams.runtime.json_fields import JsonFields
 from streams.runtime.rows import NOW
 from streams.runtime.run import NO_TIME, Run, SourceRows
@@ -44,15 +44,21 @@ class TimestampReader:
         if isinstance(self._extractor, WallclockTimestampExtractor):
             return np.full(len(timestamps), NOW, np.int64)
         before = self._times.get(place, NO_TIME)
-        invalid = np.flatnonzero(timestamps < 0)
-        if len(invalid):
-            seen = np.maximum.accumulate(np.maximum(timestamps, before))
-            timestamps = timestamps.copy()
-            for row in invalid.tolist():
-                timestamps[row] = self.one(rows, row, None, None, int(seen[row]))
-        if len(timestamps):
-            self._times[place] = max(before, int(timestamps.max()))
+        limit = self._latest
+        if not len(timestamps):
+            return timestamps
+        if timestamps.min() < 0 or timestamps.max() > limit:
+            sane = np.where(timestamps > limit, NO_TIME, timestamps)
+            seen = np.maximum.accumulate(np.maximum(sane, before))
+            for row in np.flatnonzero(sane < 0).tolist():
+                sane[row] = self.one(rows, row, None, None, int(seen[row]))
+            timestamps = sane
+        self._times[place] = max(before, int(timestamps.max()))
         return timestamps
+
+    @property
+    def _latest(self) -> int:
+        return latest(self._run.settings, self._run.now_ms)
 
     @property
     def field(self) -> str | None:
@@ -72,11 +78,14 @@ class TimestampReader:
         assert self._extractor.scale is not None, "only numbers are decoded as columns"
         times, by = self._extractor.scale
         column = fields.fields[index]
-        simple = (column.kinds == INT) & (np.abs(column.ints) < 2**53)
+        simple = (column.kinds == INT) & (column.ints < 2**53) & (column.ints > -(2**53))
         timestamps = np.where(simple, column.ints * times // by, DROPPED)
         negative = int((simple & (timestamps < 0)).sum())
         self._run.counters.add(f"dropped:{self._source.name}:timestamp", negative)
         timestamps = np.maximum(timestamps, DROPPED)
+        if len(timestamps) and timestamps.max() > self._latest:
+            for row in np.flatnonzero(timestamps > self._latest).tolist():
+                timestamps[row] = self._turn_away(rows, row, int(timestamps[row]))
         for row in np.flatnonzero(~simple).tolist():
             if row in fields.rejected:
                 timestamps[row] = 0  # not dropped here: the caller rejects it, with its own error
@@ -95,18 +104,28 @@ class TimestampReader:
         return timestamp
 
     def one(self, rows: SourceRows, row: int, key: object, value: object, partition_time: int) -> int:
-        """Ask the extractor; errors follow the deserialisation policy, negative results are dropped and counted."""
+        """Ask the extractor: errors follow the deserialisation policy, negative results are dropped and counted."""
         record = ConsumedRecord(
-            rows.topic, rows.partition, rows.offsets[row], rows.timestamps[row], key, value, rows.headers_of(row)
+            rows.topic,
+            rows.partition,
+            int(rows.offsets[row]),
+            int(rows.timestamps[row]),
+            key,
+            value,
+            rows.headers_of(row),
         )
         try:
-            timestamp = self._extractor.extract(record, partition_time, NOW)
+            timestamp = checked(self._extractor.extract(record, partition_time, NOW))
         except Exception as error:
-            if isinstance(error, RecordError) or self._extractor.needs_record:
-                self._run.handlers.handle("deserialization", self._source.name, rows.origin(row), error)
-                return DROPPED
-            raise
+            self._run.handlers.handle("deserialization", self._source.name, rows.origin(row), error)
+            return DROPPED
         if timestamp < 0 and timestamp != NOW:
             self._run.counters.add(f"dropped:{self._source.name}:timestamp")
             return DROPPED
-        return timestamp
+        return timestamp if timestamp <= self._latest else self._turn_away(rows, row, timestamp)
+
+    def _turn_away(self, rows: SourceRows, row: int, timestamp: int) -> int:
+        """A timestamp that is too late: the policy `future` decides, and the record ends here."""
+        error = too_far(timestamp, self._run.settings, self._run.now_ms)
+        self._run.handlers.handle("future", self._source.name, rows.origin(row), error)
+        return DROPPED

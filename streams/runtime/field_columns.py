@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streams.operators.column_rows import ABSENT, FLOAT, INT, TEXT, ColumnRows, FieldColumn
-from streams.runtime.row_order import merged
+from streams.runtime.row_order import columns_as_raw, merged
 from streams.runtime.rows import RowBatch
+from streams.runtime.run import SourceRows
 
 
 def column_rows(batches: Sequence[RowBatch], paths: Sequence[str]) -> ColumnRows:
@@ -33,7 +35,19 @@ def column_rows(batches: Sequence[RowBatch], paths: Sequence[str]) -> ColumnRows
         _joined([_nulls(batch) for batch in rows], np.bool_)[order],
         {path: _field(rows, path, order) for path in paths},
         None if headers is None else headers.to_pylist(),
+        partial(_source_row, [batches[i] for i in sequence], order),
     )
+
+
+def _source_row(batches: Sequence[RowBatch], order: npt.NDArray[np.int64], row: int) -> tuple[SourceRows, int]:
+    """The source record of one row, which is asked for only where something is wrong with it."""
+    at = int(order[row])
+    for batch in batches:
+        if at < batch.rows.num_rows:
+            one = RowBatch(batch.topic, batch.partition, batch.entry, batch.rows.slice(at, 1))
+            return columns_as_raw(one), 0
+        at -= batch.rows.num_rows
+    raise IndexError(row)
 
 
 def _field(rows: Sequence[pa.RecordBatch], path: str, order: npt.NDArray[np.int64]) -> FieldColumn:

@@ -7,15 +7,18 @@ A fourth stage is ours: timestamps too far in the future. Invariant: nothing is 
 
 from __future__ import annotations
 
-import traceback
+import logging
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from streams.errors import RecordError, RegistryError
 from streams.operators.record import Headers
 from streams.runtime.counters import Counters
+from streams.runtime.dead_letters import DeadLetter, error_headers
 from streams.runtime.settings import Policy, TaskSettings
 from streams.runtime.users_code import users_line
+
+log = logging.getLogger(__name__)
 
 Stage = Literal["deserialization", "processing", "production", "future"]
 
@@ -25,7 +28,6 @@ _WHAT = {
     "production": "gave a result that cannot be written",
     "future": "has a timestamp too far in the future",
 }
-_PREFIX = "__streams.errors."
 
 
 class Origin(NamedTuple):
@@ -55,15 +57,6 @@ NOWHERE = Origin(None, -1, -1, -1, None, None, ())
 """No single record is behind what failed, and nothing is known of the result."""
 
 
-class DeadLetter(NamedTuple):
-    """A record for the dead-letter topic: original key and value, original headers and those of the error."""
-
-    key: bytes | None
-    value: bytes | None
-    timestamp: int
-    headers: Headers
-
-
 class RecordFailedError(RecordError):
     """A record stopped the step, because the policy of its stage is `fail`.
 
@@ -79,17 +72,22 @@ class RecordFailedError(RecordError):
     def __init__(self, stage: Stage, node: str, task_id: str, origin: Origin, error: BaseException) -> None:
         self.stage, self.node = stage, node
         self.topic, self.partition, self.offset, self.key = origin.topic, origin.partition, origin.offset, origin.key
-        if origin.topic is None:
-            what = "a result emitted at the end of the step" if origin.value is None else "a record that was held back"
-            where = f"{what}, key {_short(origin.key)},"
-        else:
-            where = f"record at {origin.topic}-{origin.partition} offset {origin.offset}, key {_short(origin.key)},"
-        line = None if isinstance(error, RecordError) else users_line(error)
-        what = f"{type(error).__name__}: {_one_line(error)}" + (f" ({line})" if line else "")
         super().__init__(
-            f"{where} {_WHAT[stage]} in node {node!r} of task {task_id}: {what}. Mend the record or the code, or set the "
-            f"policy {stage!r} to 'skip' or 'dlq'."
+            f"{description(stage, node, task_id, origin, error)}. Mend the record or the code, or set the policy {stage!r} to "
+            f"'skip' or 'dlq'."
         )
+
+
+def description(stage: Stage, node: str, task_id: str, origin: Origin, error: BaseException) -> str:
+    """Which record failed, where, and why, in one line."""
+    if origin.topic is None:
+        what = "a result emitted at the end of the step" if origin.value is None else "a record that was held back"
+        where = f"{what}, key {_short(origin.key)},"
+    else:
+        where = f"record at {origin.topic}-{origin.partition} offset {origin.offset}, key {_short(origin.key)},"
+    line = None if isinstance(error, RecordError) else users_line(error)
+    what = f"{type(error).__name__}: {_one_line(error)}" + (f" ({line})" if line else "")
+    return f"{where} {_WHAT[stage]} in node {node!r} of task {task_id}: {what}"
 
 
 class ErrorHandlers:
@@ -114,6 +112,7 @@ class ErrorHandlers:
         self._counters = counters
         self._task_id = task_id
         self._send = send
+        self._told: set[tuple[Stage, str]] = set()
 
     def handle(self, stage: Stage, node: str, origin: Origin, error: BaseException) -> None:
         """Apply the stage's policy to one record.
@@ -128,27 +127,17 @@ class ErrorHandlers:
         if policy == "fail":
             raise RecordFailedError(stage, node, self._task_id, origin, error) from error
         self._counters.add(f"dropped:{node}:{stage}")
+        if (stage, node) not in self._told:
+            # The first of a step: the counters tell how many there were.
+            self._told.add((stage, node))
+            done = "skipped" if policy == "skip" else "sent to the dead-letter topic"
+            log.warning("%s: %s", done, description(stage, node, self._task_id, origin, error))
         if policy == "skip":
             self._counters.add(f"skipped:{stage}")
             return
         self._counters.add(f"dead_letters:{stage}")
-        headers = origin.headers + error_headers(stage, origin, error)
-        self._send(DeadLetter(origin.key, origin.value, max(0, origin.timestamp), headers), origin)
-
-
-def error_headers(stage: Stage, origin: Origin, error: BaseException) -> Headers:
-    """The headers that a dead letter gets on top of its own (KIP-1034, and `timestamp`, `stage`)."""
-    fields = {
-        "exception": type(error).__qualname__,
-        "message": str(error),
-        "stacktrace": "".join(traceback.format_exception(type(error), error, error.__traceback__)),
-        "topic": origin.topic or "",
-        "partition": str(origin.partition),
-        "offset": str(origin.offset),
-        "timestamp": str(origin.timestamp),
-        "stage": stage,
-    }
-    return tuple((_PREFIX + name, text.encode(errors="replace")) for name, text in fields.items())
+        headers = error_headers(stage, origin[:3], origin.timestamp, error)
+        self._send(DeadLetter(origin.key, origin.value, origin.headers + headers), origin)
 
 
 def _one_line(error: BaseException) -> str:

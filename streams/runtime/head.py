@@ -4,7 +4,7 @@ Stateless operators run here, record by record, and their results leave as objec
 Python objects: their bytes are cut by task and go. Columns entries carry only the fields that an aggregate declared.
 
 Invariants: rows of a batch are in (offset, seq) order; the same records always give the same rows, whatever the size
-of the pieces they come in; no clock is read (`NOW` stands for the step's).
+of the pieces they come in; no clock is read (`NOW` stands for the step's, `Head.now_ms` is logged).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow as pa
 from state.kafka.columns import RecordColumns
 from streams.runtime.counters import Counters
 from streams.runtime.entries import EntryRunner
+from streams.runtime.event_time import UNKNOWN_NOW
 from streams.runtime.field_rows import compact_keys
 from streams.runtime.head_run import HeadRun, number_anew
 from streams.runtime.nodes import NodeContext, NodeRunner, Receiver
@@ -46,13 +47,15 @@ class Head:
             custom extractors. Set it before `run` to go on where an earlier reader ended.
         touched: Tasks that must be called even if no row was for them: records were for them, but an operator that is not
             repeatable has left nothing of those this time.
+        now_ms: When the micro-batch was planned, as logged with its offsets: what lies too far ahead of it is turned away.
+            `UNKNOWN_NOW`: only what no clock can show is.
     """
 
     def __init__(self, sub: SubTopology, tasks: int, settings: TaskSettings) -> None:
         self.partition_times: dict[tuple[str, int], int] = {}
         self.touched: set[int] = set()
         self._tasks = tasks
-        self._run = HeadRun(settings, f"{sub.index}_reader", now_ms=-1)
+        self._run = HeadRun(settings, f"{sub.index}_reader", now_ms=UNKNOWN_NOW)
         self._entries = {
             (entry.from_node, entry.node): EntryRunner(entry, self._run, self._run.sequence)
             for entry in sub.entries
@@ -81,6 +84,15 @@ class Head:
     def routings(self) -> dict[int, str]:
         """Task -> digest of the keys that head operators gave the task's records, see `streams.runtime.routing`."""
         return self._routings.by_task()
+
+    @property
+    def now_ms(self) -> int:
+        """See the class."""
+        return self._run.now_ms
+
+    @now_ms.setter
+    def now_ms(self, now_ms: int) -> None:
+        self._run.now_ms = now_ms
 
     def run(self, columns: RecordColumns) -> Iterator[tuple[int, RowBatch]]:
         """Read a piece of a topic-partition.

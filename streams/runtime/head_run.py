@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 from streams.operators.record import Record
 from streams.runtime import entries
+from streams.runtime.dead_letters import DeadLetter
 from streams.runtime.entries import BRANCH_BITS, EntryRunner, Place, Rows
-from streams.runtime.handlers import DeadLetter, Origin
+from streams.runtime.handlers import Origin
 from streams.runtime.run import Run, SourceRows
 
 

@@ -1,6 +1,7 @@
 """Declared fields of a column of JSON values: by the scanner where it is sure, by orjson row by row where it is not.
 
-orjson and `pick` are the plain meaning of it all, and the scanner's twin. Only rows that are no JSON are rejected.
+orjson and `pick` are the plain meaning of it all, and the scanner's twin. Only rows are rejected that are no JSON, or that hold
+fields nested deeper than orjson writes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class JsonFields:
     Attributes:
         fields: One column per path.
         null_values: bool[n]: Kafka's null, or JSON's.
-        rejected: Rows that are no JSON, and why.
+        rejected: Rows that cannot be read, and why.
     """
 
     fields: list[FieldColumn]
@@ -57,13 +58,13 @@ def read_fields(values: pa.BinaryArray, paths: Sequence[str], load: Load = orjso
     for row in np.flatnonzero((status == UNSURE) & valid).tolist():
         try:
             value = load(values[row].as_py())
+            for field, path in enumerate(paths):
+                cells.set(field, row, pick(value, path))
         except Exception as error:
             found.rejected[row] = error
             cells.clear(row)
             continue
         found.null_values[row] = value is None
-        for field, path in enumerate(paths):
-            cells.set(field, row, pick(value, path))
     found.fields = [cells.column(field, values) for field in range(len(paths))]
     return found
 
@@ -103,8 +104,10 @@ class _Cells:
         return pa.Array.from_buffers(pa.binary(), len(values), [pa.py_buffer(b) for b in (valid, offsets, copied)])
 
     def clear(self, row: int) -> None:
-        """Forget what a scan began to write."""
+        """Forget what has begun to be written."""
         self.kinds[:, row] = ABSENT
+        for texts in self.texts:
+            texts.pop(row, None)
 
     def set(self, field: int, row: int, value: Any) -> None:
         """Write one decoded cell. A whole number beyond 64 bits travels as text."""

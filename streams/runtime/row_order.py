@@ -9,15 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streams.errors import RecordError
+from streams.runtime.event_time import latest, too_far
 from streams.runtime.merge import merge_order
 from streams.runtime.rows import NOW, RowBatch
 from streams.runtime.run import Run, SourceRows
 from streams.topology.plan import SubTopology
-
-
-class FutureTimestampError(RecordError):
-    """A record's timestamp lies further ahead of the wall clock than `max_future_ms` allows."""
 
 
 class TaskRows:
@@ -45,8 +41,7 @@ class TaskRows:
 def admit(batch: RowBatch, sub: SubTopology, run: Run) -> RowBatch:
     """Put the step's clock where the reader could not, and turn away records too far in the future.
 
-    Those follow the policy `future` and never advance stream time, so that one bad clock cannot close everybody's
-    windows.
+    The head has turned away those of the source; what operators of the head have given such a time meets the same policy here.
     """
     rows = batch.rows
     timestamps = rows.column("timestamp").to_numpy()
@@ -54,37 +49,35 @@ def admit(batch: RowBatch, sub: SubTopology, run: Run) -> RowBatch:
         timestamps = np.where(timestamps == NOW, run.now_ms, timestamps)
         at = rows.schema.get_field_index("timestamp")
         rows = rows.set_column(at, "timestamp", pa.array(timestamps))
-    bound = run.settings.max_future_ms
-    if bound is not None and len(timestamps) and timestamps.max() > run.now_ms + bound:
-        ahead = timestamps > run.now_ms + bound
-        _turn_away(RowBatch(batch.topic, batch.partition, batch.entry, rows.filter(pa.array(ahead))), sub, run, bound)
+    last = latest(run.settings, run.now_ms)
+    if len(timestamps) and timestamps.max() > last:
+        ahead = timestamps > last
+        _turn_away(RowBatch(batch.topic, batch.partition, batch.entry, rows.filter(pa.array(ahead))), sub, run)
         rows = rows.filter(pa.array(~ahead))
     return RowBatch(batch.topic, batch.partition, batch.entry, rows)
 
 
-def _turn_away(batch: RowBatch, sub: SubTopology, run: Run, bound: int) -> None:
+def _turn_away(batch: RowBatch, sub: SubTopology, run: Run) -> None:
     entry = sub.entries[batch.entry]
     if entry.transport == "columns":
-        batch = _as_raw(batch)
-    rows = TaskRows(batch).rows
-    rows.raw = entry.transport != "object"
+        rows = columns_as_raw(batch)
+    else:
+        rows = TaskRows(batch).rows
+        rows.raw = entry.transport != "object"
     for row, timestamp in enumerate(rows.timestamps):
-        error = FutureTimestampError(
-            f"timestamp {timestamp} is {timestamp - run.now_ms} ms ahead of the step's clock, {bound} ms are allowed "
-            f"(max_future_ms)"
-        )
+        error = too_far(timestamp, run.settings, run.now_ms)
         run.handlers.handle("future", entry.node, rows.origin(row), error)
 
 
-def _as_raw(batch: RowBatch) -> RowBatch:
-    """Rows of a columns entry, with the original value where it travelled along."""
+def columns_as_raw(batch: RowBatch) -> SourceRows:
+    """Rows of a columns entry as they were read, with the original value where it travelled along."""
     rows = batch.rows
     nothing = pa.nulls(rows.num_rows, pa.binary())
     names = rows.schema.names
     columns = {name: rows.column(name) for name in ("offset", "timestamp", "headers") if name in names}
     columns["key"] = rows.column("key").cast(pa.binary())
     columns["value"] = rows.column("source_value") if "source_value" in names else nothing
-    return RowBatch(batch.topic, batch.partition, batch.entry, pa.RecordBatch.from_pydict(columns))
+    return TaskRows(RowBatch(batch.topic, batch.partition, batch.entry, pa.RecordBatch.from_pydict(columns))).rows
 
 
 def in_order(batches: Sequence[RowBatch]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

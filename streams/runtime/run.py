@@ -15,7 +15,9 @@ from state.kafka.headers import decode_headers
 from streams.operators.record import Headers, HeldRecord, Record, RecordMetadata
 from streams.runtime.collector import Collector
 from streams.runtime.counters import Counters
-from streams.runtime.handlers import NOWHERE, DeadLetter, ErrorHandlers, Origin
+from streams.runtime.dead_letters import DeadLetter, fitted
+from streams.runtime.handlers import NOWHERE, ErrorHandlers, Origin
+from streams.runtime.outputs import Outputs, OutputTopics, UnlimitedTopics
 from streams.runtime.settings import TaskSettings
 
 NO_TIME = -1
@@ -86,6 +88,9 @@ class Run:
         cursor: Rows and index of the record in process; None while flushing.
         flushing: Whether the step is at its end.
         held: The record that had been held back, while what became due of it is in process.
+        topics: What Kafka knows of the topics that are written to.
+        handlers: Apply the policies.
+        outputs: The topics that are written to.
     """
 
     settings: TaskSettings
@@ -100,12 +105,15 @@ class Run:
     cursor: tuple[SourceRows, int] | None = None
     flushing: bool = False
     held: HeldRecord | None = None
+    topics: OutputTopics = field(default_factory=UnlimitedTopics)
     handlers: ErrorHandlers = field(init=False)
+    outputs: Outputs = field(init=False)
 
     def __post_init__(self) -> None:
         """Take the operator state over."""
         self.operator_state = copy.deepcopy(self.operator_state)
         self.handlers = ErrorHandlers(self.settings, self.counters, self.task_id, self.send_dead_letter)
+        self.outputs = Outputs(self.topics, self.settings)
 
     def origin(self) -> Origin:
         """The source record in process; an empty one while flushing; one that had been held back is of no source any more."""
@@ -140,7 +148,9 @@ class Run:
         return found
 
     def send_dead_letter(self, letter: DeadLetter, origin: Origin) -> None:
-        """Send to the dead-letter topic, in the step's own transaction."""
+        """Send to the dead-letter topic, in the step's own transaction, cut to what it takes."""
         topic = self.settings.dead_letter_topic
-        if topic is not None:
-            self.collector.add(topic, letter.key, letter.value, letter.timestamp, letter.headers)
+        assert topic is not None, "no policy is 'dlq' without a topic (TaskSettings)"
+        target = self.outputs.target(topic)
+        key, value, headers = fitted(letter, target.max_bytes)
+        self.collector.add(topic, key, value, target.nearest_time(self.now_ms), headers)

@@ -21,13 +21,14 @@ class TaskSettings:
         deserialization: What to do with a record that cannot be read (Kafka Streams:
             `deserialization.exception.handler`): fail the step, skip and count it, or send it to the dead-letter topic.
         processing: The same for an exception in an operator (KIP-1033).
-        production: The same for a result that cannot be serialised or is too large.
+        production: The same for a result that cannot be serialised, or that Kafka would refuse (`streams.runtime.outputs`).
         future: The same for a record whose timestamp is more than `max_future_ms` ahead of the step's wall clock.
         dead_letter_topic: Where the policy `dlq` sends to (KIP-1034); needed if any policy is `dlq`.
-        max_record_bytes: Largest key + value of a result, bytes (the broker's `max.message.bytes` less overhead).
-        max_future_ms: Bound on timestamps ahead of the wall clock, milliseconds; None = no bound. Such records never
-            advance stream time.
-        partition_counts: Partitions of output topics; needed for custom partitioners only.
+        max_record_bytes: Largest result, bytes: key, value, headers and Kafka's overhead.
+        max_message_bytes: Largest record of any kind that the Kafka client sends (`message.max.bytes`): bounds rows of state.
+        max_future_ms: Bound on timestamps ahead of the wall clock, milliseconds; None = no bound: for the
+            event times of tests and simulations, which have nothing to do with any clock. Such records move no time.
+        partition_counts: Partitions of output topics that nobody can be asked for; needed for custom partitioners only.
         emit_interval_ms: In `compat` mode, how much of the wall clock must pass between two looks for closed windows or
             unjoined records (Kafka Streams: 1000 in production, 0 in its test driver). `strict` mode never waits.
         idle_timeout_ms: After how much of the wall clock without records a task's event time goes on with the wall clock,
@@ -42,6 +43,7 @@ class TaskSettings:
     future: Policy = "fail"
     dead_letter_topic: str | None = None
     max_record_bytes: int = 1_000_000
+    max_message_bytes: int = 1_000_000
     max_future_ms: int | None = None
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     emit_interval_ms: int = 0

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from streams.errors import RecordError
 from streams.operators.record import Record, RecordContext, Windowed
 from streams.runtime.collector import DEFAULT_PARTITION
-from streams.runtime.handlers import NOWHERE, Origin
+from streams.runtime.handlers import Origin
+from streams.runtime.outputs import Target
 from streams.runtime.run import Run
 from streams.serdes.base import Serde
 from streams.topology.graph import SinkNode
 
 _BY_KEY = (DEFAULT_PARTITION,)
-
-
-class OversizedRecordError(RecordError):
-    """A result is larger than `max_record_bytes`; the broker would refuse it and with it the whole step."""
 
 
 class SinkRunner:
@@ -28,6 +24,7 @@ class SinkRunner:
         self._node = node
         self._run = run
         self._topic = None if node.topic is None else str(node.topic)
+        self._target: Target | None = None
         self._drops_null_keys = node.repartitions and run.settings.mode == "compat"
 
     def receive(self, record: Record) -> None:
@@ -49,31 +46,37 @@ class SinkRunner:
     def _origin(self, record: Record) -> Origin:
         """The source record; where there is no single one, the result's own key tells at least which result is missing."""
         origin = self._run.origin()
-        if origin is not NOWHERE:
+        if origin.topic is not None or origin.value is not None:
             return origin
         try:
             key = self._node.key_serde.serialize(self._topic or "", record.key, record.headers)
         except Exception:
-            key = None
+            key = origin.key
         return origin._replace(key=key, timestamp=record.timestamp, headers=record.headers)
 
     def _send(self, record: Record) -> None:
         node = self._node
-        topic = self._topic if self._topic is not None else self._extract_topic(record)
+        target = self._target
+        if target is None:
+            target = self._find_target(record)
+        topic = target.topic
         key = node.key_serde.serialize(topic, record.key, record.headers)
         value = node.value_serde.serialize(topic, record.value, record.headers)
-        size = (len(key) if key else 0) + (len(value) if value else 0)
-        if size > self._run.settings.max_record_bytes:
-            raise OversizedRecordError(
-                f"a result for topic {topic!r} has {size} bytes, the limit is {self._run.settings.max_record_bytes}; "
-                f"raise max_record_bytes together with the topic's max.message.bytes, or make the result smaller"
-            )
+        timestamp = max(0, record.timestamp)
+        target.check(key, value, timestamp, record.headers)
         inner = None
         if isinstance(record.key, Windowed) and key is not None:
             # All windows of a key share a partition (WindowedStreamPartitioner).
             inner = _base_key(node.key_serde, topic, record)
-        for partition in self._partitions(topic, record):
-            self._run.collector.add(topic, key, value, max(0, record.timestamp), record.headers, inner, partition)
+        for partition in self._partitions(target, record):
+            self._run.collector.add(topic, key, value, timestamp, record.headers, inner, partition)
+
+    def _find_target(self, record: Record) -> Target:
+        """The topic: the program's, kept for the step, or the one that the record chooses."""
+        if self._topic is None:
+            return self._run.outputs.chosen(self._extract_topic(record))
+        self._target = self._run.outputs.target(self._topic)
+        return self._target
 
     def _extract_topic(self, record: Record) -> str:
         extractor = self._node.topic_extractor
@@ -84,13 +87,13 @@ class SinkRunner:
             record.key, record.value, RecordContext(topic, partition, offset, record.timestamp, record.headers)
         )
 
-    def _partitions(self, topic: str, record: Record) -> Collection[int]:
+    def _partitions(self, target: Target, record: Record) -> Collection[int]:
         """Where the record goes (KIP-837): several times for several partitions, nowhere for none, which is counted."""
         partitioner = self._node.partitioner
         if partitioner is None:
             return _BY_KEY
-        count = self._run.settings.partition_counts.get(topic)
-        if count is None:
+        topic, count = target.topic, target.partitions
+        if not count:
             raise ValueError(
                 f"the number of partitions of topic {topic!r} is not known, which a partitioner needs: the topic was named by an "
                 f"extractor, so name it in to(...) instead, or leave the partitioner out"

@@ -12,9 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from state.changelog.topics import commits_topic
 from state.kafka.headers import decode_headers
 from streams.runtime.collector import SendBatch
+from streams.runtime.dead_letters import DeadLetter
+from streams.runtime.handlers import NOWHERE
 from streams.runtime.idle import idle_ms
+from streams.runtime.operator_state import check_operator_state
+from streams.runtime.outputs import OutputTopics, UnlimitedTopics
 from streams.runtime.row_order import TaskRows, admit, in_order
 from streams.runtime.rows import DEAD_LETTER_ENTRY, RowBatch
 from streams.runtime.run import NO_TIME, Run
@@ -53,6 +58,7 @@ class StreamTask:
         operator_state: `StepOutput.operator_state` of the last committed step; empty before the first.
         settings: Policies and mode.
         global_stores: `GlobalTables.stores`, brought up to what was logged for the step.
+        topics: What Kafka knows of the topics that are written to.
     """
 
     def __init__(
@@ -63,6 +69,7 @@ class StreamTask:
         operator_state: Mapping[str, Any],
         settings: TaskSettings,
         global_stores: Mapping[str, Any] | None = None,
+        topics: OutputTopics | None = None,
     ) -> None:
         self._sub = sub
         self._task = task
@@ -70,6 +77,7 @@ class StreamTask:
         self._operator_state = dict(operator_state)
         self._settings = settings
         self._global_stores = dict(global_stores or {})
+        self._topics = topics or UnlimitedTopics()
 
     def process(
         self,
@@ -90,14 +98,17 @@ class StreamTask:
 
         Raises:
             RecordFailedError: A record cannot be handled and its policy is `fail`.
+            OperatorStateError: Operators keep more than the commit marker takes.
         """
         run = Run(
             self._settings,
             f"{self._sub.index}_{self._task}",
             now_ms,
-            {**self._global_stores, **typed_stores(self._sub, self._stores, self._settings.application_id)},
-            self._operator_state,
+            operator_state=self._operator_state,
+            topics=self._topics,
         )
+        app, room = self._settings.application_id, run.outputs.room_for_state
+        run.stores = {**self._global_stores, **typed_stores(self._sub, self._stores, app, room)}
         run.stream_time = run.state("task", "time").get("stream_time", NO_TIME)
         graph = TaskGraph(self._sub, run)
         try:
@@ -111,6 +122,7 @@ class StreamTask:
             if retention_ms is not None and stream_time > retention_ms:
                 self._stores.expire(store, stream_time - retention_ms)
         graph.count()
+        check_operator_state(run.operator_state, run.task_id, room(commits_topic(app, self._sub.name)))
         return StepOutput(run.collector.batches(), run.operator_state, dict(run.counters), run.stream_time, records_in)
 
     def _run(self, graph: TaskGraph, run: Run, batches: Sequence[RowBatch], halfway: Callable[[], None]) -> int:
@@ -178,13 +190,9 @@ def _stopping_halfway(which: list[int], rows: list[int], halfway: Callable[[], N
 
 def _send_dead_letters(run: Run, batches: Sequence[RowBatch]) -> None:
     """Pass on what the readers rejected."""
-    topic = run.settings.dead_letter_topic
     for batch in sorted(
         batches, key=lambda batch: (batch.topic, batch.partition, batch.rows.column("offset")[0].as_py())
     ):
         rows = batch.rows.to_pydict()
-        for key, value, timestamp, headers in zip(
-            rows["key"], rows["value"], rows["timestamp"], rows["headers"], strict=True
-        ):
-            assert topic is not None, "readers make dead letters only if there is a topic for them"
-            run.collector.add(topic, key, value, timestamp, tuple(decode_headers(headers)))
+        for key, value, headers in zip(rows["key"], rows["value"], rows["headers"], strict=True):
+            run.send_dead_letter(DeadLetter(key, value, tuple(decode_headers(headers))), NOWHERE)

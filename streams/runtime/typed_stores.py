@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
+from state.kafka.topic_limits import NO_LIMIT, RECORD_OVERHEAD
 from state.stores.spec import StoreKind
 from streams.operators.session_store import SessionStore
 from streams.operators.stores import Codec, KeyValueStore, TimestampedKeyValueStore, TimestampedWindowStore, WindowStore
@@ -21,6 +23,10 @@ _TYPES: dict[StoreKind, type[Any]] = {
 }
 
 
+_AROUND = RECORD_OVERHEAD + 24
+"""What a changelog record has beside the key and the value of its row: Kafka's own, and the times of windows and versions."""
+
+
 class StoreProvider(Protocol):
     """What a task needs of `state.stores.task_store.TaskStore`."""
 
@@ -31,14 +37,27 @@ class StoreProvider(Protocol):
         """Rows with a time below `before_ms` can go."""
 
 
-def typed_stores(sub: SubTopology, stores: StoreProvider, application_id: str) -> dict[str, Any]:
+def typed_stores(
+    sub: SubTopology, stores: StoreProvider, application_id: str, limits: Callable[[str], int] = lambda topic: NO_LIMIT
+) -> dict[str, Any]:
     """One typed store for each store of the sub-topology, by name.
 
     Serdes see the name of the changelog as topic, as in Kafka Streams.
+
+    Args:
+        sub: The sub-topology.
+        stores: Gives the byte stores.
+        application_id: Prefix of changelogs.
+        limits: Changelog -> the largest record that it takes, bytes; rows beyond it are refused while their record is known.
     """
-    return {name: typed_store(node, stores, f"{application_id}-{name}-changelog") for name, node in sub.stores.items()}
+    found = {}
+    for name, node in sub.stores.items():
+        topic = f"{application_id}-{name}-changelog"
+        room = limits(topic) - _AROUND if node.spec.logged else NO_LIMIT
+        found[name] = typed_store(node, stores, topic, room)
+    return found
 
 
-def typed_store(node: StoreNode, stores: StoreProvider, topic: str) -> Any:
-    """The typed store over one byte store; its serdes see `topic`."""
-    return _TYPES[node.spec.kind](stores.store(node.name), Codec(topic, node.key_serde, node.value_serde))
+def typed_store(node: StoreNode, stores: StoreProvider, topic: str, room: int = NO_LIMIT) -> Any:
+    """The typed store over one byte store; its serdes see `topic`; rows have that much room."""
+    return _TYPES[node.spec.kind](stores.store(node.name), Codec(topic, node.key_serde, node.value_serde, room))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -52,11 +52,14 @@ class SourceOffsets:
         topics: of the topics that tasks read.
         global_topics: ends of the topics of global tables when the batch was planned.
         tick: number of the last tick; 0: there was none.
+        now_ms: the clock when the batch was planned: readers tell by it which timestamps lie too far ahead. None: a position
+            that no batch was planned to, or one that an older version has logged.
     """
 
     topics: Mapping[str, TopicOffsets]
     global_topics: Mapping[str, TopicOffsets] = field(default_factory=dict)
     tick: int = 0
+    now_ms: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """What Spark logs."""
@@ -65,6 +68,8 @@ class SourceOffsets:
             data["global_topics"] = topics_to_json(self.global_topics)
         if self.tick:
             data["tick"] = self.tick
+        if self.now_ms is not None:
+            data["now_ms"] = self.now_ms
         return data
 
     @classmethod
@@ -79,7 +84,10 @@ class SourceOffsets:
                 f"the checkpoint holds source offsets of format {data.get('format')!r}, this version knows {FORMAT}"
             )
         return cls(
-            topics_from_json(data["topics"]), topics_from_json(data.get("global_topics", {})), data.get("tick", 0)
+            topics_from_json(data["topics"]),
+            topics_from_json(data.get("global_topics", {})),
+            data.get("tick", 0),
+            data.get("now_ms"),
         )
 
     def of(self, topic: str, partition: int) -> int:
@@ -139,6 +147,7 @@ def topics_from_json(data: Mapping[str, Any]) -> dict[str, TopicOffsets]:
 
 
 def batch_digest(start: SourceOffsets, end: SourceOffsets) -> str:
-    """16 hex digits that tell two micro-batches with different input apart."""
-    text = orjson.dumps([start.to_json(), end.to_json()], option=orjson.OPT_SORT_KEYS)
+    """16 hex digits that tell two micro-batches with different input apart; when they were planned is no input."""
+    positions = [replace(start, now_ms=None).to_json(), replace(end, now_ms=None).to_json()]
+    text = orjson.dumps(positions, option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(text, digest_size=8).hexdigest()

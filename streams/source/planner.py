@@ -69,8 +69,8 @@ class BatchPlanner:
         spec: what to read.
         read: reads a few records at given places; asked while there is a backlog.
         times: knows the partition times; None where nobody asks for them.
-        now_ms: the clock; asked where reading begins a duration before now, for ticks, and for what is dated too far ahead to
-            be believed while there is a backlog; what comes of it is logged.
+        now_ms: the clock; asked where reading begins a duration before now, for ticks, for each batch that is planned, and for
+            what is dated too far ahead to be believed while there is a backlog; what comes of it is logged.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class BatchPlanner:
         self._planned_all = not new and all(chosen[tp] >= end[tp] for tp in partitions)
         admitted = _offsets(topics, chosen, start)
         # Asked for last: what was written to a global table before a record was is then there when the record is processed.
-        self._planned = replace(admitted, global_topics=self._global_ends(start), tick=tick)
+        self._planned = replace(admitted, global_topics=self._global_ends(start), tick=tick, now_ms=self._now_ms())
         return self._planned
 
     def limit(self, start: SourceOffsets, end: SourceOffsets) -> int:

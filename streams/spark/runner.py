@@ -164,6 +164,7 @@ class StreamsApplication:
             spill_bytes=config.spill_bytes,
             bulk_io=config.bulk_io,
             crash=CrashPoints.from_environment(),
+            trim_delay_ms=config.trim_delay_ms,
         )
         trigger: dict[str, Any] = {"availableNow": True}
         if not config.available_now:

@@ -90,7 +90,15 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
     specs = [node.spec for node in job.sub.stores.values()]
     # Nobody waits for an attempt any more whose transaction has timed out: for so long it may hold on to the store.
     patience_s = job.transaction_timeout_ms / 1000
-    stores = TaskStores(kafka, identity, specs, job.state_dir, job.spill_bytes, lock_timeout_s=patience_s)
+    stores = TaskStores(
+        kafka,
+        identity,
+        specs,
+        job.state_dir,
+        job.spill_bytes,
+        lock_timeout_s=patience_s,
+        trim_delay_ms=job.trim_delay_ms,
+    )
     step = CommitStep(identity, kafka, stores, job.crash)
 
     def tables(ends: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -102,6 +110,6 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
     # Fencing waits for the broker, taking the rows apart needs the processor: both at once.
     step.start_fencing(copy)
     try:
-        return run_step(job, step, batch, rows, copy, tables)
+        return run_step(job, step, batch, rows, copy, tables, kafka.topics)
     finally:
         step.close()

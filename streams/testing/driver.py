@@ -23,6 +23,7 @@ from streams.serdes.primitives import BytesSerde
 from streams.testing.disks import Disks, FolderDisks, MemoryDisks
 from streams.testing.faults import Faults
 from streams.testing.global_tables import MemoryGlobalTables
+from streams.testing.output_topics import MemoryTopics
 from streams.testing.query import DriverQuery
 from streams.testing.simulation import SimulatedKafka
 from streams.testing.stores import DriverStore
@@ -44,8 +45,10 @@ class TopologyTestDriver:
         mode: `strict` or `compat`.
         start_ms: The wall clock at the start; it stands still but for `advance_wall_clock_time`.
         rocksdb: Stores on disk, in a temporary directory, instead of in memory.
+        topic_configs: Settings of output topics by name, as Kafka's. If they are given, what Kafka would refuse for them meets
+            the production policy, and the topics that records choose must be among them. By default every topic takes all.
         **settings: Further fields of `TaskSettings`, such as error policies, `idle_timeout_ms` and, for `compat`,
-            `emit_interval_ms`.
+            `emit_interval_ms`. `max_future_ms` is off unless given: the clock stands still, whatever times records have.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class TopologyTestDriver:
         mode: Mode = "strict",
         start_ms: int = 0,
         rocksdb: bool = False,
+        topic_configs: Mapping[str, Mapping[str, str]] | None = None,
         **settings: Any,
     ) -> None:
         self.now_ms = start_ms
@@ -65,6 +69,9 @@ class TopologyTestDriver:
         self._given = topology
         topology = self._topology = with_matching_topics(topology, self._kafka.topics)
         self._faults = Faults()
+        self._output_topics = MemoryTopics(
+            self._kafka.partition_count, topic_configs, self._named_topics, lambda: self.now_ms
+        )
         self._batching = False
         self._clock_moved = False
         self._disks: Disks = FolderDisks() if rocksdb else MemoryDisks()
@@ -244,7 +251,15 @@ class TopologyTestDriver:
     def _query(self, sub: SubTopology) -> DriverQuery:
         tasks = self._tasks or self._most_partitions(sub)
         return DriverQuery(
-            sub, tasks, self._settings, self._kafka, self._disks, self._global_tables, self._faults, self._count
+            sub,
+            tasks,
+            self._settings,
+            self._kafka,
+            self._disks,
+            self._global_tables,
+            self._faults,
+            self._count,
+            self._output_topics,
         )
 
     def _send(self, topic: str, record: PipedRecord, partition: int | None) -> None:
@@ -278,3 +293,8 @@ class TopologyTestDriver:
             for topic in self._kafka.topics - repartition_topics.keys()
             if not topic.endswith(("-changelog", "-commits"))
         }
+
+    def _named_topics(self) -> set[str]:
+        """The topics that the program names itself."""
+        named = {str(sink.topic) for query in self._queries for sink in query.sub.sinks}
+        return {*named, str(self._settings.dead_letter_topic)}

@@ -24,6 +24,7 @@ from streams.microbatch.read import call_every_task, read_range
 from streams.microbatch.rows import TaskRow
 from streams.microbatch.step import BatchContext, run_step
 from streams.runtime.head import Head
+from streams.runtime.outputs import OutputTopics
 from streams.runtime.settings import TaskSettings
 from streams.runtime.typed_stores import typed_stores
 from streams.source.offsets import OffsetRange, SourceOffsets, TopicOffsets, batch_digest
@@ -50,6 +51,7 @@ class DriverQuery:
         global_tables: The application's.
         faults: Where tasks are to die.
         count: Takes the counters of each step.
+        output_topics: What topics take that are written to.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class DriverQuery:
         global_tables: MemoryGlobalTables,
         faults: Faults,
         count: Callable[[Mapping[str, int]], None],
+        output_topics: OutputTopics,
     ) -> None:
         self.tasks = tasks
         self._settings = settings
@@ -69,6 +72,7 @@ class DriverQuery:
         self._disks = disks
         self._faults = faults
         self._count = count
+        self._output_topics = output_topics
         self._done = SourceOffsets({})
         self._logged: SourceOffsets | None = None
         self._batch_id = 0
@@ -106,7 +110,7 @@ class DriverQuery:
             every_task: Also run tasks without records (a wall-clock step).
         """
         if self._logged is None:
-            self._logged = SourceOffsets(self._ends(), tick=self._done.tick + every_task)
+            self._logged = SourceOffsets(self._ends(), tick=self._done.tick + every_task, now_ms=now_ms)
         self._stop_reading()
         died = False
         while True:
@@ -172,7 +176,8 @@ class DriverQuery:
         copies = {}
         for task in sorted(rows):
             step = CommitStep(self._identity(task), self._kafka, self._stores(task, now_ms), self._faults)
-            result, given = run_step(self._job, step, batch, rows[task], self._copies.get(task), self._tables)
+            copy, topics = self._copies.get(task), self._output_topics
+            result, given = run_step(self._job, step, batch, rows[task], copy, self._tables, topics)
             version = result.copy.marker.version
             self._faults.reach("before_report", task, version)
             copies[task] = result.copy
@@ -189,7 +194,8 @@ class DriverQuery:
         for offsets in ranges:
             place = offsets.topic, offsets.partition
             columns = self._kafka.columns(*place, offsets.start, offsets.end)
-            planned = PlannedRange(digest, end.topics[offsets.topic].topic_id, offsets, times.get(place))
+            topic_id = end.topics[offsets.topic].topic_id
+            planned = PlannedRange(digest, topic_id, offsets, times.get(place), now_ms=end.now_ms)
             if columns is not None:
                 yield from read_range(self._job, planned, [columns])
         if end.tick != self._done.tick:

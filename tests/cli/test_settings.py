@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from streams.cli.settings import load_settings, other_settings
-from streams.config import StreamsConfig
+from streams.config import StreamsConfig, load_config
 from streams.errors import ConfigError
 
 TARGET = "tests.cli.topology:build"
@@ -60,11 +60,13 @@ def test_the_embedded_broker_is_the_default(streams, broker, monkeypatch: pytest
 def test_other_settings_are_parsed_and_checked() -> None:
     given = ["max_future_ms=none", "bulk_io=false", "spark.ui.enabled=true", "state_dir=/x"]
     assert other_settings(given) == {
-        "max_future_ms": None,
+        "max_future_ms": "none",
         "bulk_io": False,
         "spark": {"spark.ui.enabled": "true"},
         "state_dir": Path("/x"),
     }
+    assert StreamsConfig(application_id="a").max_future_ms == 24 * 60 * 60 * 1000
+    assert load_config(options={"application_id": "a", **other_settings(given[:1])}).max_future_ms is None
     for wrong, said in (
         ("tasks", "NAME=VALUE"),
         ("tusks=1", "no such setting"),

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from state.errors import KafkaClientError, OffsetsLostError, ReadTimeoutError, TopicNotFoundError
+from state.errors import KafkaClientError, OffsetsLostError, ProduceError, ReadTimeoutError, TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import DEFAULT_PREFETCH_BYTES, ClientConfig
 from state.kafka.headers import Header
@@ -33,6 +33,20 @@ def test_every_kind_of_record(client: ClientConfig, topic: TopicFactory, bulk: b
     name = topic()
     commit_rows(client, name, MIXED)
     assert read_rows(client, name, 0, 9, bulk) == as_read(MIXED)
+
+
+def test_header_names_that_are_no_utf_8_keep_their_bytes(client: ClientConfig, topic: TopicFactory, bulk: bool) -> None:
+    name = topic()
+    rows = [Row(b"k", b"v", 1, [("caf\udce9", b"1"), ("h", b"\xff")]), Row(b"k", b"v", 2, [("ü", None)])]
+    commit_rows(client, name, rows, bulk=True)
+    if bulk:
+        assert read_rows(client, name, 0, 3, bulk) == as_read(rows)
+        return
+    with pytest.raises(KafkaClientError, match=rf"{name}-0 offset 0 .* not UTF-8.*bulk_io"):
+        read_rows(client, name, 0, 3, bulk)
+    # Tried before anything reaches the client, which would take the process down.
+    with pytest.raises(ProduceError, match=r"b'caf\\xe9' is not UTF-8.*bulk_io"):
+        commit_rows(client, name, rows, bulk)
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd", "gzip", "snappy"])

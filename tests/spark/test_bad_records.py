@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import pytest
 
-from streams import ApplicationFailedError, Materialized, StreamsBuilder, agg
+from streams import ApplicationFailedError, Consumed, Materialized, StreamsBuilder, agg
 from streams.spark.progress import Progress
 from streams.topology.graph import Topology
 from tests.spark.harness import Harness, Read, Sent
@@ -22,7 +22,9 @@ from tests.spark.harness import Harness, Read, Sent
 LIMIT = 2_000
 HOUR_MS = 3_600_000
 GOOD = [(b"abc"[n % 3 : n % 3 + 1], n) for n in range(30)]
-SKIP_ALL = dict.fromkeys(("deserialization", "processing", "production"), "skip")
+SKIP_ALL = dict.fromkeys(("deserialization", "processing", "production", "future"), "skip")
+AS_BY_DEFAULT = {"message_timestamp_after_max_ms": str(HOUR_MS), "max_message_bytes": "1048588"}
+"""What a topic of any other broker refuses; the embedded one takes every time."""
 
 
 def bad(kind: str) -> Sent:
@@ -38,7 +40,8 @@ def bad(kind: str) -> Sent:
     elif kind == "past":
         stamp = -1
     elif kind == "future":
-        stamp = int(time.time() * 1000) + 24 * HOUR_MS
+        # More than a day, the default bound, and by that more than what topics take by default, an hour.
+        stamp = int(time.time() * 1000) + 48 * HOUR_MS
     return Sent(kind.encode(), orjson.dumps(value), stamp, 1)
 
 
@@ -114,7 +117,7 @@ def test_a_bad_record_fails_by_name_and_a_restart_skips_it(
     source, target = harness.topic("source", 2), harness.topic("target", 1)
     topology = topology_of(transport, source, target)
     harness.send(source, [*good_records(), bad(kind)])
-    settings = {"tasks": 1, "max_record_bytes": LIMIT, "max_future_ms": HOUR_MS}
+    settings = {"tasks": 1, "max_record_bytes": LIMIT}
     with pytest.raises(ApplicationFailedError) as caught:
         harness.run(topology, **settings)
     said = str(caught.value)
@@ -139,7 +142,7 @@ def test_dead_letters_are_part_of_the_transaction(
     harness: Harness, transport: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = harness.topic("source", 2), harness.topic("target", 2)
-    dead = harness.topic("dead", 1)
+    dead = harness.topic("dead", 1, **AS_BY_DEFAULT)
     topology = topology_of(transport, source, target)
     kinds = ["json", "big", "past", "future"] + ["boom"] * (transport != "columns")
     sent = {kind.encode(): bad(kind) for kind in kinds}
@@ -147,10 +150,10 @@ def test_dead_letters_are_part_of_the_transaction(
     # Each task dies once with everything sent but not committed: its dead letters must not come twice.
     monkeypatch.setenv("STREAMS_FAULT", "marker_sent@*:1")
     monkeypatch.setenv("STREAMS_FAULT_ONCE", str(tmp_path / "killed"))
+    started = time.time() * 1000
     progress = harness.run(
         topology,
         max_record_bytes=LIMIT,
-        max_future_ms=HOUR_MS,
         dead_letter_topic=dead,
         **dict.fromkeys(SKIP_ALL, "dlq"),
     )
@@ -169,7 +172,8 @@ def test_dead_letters_are_part_of_the_transaction(
             assert (letter.value, errors["topic"]) == (None, b"")
             continue
         assert letter.value == original.value
-        assert letter.timestamp == max(0, original.timestamp)
+        assert started <= letter.timestamp <= time.time() * 1000, "the time of the step"
+        assert errors["timestamp"] == str(original.timestamp).encode()
         assert letter.headers[: len(original.headers)] == original.headers
         place = (errors["topic"], errors["partition"], errors["offset"])
         assert place == (source.encode(), b"1", b"%d" % first[letter.key])
@@ -177,6 +181,44 @@ def test_dead_letters_are_part_of_the_transaction(
     assert found["dead_letters:deserialization"] == 2
     assert (found["dead_letters:production"], found["dead_letters:future"]) == (1, 1)
     assert found.get("dead_letters:processing", 0) == (transport != "columns")
+
+
+def _time_of(record: Any, partition_time: int) -> int:
+    """The event's own time, which has nothing to do with when the record was written."""
+    return int(record.value.get("t", 5_000))
+
+
+def test_what_topics_refuse_meets_the_production_policy(harness: Harness) -> None:
+    source, target = harness.topic("source", 1), harness.topic("target", 1, **AS_BY_DEFAULT)
+    dead = harness.topic("dead", 1, **AS_BY_DEFAULT)
+    compacted = harness.topic("compacted", 1, cleanup_policy="compact")
+    names = {"none": f"{harness.application_id}.none", "internal": f"{harness.application_id}-x-commits"}
+    ahead = int(time.time() * 1000) + 2 * HOUR_MS
+    values: list[dict[str, Any]] = [
+        {"n": 0, "to": target},
+        {"n": 1, "to": target, "t": ahead},
+        {"n": 2, "to": names["none"]},
+        {"n": 3, "to": names["internal"]},
+        {"n": 4, "to": compacted},
+        {"n": 5, "to": "no name of a topic"},
+        {"n": 6, "to": target},
+    ]
+    harness.send(source, [Sent(None, orjson.dumps(value), 5_000) for value in values])
+    builder = StreamsBuilder()
+    builder.stream(source, Consumed(timestamp_extractor=_time_of)).to(lambda key, value, context: value["to"])
+    with pytest.raises(
+        ApplicationFailedError, match=f"record at {source}-0 offset 1, .*message.timestamp.after.max.ms"
+    ):
+        harness.run(builder.build())
+    harness.run(builder.build(), production="dlq", dead_letter_topic=dead)
+    assert [orjson.loads(record.value or b"")["n"] for record in harness.read(target)] == [0, 6]
+    assert harness.read(compacted) == []
+    errors = {
+        orjson.loads(record.value or b"")["n"]: dict(record.headers)["__streams.errors.exception"]
+        for record in harness.read(dead)
+    }
+    refused, forbidden = b"RefusedRecordError", b"ForbiddenTopicError"
+    assert errors == {1: refused, 2: b"UnknownTopicError", 3: forbidden, 4: refused, 5: forbidden}
 
 
 def test_a_function_that_ends_its_process_is_told_in_a_sentence(harness: Harness) -> None:

@@ -1,0 +1,81 @@
+"""`LiveTopics`: what Kafka knows of topics that are written to, asked once and remembered.
+
+Why: the runtime turns away single records that Kafka would refuse with their whole transaction, and asks for each topic of each
+step; only the first question goes to a broker. Invariant: where Kafka does not tell (no right to read a topic's settings, no
+answer), nothing is limited, for the broker has the last word anyway.
+"""
+
+# ruff: noqa: D102 - members of protocols are described where they are implemented
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from confluent_kafka import KafkaError
+
+from state.errors import KafkaClientError
+from state.kafka.config import ClientConfig
+from state.kafka.topic_limits import TopicLimits, limits_of
+from state.kafka.topics import TopicInfo
+
+MAX_AGE_S = 300.0
+"""How long an answer is believed, as Kafka clients do (`metadata.max.age.ms`)."""
+MISSING_MAX_AGE_S = 5.0
+"""The same of a topic that does not exist, or of which nothing could be found out: it may be made at any time."""
+_COMPRESSION = ("compression.type", "compression.codec")
+
+
+class Admin(Protocol):
+    """What is needed of `state.kafka.admin.KafkaAdmin`."""
+
+    def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]: ...
+    def topic_config(self, name: str) -> Mapping[str, str]: ...
+
+
+class LiveTopics:
+    """The topics of a cluster.
+
+    Args:
+        admin: asks Kafka.
+        client: the user's client properties.
+        seconds: a clock that does not jump.
+    """
+
+    def __init__(self, admin: Admin, client: ClientConfig, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._admin = admin
+        self._compressed = any(client.get(name, "none") != "none" for name in _COMPRESSION)
+        self._seconds = seconds
+        self._known: dict[str, tuple[TopicLimits | None, float]] = {}
+
+    def limits(self, topic: str) -> TopicLimits | None:
+        """What the topic takes; None if there is no such topic, or these credentials may not see it.
+
+        Raises:
+            KafkaClientError: Kafka does not say whether there is one.
+        """
+        found, until = self._known.get(topic, (None, 0.0))
+        if self._seconds() >= until:
+            found, age = self._ask(topic)
+            self._known[topic] = found, self._seconds() + age
+        return found
+
+    def now_ms(self) -> int:
+        """The clock that brokers have, nearly: they compare the times of records with it."""
+        return int(time.time() * 1000)
+
+    def _ask(self, topic: str) -> tuple[TopicLimits | None, float]:
+        try:
+            info = self._admin.describe_topics([topic]).get(topic)
+        except KafkaClientError as error:
+            if error.code != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            info = None
+        if info is None:
+            return None, MISSING_MAX_AGE_S
+        try:
+            config = self._admin.topic_config(topic)
+        except KafkaClientError as error:
+            denied = error.code in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+            return limits_of(info.partitions, {}), MAX_AGE_S if denied else MISSING_MAX_AGE_S
+        return limits_of(info.partitions, config, self._compressed), MAX_AGE_S

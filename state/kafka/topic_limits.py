@@ -1,0 +1,70 @@
+"""`TopicLimits`: which records a topic takes, as far as that can be known before they are sent.
+
+Kafka refuses a record for its size, for a missing key, or for its time, and with it the whole transaction: who asks before can
+turn away that one record. Invariant: what is not known is not refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from state.kafka.headers import Header, name_bytes
+
+NO_LIMIT = 2**63 - 1
+RECORD_OVERHEAD = 36
+"""Bytes that librdkafka adds to key, value and headers of each record before it compares with `message.max.bytes`
+(`RD_KAFKAP_MESSAGE_V2_MAX_OVERHEAD`)."""
+BATCH_OVERHEAD = 61
+"""Bytes of a batch's header: the broker compares `max.message.bytes` with a batch, and one of one record is the smallest."""
+_HEADER_OVERHEAD = 10
+"""At most, for the lengths of a header's name and value."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLimits:
+    """Limits of one topic.
+
+    Attributes:
+        partitions: how many it has; 0: not known.
+        max_bytes: the largest record, as `wire_size` counts.
+        needs_key: records without a key are refused (compacted topics).
+        before_max_ms: how far a record's time may lie behind the broker's clock.
+        after_max_ms: how far ahead of it.
+    """
+
+    partitions: int = 0
+    max_bytes: int = NO_LIMIT
+    needs_key: bool = False
+    before_max_ms: int = NO_LIMIT
+    after_max_ms: int = NO_LIMIT
+
+
+UNLIMITED = TopicLimits()
+
+
+def limits_of(partitions: int, config: Mapping[str, str], compressed: bool = False) -> TopicLimits:
+    """Limits by a topic's settings.
+
+    Args:
+        partitions: how many it has.
+        config: its settings in force, defaults included; one that is missing limits nothing.
+        compressed: what is sent is compressed first: then no size is known before.
+    """
+    by_clock = config.get("message.timestamp.type", "CreateTime") == "CreateTime"
+    size = NO_LIMIT if compressed else int(config.get("max.message.bytes", NO_LIMIT)) - BATCH_OVERHEAD
+    return TopicLimits(
+        partitions,
+        size,
+        "compact" in config.get("cleanup.policy", ""),
+        int(config.get("message.timestamp.before.max.ms", NO_LIMIT)) if by_clock else NO_LIMIT,
+        int(config.get("message.timestamp.after.max.ms", NO_LIMIT)) if by_clock else NO_LIMIT,
+    )
+
+
+def wire_size(key: bytes | None, value: bytes | None, headers: Iterable[Header] = ()) -> int:
+    """Bytes of a record as librdkafka counts them (`rd_kafka_msg_max_wire_size`), or a few more where there are headers."""
+    size = RECORD_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0)
+    for name, data in headers:
+        size += len(name_bytes(name)) + (len(data) if data else 0) + _HEADER_OVERHEAD
+    return size

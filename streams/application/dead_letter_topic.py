@@ -1,0 +1,42 @@
+"""Whether dead letters can go where the settings say, checked before an application starts."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from state.changelog.topics import INTERNAL_ENDINGS
+from streams.errors import ConfigError
+from streams.topology.plan import Plan
+
+
+class Admin(Protocol):
+    """What is needed of `state.kafka.admin.KafkaAdmin`."""
+
+    def topic_config(self, name: str) -> dict[str, str]:
+        """All settings of a topic, defaults included."""
+
+
+def check_dead_letter_topic(topic: str, plan: Plan, admin: Admin) -> None:
+    """Refuses a topic that is internal, that the application reads itself, or that would not keep what it is given.
+
+    Args:
+        topic: the topic, which exists.
+        plan: what the application reads and makes.
+        admin: asks Kafka.
+
+    Raises:
+        ConfigError: dead letters must not go there.
+    """
+    if topic in plan.internal_topics or topic.startswith("__") or topic.endswith(INTERNAL_ENDINGS):
+        raise ConfigError(f"dead_letter_topic {topic!r} has the name of an internal topic: choose a topic of its own")
+    if any(topic in sub.topics for sub in plan.sub_topologies):
+        raise ConfigError(
+            f"dead_letter_topic {topic!r} is read by this application, which would read its bad records again and again: choose "
+            f"a topic of its own"
+        )
+    if "compact" in admin.topic_config(topic).get("cleanup.policy", ""):
+        raise ConfigError(
+            f"dead_letter_topic {topic!r} is compacted, so of several dead letters with one key only the last would be kept, and "
+            f"one without a key is refused: kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config "
+            f"cleanup.policy=delete, or choose another topic"
+        )

@@ -1,0 +1,102 @@
+"""Dead letters (KIP-1034): the record that failed, as it was, with headers that say why; made so that they always fit.
+
+A dead letter that Kafka refused would stop the application over the very record that it is to get out of the way. So one that
+is too large is cut: its stack trace first, then its message, then value and headers (the larger first), at last the key; a
+header says what was cut. And its time is that of the step, not the record's, which may be what is wrong with it; the record's
+own stands in a header.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import NamedTuple
+
+from state.kafka.topic_limits import wire_size
+from streams.operators.record import Headers
+
+PREFIX = "__streams.errors."
+CUT = PREFIX + "cut"
+_STACK, _MESSAGE = PREFIX + "stacktrace", PREFIX + "message"
+_ROOM = 160
+"""Bytes that are kept free for the header that says what was cut."""
+_SHORT = 200
+"""What is kept of a message at least."""
+_PLACE = tuple(PREFIX + name for name in ("topic", "partition", "offset", "stage"))
+
+
+class DeadLetter(NamedTuple):
+    """A record for the dead-letter topic: original key and value, original headers and those of the error."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def error_headers(stage: str, place: tuple[str | None, int, int], timestamp: int, error: BaseException) -> Headers:
+    """The headers that a dead letter gets on top of its own (KIP-1034, and `timestamp`, `stage`).
+
+    Args:
+        stage: in which handling the record failed.
+        place: topic, partition and offset of the source record; None if there is none.
+        timestamp: the record's own, ms.
+        error: what happened.
+    """
+    fields = {
+        "exception": type(error).__qualname__,
+        "message": str(error),
+        "stacktrace": "".join(traceback.format_exception(type(error), error, error.__traceback__)),
+        "topic": place[0] or "",
+        "partition": str(place[1]),
+        "offset": str(place[2]),
+        "timestamp": str(timestamp),
+        "stage": stage,
+    }
+    return tuple((PREFIX + name, text.encode(errors="replace")) for name, text in fields.items())
+
+
+def fitted(letter: DeadLetter, limit: int) -> DeadLetter:
+    """The letter, cut until `wire_size` is within the limit."""
+    if wire_size(*letter) <= limit:
+        return letter
+    return _Cutter(letter, limit - _ROOM).cut()
+
+
+class _Cutter:
+    def __init__(self, letter: DeadLetter, limit: int) -> None:
+        self._key, self._value = letter.key, letter.value
+        self._own = tuple(one for one in letter.headers if not one[0].startswith(PREFIX))
+        self._errors = dict(one for one in letter.headers if one[0].startswith(PREFIX))
+        self._limit = limit
+        self._done: list[str] = []
+
+    @property
+    def _excess(self) -> int:
+        return wire_size(self._key, self._value, (*self._own, *self._errors.items())) - self._limit
+
+    def cut(self) -> DeadLetter:
+        # The end of a stack trace is where it happened, the beginning of a message is what happened.
+        self._errors[_STACK] = self._shorter("stacktrace", self._errors.get(_STACK), end=True)
+        self._errors[_MESSAGE] = self._shorter("message", self._errors.get(_MESSAGE), least=_SHORT)
+        if wire_size(None, None, self._own) > wire_size(None, self._value):
+            self._drop_headers()
+        self._value = self._shorter("value", self._value)
+        self._drop_headers()
+        self._key = self._shorter("key", self._key)
+        if self._excess > 0:
+            self._errors = {name: data for name, data in self._errors.items() if name in _PLACE}
+        note = (CUT, ", ".join(self._done).encode())
+        return DeadLetter(self._key, self._value, (*self._own, *self._errors.items(), note))
+
+    def _drop_headers(self) -> None:
+        if self._excess > 0 and self._own:
+            self._done.append("headers")
+            self._own = ()
+
+    def _shorter(self, what: str, data: bytes | None, least: int = 0, end: bool = False) -> bytes | None:
+        """As much of the data as there is room for."""
+        excess = self._excess
+        if excess <= 0 or not data or len(data) <= least:
+            return data
+        self._done.append(f"{what} of {len(data)} bytes")
+        size = max(least, len(data) - excess)
+        return data[len(data) - size :] if end else data[:size]

@@ -1,0 +1,65 @@
+"""Which timestamps may go on: whole milliseconds of 64 bits, and none too far ahead of the batch's logged time.
+
+One record from the year 2200 (a device's clock, microseconds taken for milliseconds) would close every window of its task and
+make all that comes after it late. So it is turned away before it moves any time: in the head that of its partition, in the
+task stream time. "Now" is the logged time of the micro-batch, never a clock's, so a repeated batch turns away the same records.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Final
+
+from streams.errors import RecordError, TimestampError
+from streams.runtime.settings import TaskSettings
+
+LATEST: Final = 2**62 - 1
+"""The last millisecond that is taken for a time at all: windows add to times, which must not leave 64 bits."""
+
+UNKNOWN_NOW: Final = -1
+"""The micro-batch's time is not known here: then nothing is too far ahead of it."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+class FutureTimestampError(RecordError):
+    """A record's timestamp lies further ahead of the wall clock than `max_future_ms` allows."""
+
+
+def latest(settings: TaskSettings, now_ms: int) -> int:
+    """The last timestamp that may go on in a micro-batch of that time."""
+    if settings.max_future_ms is None or now_ms == UNKNOWN_NOW:
+        return LATEST
+    return min(LATEST, now_ms + settings.max_future_ms)
+
+
+def too_far(timestamp: int, settings: TaskSettings, now_ms: int) -> RecordError:
+    """The error of a timestamp beyond `latest`."""
+    bound = settings.max_future_ms
+    if bound is None or now_ms == UNKNOWN_NOW:
+        return TimestampError(f"the timestamp {timestamp} ({in_words(timestamp)}) is no time: {LATEST} is the last one")
+    return FutureTimestampError(
+        f"its timestamp {timestamp} ({in_words(timestamp)}) is {timestamp - now_ms} ms ahead of the batch's time {now_ms} "
+        f"({in_words(now_ms)}), {bound} ms are allowed (max_future_ms)"
+    )
+
+
+def checked(timestamp: object) -> int:
+    """The timestamp, if it is one; whether it is negative or too late is for the caller to judge.
+
+    Raises:
+        TimestampError: it is no whole number, or does not fit 64 bits.
+    """
+    if isinstance(timestamp, bool) or not isinstance(timestamp, int):
+        raise TimestampError(f"the timestamp {timestamp!r:.60} is no whole number of milliseconds")
+    if not -(2**63) <= timestamp < 2**63:
+        raise TimestampError(f"the timestamp {timestamp:.6e} does not fit 64 bits")
+    return timestamp
+
+
+def in_words(timestamp: int) -> str:
+    """A time for people, to the second."""
+    try:
+        return f"{_EPOCH + timedelta(milliseconds=timestamp):%Y-%m-%d %H:%M:%S} UTC"
+    except OverflowError:
+        return "no year of four digits"

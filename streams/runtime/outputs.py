@@ -1,0 +1,192 @@
+"""Which results Kafka would refuse: found one by one, before anything is sent, so that the production policy applies.
+
+Kafka refuses one record of a transaction and the whole step is lost; it would be repeated, and refused, for ever. What a topic
+takes is looked up by something given from outside (`OutputTopics`), once for each topic and step.
+"""
+
+# ruff: noqa: D102 - members of protocols are described where they are implemented
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+from state.changelog.topics import INTERNAL_ENDINGS
+from state.errors import TopicNotFoundError
+from state.kafka.topic_limits import NO_LIMIT, UNLIMITED, TopicLimits, wire_size
+from streams.errors import RecordError
+from streams.operators.record import Headers
+from streams.runtime.event_time import LATEST, checked, in_words
+from streams.runtime.settings import TaskSettings
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
+
+
+class OversizedRecordError(RecordError):
+    """A result is larger than may be sent; the broker or the client would refuse it and with it the whole step."""
+
+
+class RefusedRecordError(RecordError):
+    """A result that its topic does not take, for its time or because it has no key."""
+
+
+class ForbiddenTopicError(RecordError):
+    """A record names a topic that none may choose: an internal one, or no topic's name at all."""
+
+
+class UnknownTopicError(RecordError):
+    """A record names a topic that does not exist, or that these credentials may not see."""
+
+
+class OutputTopics(Protocol):
+    """What Kafka knows of topics that are written to."""
+
+    def limits(self, topic: str) -> TopicLimits | None: ...
+    def now_ms(self) -> int: ...
+
+
+class UnlimitedTopics:
+    """Every topic exists and takes everything: where there is no Kafka to ask."""
+
+    def limits(self, topic: str) -> TopicLimits | None:
+        """No limits."""
+        return UNLIMITED
+
+    def now_ms(self) -> int:
+        """Not asked for where nothing is limited."""
+        return 0
+
+
+class Target:
+    """One topic in one step.
+
+    Attributes:
+        topic: its name.
+        partitions: how many it has; 0: not known.
+        max_bytes: the largest record, as `wire_size` counts.
+    """
+
+    __slots__ = ("_earliest", "_latest", "_limits", "_needs_key", "max_bytes", "partitions", "topic")
+
+    def __init__(self, topic: str, limits: TopicLimits, settings: TaskSettings, now_ms: int) -> None:
+        self.topic = topic
+        self.partitions = limits.partitions or settings.partition_counts.get(topic, 0)
+        self.max_bytes = min(settings.max_record_bytes, settings.max_message_bytes, limits.max_bytes)
+        self._limits = limits
+        self._needs_key = limits.needs_key
+        self._earliest = 0 if limits.before_max_ms == NO_LIMIT else max(0, now_ms - limits.before_max_ms)
+        self._latest = LATEST if limits.after_max_ms == NO_LIMIT else min(LATEST, now_ms + limits.after_max_ms)
+
+    def check(self, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
+        """Refuse what Kafka would.
+
+        Raises:
+            RecordError: it does, and why.
+        """
+        if wire_size(key, value, headers) > self.max_bytes:
+            raise OversizedRecordError(
+                f"a result for topic {self.topic!r} has {wire_size(key, value, headers)} bytes with its headers and Kafka's "
+                f"overhead, the limit is {self.max_bytes}: raise max_record_bytes and the topic's max.message.bytes, or make the "
+                f"result smaller"
+            )
+        if type(timestamp) is not int or not self._earliest <= timestamp <= self._latest:
+            self._refuse_time(timestamp)
+        if key is None and self._needs_key:
+            raise RefusedRecordError(
+                f"a result for topic {self.topic!r} has no key, and the topic is compacted (cleanup.policy), so Kafka refuses "
+                f"it: give it a key, or write to another topic"
+            )
+
+    def nearest_time(self, timestamp: int) -> int:
+        """The time nearest to this one that the topic takes."""
+        return min(max(timestamp, self._earliest), self._latest)
+
+    def _refuse_time(self, timestamp: int) -> None:
+        timestamp = checked(timestamp)
+        if timestamp < self._earliest:
+            name, bound = "before", self._limits.before_max_ms
+        elif timestamp > LATEST:
+            raise RefusedRecordError(
+                f"a result for topic {self.topic!r} has the timestamp {timestamp}, which is no time"
+            )
+        elif timestamp > self._latest:
+            name, bound = "after", self._limits.after_max_ms
+        else:
+            return
+        raise RefusedRecordError(
+            f"a result for topic {self.topic!r} has the timestamp {timestamp} ({in_words(timestamp)}), which the topic does not "
+            f"take: its message.timestamp.{name}.max.ms is {bound}; raise that, or give the result another time"
+        )
+
+
+class Outputs:
+    """The topics of one step, each looked up once.
+
+    Args:
+        topics: knows them.
+        settings: bounds of sizes.
+    """
+
+    def __init__(self, topics: OutputTopics, settings: TaskSettings) -> None:
+        self._topics = topics
+        self._settings = settings
+        self._targets: dict[str, Target] = {}
+
+    def target(self, topic: str) -> Target:
+        """A topic that the program names.
+
+        Raises:
+            TopicNotFoundError: it is gone, which is no record's fault.
+        """
+        target = self._targets.get(topic) or self._look_up(topic)
+        if target is None:
+            raise TopicNotFoundError(topic)
+        return target
+
+    def chosen(self, topic: object) -> Target:
+        """A topic that a record names.
+
+        Raises:
+            ForbiddenTopicError: it is internal, or not a topic's name.
+            UnknownTopicError: it does not exist.
+        """
+        target = self._targets.get(topic) if isinstance(topic, str) else None
+        if target is None:
+            name = _allowed(topic)
+            target = self._look_up(name)
+            if target is None:
+                raise UnknownTopicError(
+                    f"the topic {name!r}, which the function of to(...) chose, does not exist, or these credentials may not see "
+                    f"it: create it, or mend the function"
+                )
+        return target
+
+    def room_for_state(self, topic: str) -> int:
+        """The largest record that a changelog takes, bytes; one that cannot be seen is left to the commit to find."""
+        limits = self._topics.limits(topic) or UNLIMITED
+        return min(self._settings.max_message_bytes, limits.max_bytes)
+
+    def _look_up(self, topic: str) -> Target | None:
+        limits = self._topics.limits(topic)
+        if limits is None:
+            return None
+        now_ms = 0
+        if limits.before_max_ms != NO_LIMIT or limits.after_max_ms != NO_LIMIT:
+            now_ms = self._topics.now_ms()
+        target = self._targets[topic] = Target(topic, limits, self._settings, now_ms)
+        return target
+
+
+def _allowed(topic: object) -> str:
+    """The name, if a record may choose it: internal topics of any application, and of Kafka itself, are told by their form."""
+    if not isinstance(topic, str) or not _LEGAL_NAME.match(topic) or topic in (".", ".."):
+        raise ForbiddenTopicError(
+            f"the function of to(...) chose {topic!r:.80}, which is no name of a topic: letters, digits, '.', '_' and '-', 249 at "
+            f"most"
+        )
+    if topic.startswith("__") or topic.endswith(INTERNAL_ENDINGS):
+        raise ForbiddenTopicError(
+            f"the function of to(...) chose {topic!r}, which has the name of an internal topic ('__…', "
+            f"{', '.join(f'…{ending}' for ending in INTERNAL_ENDINGS)}): no record may choose such a one. Name another topic, or "
+            f"write to this one with a fixed name: to({topic!r})"
+        )
+    return topic

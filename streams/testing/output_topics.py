@@ -1,0 +1,36 @@
+"""What output topics take, where there is no Kafka: their settings are the test's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from state.kafka.topic_limits import TopicLimits, limits_of
+
+
+class MemoryTopics:
+    """`OutputTopics` of the test driver.
+
+    Args:
+        partitions: How many a topic has.
+        configs: Their settings by name; None: every topic exists and takes all.
+        named: The topics that the program names itself, which exist in any case.
+        now_ms: The driver's clock.
+    """
+
+    def __init__(
+        self,
+        partitions: Callable[[str], int],
+        configs: Mapping[str, Mapping[str, str]] | None,
+        named: Callable[[], Collection[str]],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._partitions = partitions
+        self._configs = configs
+        self._named = named
+        self.now_ms = now_ms
+
+    def limits(self, topic: str) -> TopicLimits | None:
+        """See `OutputTopics`."""
+        if self._configs is not None and topic not in self._configs and topic not in self._named():
+            return None
+        return limits_of(self._partitions(topic), (self._configs or {}).get(topic, {}))
