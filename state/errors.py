@@ -169,7 +169,8 @@ class TopicRecreatedError(KafkaClientError):
     def __init__(self, topic: str, expected_id: str, found_id: str) -> None:
         super().__init__(
             f"topic {topic!r} was deleted and created again: its id was {expected_id}, now it is {found_id}, so saved "
-            f"offsets point at other records; reset the application, or restore the old topic"
+            f"offsets point at other records. Restore the old topic from a backup; if it is gone for good, and all that this "
+            f"application has made of it with it, `streams reset` starts anew"
         )
         self.topic = topic
         self.expected_id = expected_id

@@ -209,5 +209,5 @@ def _foreign(spec: StoreSpec, offsets: Int64s, what: str) -> RestoreError:
     return RestoreError(
         f"the changelog of store {spec.name!r} has {what} in offsets [{offsets[0]}, {offsets[-1]}], which no "
         f"{spec.kind.value} store wrote: the topic belongs to another store or application, or the kind of the store "
-        f"was changed; give the store a new name, or reset the application"
+        f"was changed; give the store the kind that it had, or another name"
     )

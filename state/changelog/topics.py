@@ -34,8 +34,12 @@ _COMPACTED = {
     "delete.retention.ms": str(DELETE_RETENTION_MS),
     "min.cleanable.dirty.ratio": "0.2",
 }
-# What state depends on; the other settings are a matter of cost and may differ.
+# What state depends on; the other settings are a matter of cost and may differ, or are asked for when they matter
+# (delete.retention.ms: `state.restore.plan`).
 _CHECKED = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
+# ... and what may be more than is needed: a step whose timestamps are refused can never be committed, a history that compaction
+# has touched is not all there, and a commit that one broker alone has may be lost with it.
+_AT_LEAST = ("message.timestamp.after.max.ms", "min.compaction.lag.ms", "min.insync.replicas")
 
 
 class TopicAdmin(Protocol):
@@ -170,6 +174,11 @@ def _check_config(name: str, wanted: Mapping[str, str], found: Mapping[str, str]
         key: (found[key], wanted[key])
         for key in _CHECKED
         if key in found and _normal(key, found[key]) != _normal(key, wanted[key])
+    }
+    wrong |= {
+        key: (found[key], wanted[key])
+        for key in _AT_LEAST
+        if key in found and key in wanted and int(found[key]) < int(wanted[key])
     }
     if wrong:
         said = ", ".join(f"{key} is {has!r} where {needs!r} is needed" for key, (has, needs) in wrong.items())

@@ -2,8 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from state.changelog.records import ChangelogBatch
 from state.changelog.topics import DELETE_RETENTION_MS, changelog_topic
 from state.commit.digest import StepDigest
 from state.errors import KafkaClientError, RestoreError
@@ -327,6 +330,16 @@ def test_the_digest_goes_by_order_not_by_parts(monkeypatch):
     swapped = StepDigest()
     swapped.add("a", replace(batch, keys=batch.keys.take([1, 0, *range(2, 11)])))
     assert swapped.hexdigest() != whole.hexdigest()
+
+
+def test_time_zero_has_the_digest_of_what_a_client_writes_for_it():
+    batch = ChangelogBatch(pa.array([b"k"], pa.binary()), pa.array([b"v"], pa.binary()), np.array([0], np.int64))
+    digests = []
+    for time in (0, 1, 2):
+        digest = StepDigest()
+        digest.add("a", replace(batch, timestamps=np.array([time], np.int64)))
+        digests.append(digest.hexdigest())
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_where_rows_come_from_is_written_with_them():

@@ -2,19 +2,23 @@
 
 import random
 
+import orjson
 import pytest
 
+from state.changelog.topics import DELETE_RETENTION_MS
 from state.commit.decide import TaskIdentity
 from state.commit.marker import CommitMarker
-from state.errors import StateCorruptedError
+from state.errors import StateCorruptedError, StateFormatError
 from state.restore.directory import StateDirectory
 from state.restore.plan import Action
 from state.restore.task_stores import TaskStores
 from state.stores.codec import timestamped
 from state.stores.dump import state_digest
 from state.stores.memory import MemoryTable
+from state.stores.position import META_KEY
+from state.stores.rocks import RocksTable
 from state.stores.spec import StoreKind, StoreSpec
-from state.stores.task_store import TaskStore
+from state.stores.task_store import TaskStore, open_task_store
 from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, write_random
 
 IDENTITY = TaskIdentity(APPLICATION, "orders", 0, 1, "query", "hash")
@@ -37,6 +41,8 @@ def marker_of(target):
         changelog_ends=target.changelog_ends,
         counts={"changelog": target.changelog_records},
         changelog_hash=target.changelog_hash,
+        changelog_begins=target.changelog_begins,
+        changelog_ids=target.changelog_ids,
         now_ms=target.written_ms,
         expired_before=target.expired_before,
     )
@@ -81,6 +87,58 @@ def test_a_damaged_store_is_wiped_and_restored(life, tmp_path, victim):
         file.write_bytes(b"rubbish")
     actions = opened(stores, marker, lambda store: store.store("table").get(b"sure") or pytest.fail("a row is missing"))
     assert set(actions.values()) == {Action.FROM_START}
+
+
+def test_a_store_of_another_format_is_wiped_and_restored(life, tmp_path):
+    logs, _, marker = life
+    stores = TaskStores(logs, IDENTITY, SPECS, tmp_path)
+    opened(stores, marker, lambda store: None)
+    table = RocksTable(stores.directory.path / "db")
+    meta = orjson.loads(table.get(META_KEY))
+    table.write([(META_KEY, orjson.dumps({**meta, "format": 99}))])
+    table.close()
+    with pytest.raises(StateFormatError, match="format 99, this version knows 1"):
+        open_task_store(stores.directory.path, SPECS)
+    assert set(opened(stores, marker, lambda store: None).values()) == {Action.FROM_START}
+
+
+def test_a_store_of_an_older_version_is_believed(life, tmp_path):
+    logs, _, marker = life
+    stores = TaskStores(logs, IDENTITY, SPECS, tmp_path)
+    opened(stores, marker, lambda store: None)
+    table = RocksTable(stores.directory.path / "db")
+    meta = orjson.loads(table.get(META_KEY))
+    del meta["origins"]
+    table.write([(META_KEY, orjson.dumps(meta))])
+    table.close()
+    assert opened(stores, marker, lambda store: None) == {}
+
+
+def test_how_long_a_store_is_waited_for(life, tmp_path):
+    logs, _, _ = life
+    waits = []
+
+    def open_store(folder, specs, spill_bytes, settings, volatile):
+        waits.append(settings.lock_timeout_s)
+        return TaskStore(MemoryTable(), specs)
+
+    stores = TaskStores(logs, IDENTITY, SPECS, tmp_path, lock_timeout_s=60, open_store=open_store)
+    for patient in (True, False):
+        with stores.open(patient):
+            pass
+    assert waits == [60, 5]
+
+
+def test_age_goes_by_the_clock_and_not_by_the_batch_time(life, tmp_path):
+    """A batch that was logged before a long pause has an old batch time; the store is old all the same."""
+    logs, live, marker = life
+    opened(TaskStores(logs, IDENTITY, SPECS, tmp_path, clock_ms=lambda: 5000), marker, lambda store: None)
+    live.store("table").put(b"sure", timestamped(b"w", 6), 6)
+    later = marker_of(commit(live, logs, 6))
+    old = TaskStores(logs, IDENTITY, SPECS, tmp_path, clock_ms=lambda: DELETE_RETENTION_MS)
+    actions = opened(old, later, lambda store: None)
+    assert actions["table"] is Action.FROM_START
+    assert actions["join"] in (Action.TAIL, Action.NOTHING), "what is not compacted loses no tombstones"
 
 
 def test_damage_met_in_a_step_fails_it_and_wipes_the_store(life, tmp_path):

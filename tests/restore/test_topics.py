@@ -12,7 +12,7 @@ from state.changelog.topics import (
 )
 from state.changelog.trim import trim, trim_targets
 from state.errors import ChangelogMismatchError
-from state.kafka.admin import KafkaAdmin, TopicSpec
+from state.kafka.admin import KafkaAdmin, TopicInfo, TopicSpec
 from state.stores.spec import StoreKind, StoreSpec
 from tests.restore.logs import SPECS
 
@@ -87,6 +87,37 @@ def test_settings_that_lose_state_are_refused_with_the_command_that_mends_them(a
         changelog_config={"cleanup.policy": "delete", "retention.ms": "1000"},
     )
     assert ensure_changelogs(admin, [own], "bad", tasks=1) == []
+
+
+class StubAdmin:
+    """A broker on which every topic exists, with these settings."""
+
+    def __init__(self, config):
+        self.config = config
+
+    def describe_topics(self, names):
+        return {name: TopicInfo("id", 1) for name in names}
+
+    def topic_config(self, name):
+        return self.config
+
+
+@pytest.mark.parametrize(
+    ("spec", "setting", "less"),
+    [
+        (TABLE, "message.timestamp.after.max.ms", 3_600_000),
+        (StoreSpec("v", StoreKind.VERSIONED, retention_ms=1000), "min.compaction.lag.ms", 0),
+        (TABLE, "min.insync.replicas", 1),
+    ],
+)
+def test_a_topic_may_keep_more_than_is_needed_but_not_less(spec, setting, less):
+    wanted = changelog_config(spec, replication=3)
+    ensure_changelogs(StubAdmin(wanted), [spec], "app", tasks=1, replication=3)
+    ensure_changelogs(StubAdmin({**wanted, setting: str(int(wanted[setting]) + 1)}), [spec], "app", 1, 3)
+    with pytest.raises(
+        ChangelogMismatchError, match=rf"{setting} is '{less}'.*--add-config '{setting}={wanted[setting]}'"
+    ):
+        ensure_changelogs(StubAdmin({**wanted, setting: str(less)}), [spec], "app", tasks=1, replication=3)
 
 
 def test_trim_targets():

@@ -84,6 +84,10 @@ def test_a_tasks_stores_cut_only_what_the_marker_says_is_due(tmp_path):
         store.store(windows).put(b"k", start, bytes(8) + b"v", start)
         store.expire(windows, start)
         target = commit(store, logs, version)
+    # A store that is just made from the changelog judges nothing: the step before has made it.
+    before = TaskStores(logs, IDENTITY, SPECS, tmp_path, memory=WorkerMemory())
+    with before.open() as opened:
+        before.bring_to(opened, marker_of(target))
     for trim_delay_ms, notes, cut in (
         (0, {}, 2),
         (DAY, {}, None),
@@ -91,7 +95,13 @@ def test_a_tasks_stores_cut_only_what_the_marker_says_is_due(tmp_path):
         (DAY, {windows: [[4, 1]]}, 1),
     ):
         stores = TaskStores(
-            logs, IDENTITY, SPECS, tmp_path, now_ms=DAY + 4, memory=WorkerMemory(), trim_delay_ms=trim_delay_ms
+            logs,
+            IDENTITY,
+            SPECS,
+            tmp_path,
+            clock_ms=lambda: DAY + 4,
+            memory=WorkerMemory(),
+            trim_delay_ms=trim_delay_ms,
         )
         marker = replace(marker_of(target), operator_state={"task": {"needed": notes}})
         logs.cuts.clear()

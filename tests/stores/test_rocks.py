@@ -11,7 +11,7 @@ import pytest
 
 from state.errors import StateCorruptedError, StateError, StateLockedError
 from state.stores.rocks import RocksTable
-from state.stores.rocks_options import RocksSettings
+from state.stores.rocks_options import RocksSettings, database_options
 
 QUICK, PATIENT = RocksSettings(lock_timeout_s=0.2), RocksSettings(lock_timeout_s=120)
 ROWS = [(b"%05d" % i, os.urandom(100)) for i in range(20_000)]
@@ -117,6 +117,37 @@ def test_missing_or_spoilt_files_are_named_at_opening(tmp_path, victim):
             file.unlink()
     with pytest.raises(StateCorruptedError):
         RocksTable(path)
+
+
+def test_a_damaged_block_that_is_read_at_opening_is_no_lock(tmp_path):
+    """RocksDB calls it "block checksum mismatch", which has the word in it."""
+    path = tmp_path / "db"
+    table = RocksTable(path)
+    table.write(ROWS)
+    table.close()
+    (largest,) = sorted(path.glob("*.sst"), key=lambda file: file.stat().st_size)[-1:]
+    data = bytearray(largest.read_bytes())
+    # The file's own index and properties lie at its end, in front of the footer of 53 bytes.
+    for place in range(len(data) - 1000, len(data) - 53):
+        data[place] ^= 0xFF
+    largest.write_bytes(data)
+    with pytest.raises(StateCorruptedError):
+        RocksTable(path, QUICK)
+
+
+def test_a_path_with_the_word_in_it_is_no_lock(tmp_path):
+    path = tmp_path / "blockchain" / "db"
+    table = RocksTable(path)
+    table.write(ROWS)
+    table.close()
+    for file in path.glob("MANIFEST-*"):
+        file.unlink()
+    with pytest.raises(StateCorruptedError):
+        RocksTable(path, QUICK)
+
+
+def test_who_waits_longer_shares_the_memory():
+    assert database_options(QUICK) is database_options(PATIENT)
 
 
 def test_a_folder_that_cannot_be_used_is_named(tmp_path):

@@ -8,6 +8,8 @@ import textwrap
 
 import pytest
 
+from state.changelog import records
+from state.commit.digest import StepDigest
 from state.errors import StateError
 from state.stores.buffer import BufferMemory
 from state.stores.codec import timestamped, window_key
@@ -207,6 +209,30 @@ def test_spilled_writes_reach_the_table_in_one_write(tmp_path):
     assert os.listdir(tmp_path) == ["db"]
     assert [row.value for row in dump(store, "table")] == [b"%d" % i for i in (*range(300, 500), *range(200, 300))]
     assert [row.window_start for row in dump(store, "sessions")] == list(range(400, 500))
+    store.close()
+
+
+def test_the_changelog_of_a_spilled_step_comes_in_parts_of_bounded_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "_FIRST_PART_ROWS", 10)
+    monkeypatch.setattr(records, "_PART_ROWS", 50)
+    monkeypatch.setattr(records, "_PART_BYTES", 2_000)
+    store = open_task_store(tmp_path, SPECS, spill_bytes=50_000)
+    whole = TaskStore(MemoryTable(), SPECS)
+    for i in range(1000):
+        for one in (store, whole):
+            value = b"v" * (1 if i < 500 else 200)
+            one.store("table").put(b"%04d" % i, timestamped(value, i), i)
+    parts = [batch for name, batch in store.changelog() if name == "table"]
+    assert [len(part) for part in parts[:3]] == [10, 50, 50]
+    assert max(part.keys.nbytes + part.values.nbytes for part in parts[-10:]) < 3_000
+    assert [len(batch) for _, batch in whole.changelog()] == [1000], "what lies in memory comes at once"
+    digests = []
+    for one in (store, whole):
+        digest = StepDigest()
+        for name, batch in one.changelog():
+            digest.add(name, batch)
+        digests.append((digest.records, digest.hexdigest()))
+    assert digests[0] == digests[1]
     store.close()
 
 
