@@ -114,7 +114,7 @@ class _ProcessClients:
     """Clients that live as long as the worker process."""
 
     def __init__(self, client: Mapping[str, str]) -> None:
-        self.admin = KafkaAdmin(client)
+        self.admin = KafkaAdmin({**QUIET, **client})
         self.output_topics = LiveTopics(self.admin, client)
         self._topics: dict[str, tuple[TopicInfo, float]] = {}
         self._retention: dict[str, tuple[int, float]] = {}
