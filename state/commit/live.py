@@ -14,6 +14,7 @@ from state.commit.protocols import Send, TopicPartition
 from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.columns import RecordColumns
+from state.kafka.config import QUIET
 from state.kafka.output_topics import LiveTopics
 from state.kafka.partitioner import choose_partitions
 from state.kafka.producer import TransactionalProducer
