@@ -14,6 +14,7 @@ from state.commit.protocols import Send, TopicPartition
 from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.columns import RecordColumns
+from state.kafka.config import QUIET
 from state.kafka.output_topics import LiveTopics
 from state.kafka.partitioner import choose_partitions
 from state.kafka.producer import TransactionalProducer
@@ -114,7 +115,7 @@ class _ProcessClients:
     """Clients that live as long as the worker process."""
 
     def __init__(self, client: Mapping[str, str]) -> None:
-        self.admin = KafkaAdmin(client)
+        self.admin = KafkaAdmin({**QUIET, **client})
         self.output_topics = LiveTopics(self.admin, client)
         self._topics: dict[str, tuple[TopicInfo, float]] = {}
         self._retention: dict[str, tuple[int, float]] = {}

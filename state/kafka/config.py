@@ -22,7 +22,10 @@ _SECRET = re.compile(
     r"|oauthbearer\.config|passphrase"
 )
 
+QUIET = {"log_level": "2"}
+"""Of a broker that is away, each client of each process would tell up to twenty times a second. Errors say what clients say."""
 _CONSUMER_TUNING = {
+    **QUIET,
     "group.id": "streams-reader",
     "topic.metadata.propagation.max.ms": "3000",
     "fetch.queue.backoff.ms": "5",
@@ -41,6 +44,7 @@ _CONSUMER_REQUIRED = {
     "max.poll.interval.ms": "86400000",
 }
 _PRODUCER_TUNING = {
+    **QUIET,
     "linger.ms": "20",
     "batch.size": "1000000",
     "batch.num.messages": "100000",

@@ -3,7 +3,7 @@
 Why: Kafka tells neither how large its records are nor, in a form that can be trusted, how old. Its index of times counts
 control records, which carry the broker's clock, and answers for the whole log, also for what was read long ago. Invariants:
 what comes back are data records that a `read_committed` reader sees, from the place on, in offset order; one consumer
-serves all places of a call at once, and is kept for the next call.
+serves all places of a call at once, and is kept for the next call until `rest`.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class RecordSampler:
     def __init__(self, config: ClientConfig, timeout_s: float = 30.0) -> None:
         self._timeout_s = timeout_s
         self._trouble: ClientFailure | None = None
-        properties = {**_TUNING, **consumer_config(config, _PREFETCH_BYTES), **_TUNING}
-        self._consumer = Consumer({**properties, "error_cb": self._on_error})
+        self._properties = {**consumer_config(config, _PREFETCH_BYTES), **_TUNING}
+        self._consumer: Consumer | None = None
 
     def _on_error(self, error: object) -> None:
         self._trouble = failure_of(error)  # type: ignore[arg-type]
@@ -94,21 +94,27 @@ class RecordSampler:
         if places:
             self._trouble = None
             assigned = [TopicPartition(*where, at[where]) for where in places]
-            self._consumer.assign(assigned)
+            consumer = self._open()
+            consumer.assign(assigned)
             try:
-                self._read(places, at)
+                self._read(consumer, places, at)
             finally:
                 # A pause would outlast the assignment.
-                self._consumer.resume(assigned)
-                self._consumer.unassign()
+                consumer.resume(assigned)
+                consumer.unassign()
         return {where: places[where].records if where in places else [] for where in at}
 
-    def _read(self, places: Mapping[Partition, _Place], at: Mapping[Partition, int]) -> None:
+    def _open(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = Consumer({**self._properties, "error_cb": self._on_error})
+        return self._consumer
+
+    def _read(self, consumer: Consumer, places: Mapping[Partition, _Place], at: Mapping[Partition, int]) -> None:
         deadline = time.monotonic() + self._timeout_s
         while waiting := [where for where, place in places.items() if not place.done]:
             # The call waits until it has all it was asked for: so take what is there, else wait for one.
-            messages = self._consumer.consume(RECORDS * len(waiting), 0) or self._consumer.consume(1, _POLL_S)
-            served = [self._serve(message, places) for message in messages]
+            messages = consumer.consume(RECORDS * len(waiting), 0) or consumer.consume(1, _POLL_S)
+            served = [self._serve(consumer, message, places) for message in messages]
             if any(served):
                 deadline = time.monotonic() + self._timeout_s
             elif self._trouble is not None and self._trouble.code in REFUSED:
@@ -119,7 +125,7 @@ class RecordSampler:
                     *where, at[where], places[where].end, seconds=self._timeout_s, failure=self._trouble
                 )
 
-    def _serve(self, message: Message, places: Mapping[Partition, _Place]) -> bool:
+    def _serve(self, consumer: Consumer, message: Message, places: Mapping[Partition, _Place]) -> bool:
         """Takes in a message; whether it brought anything on."""
         where = (message.topic() or "", message.partition() or 0)
         place, error = places[where], message.error()
@@ -129,7 +135,7 @@ class RecordSampler:
             place.take(message)
             if place.done:
                 # Batches are large, however little is asked for: the rest of it is dropped unseen.
-                self._consumer.pause([TopicPartition(*where)])
+                consumer.pause([TopicPartition(*where)])
             return True
         failure = failure_of(error)
         if failure.code in TRANSIENT:
@@ -140,6 +146,12 @@ class RecordSampler:
             raise read_error(*where, failure)
         return True
 
+    def rest(self) -> None:
+        """Release the client until the next sample: it would look for brokers that are away."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
     def close(self) -> None:
         """Release the client."""
-        self._consumer.close()
+        self.rest()

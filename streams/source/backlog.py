@@ -21,10 +21,19 @@ class Backlog:
         max_records: most offsets of a micro-batch.
         max_bytes: most bytes of keys and values, by the sizes of the records looked at.
         now_ms: the clock.
+        rest: called when a micro-batch was planned without reading any records.
     """
 
-    def __init__(self, read: ReadRecords, max_records: int, max_bytes: int, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        read: ReadRecords,
+        max_records: int,
+        max_bytes: int,
+        now_ms: Callable[[], int],
+        rest: Callable[[], None] = lambda: None,
+    ) -> None:
         self._samples = BacklogSamples(read)
+        self.rest = rest
         self._max_records = max_records
         self._max_bytes = max_bytes
         self._now_ms = now_ms
@@ -34,8 +43,12 @@ class Backlog:
         """Where the next micro-batch ends in each partition, from where it starts and where the partitions end now."""
         if not _waiting(start, end):
             return {tp: max(start[tp], end[tp]) for tp in end}
+        looks = self._samples.looks
         limit = self.limit(start, end)
-        return admit(start, end, limit, self._samples, self._now_ms() + AHEAD_MS)
+        chosen = admit(start, end, limit, self._samples, self._now_ms() + AHEAD_MS)
+        if self._samples.looks == looks:
+            self.rest()
+        return chosen
 
     def limit(self, start: Positions, end: Positions) -> int:
         """Most offsets of a micro-batch of what waits there: the limit in bytes is converted by the size of its records."""

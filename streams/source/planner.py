@@ -71,6 +71,7 @@ class BatchPlanner:
         times: knows the partition times; None where nobody asks for them.
         now_ms: the clock; asked where reading begins a duration before now, for ticks, for each batch that is planned, and for
             what is dated too far ahead to be believed while there is a backlog; what comes of it is logged.
+        rest: called when a micro-batch was planned without reading any records: there is no backlog.
     """
 
     def __init__(
@@ -80,11 +81,12 @@ class BatchPlanner:
         read: ReadRecords,
         times: PartitionTimes | None = None,
         now_ms: Callable[[], int] = lambda: 0,
+        rest: Callable[[], None] = lambda: None,
     ) -> None:
         self._now_ms = now_ms
         self._admin = admin
         self._spec = spec
-        self._backlog = Backlog(read, spec.max_records, spec.max_bytes, now_ms)
+        self._backlog = Backlog(read, spec.max_records, spec.max_bytes, now_ms, rest)
         self._times = times
         self._target: Mapping[TopicPartition, int] | None = None
         self._planned: SourceOffsets | None = None
@@ -161,6 +163,7 @@ class BatchPlanner:
         tick = self._next_tick(start.tick)
         if tick == start.tick and not moved and all(end[tp] <= positions[tp] for tp in partitions):
             # Partitions that have come up empty would change the text of the offsets, and so make an empty batch.
+            self._backlog.rest()
             return start
         # A jump over lost offsets is logged at once, even if nothing is to be read: else it would be made again and again.
         chosen = self._backlog.admit(positions, end)
@@ -303,12 +306,13 @@ def _offsets(
 def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
     """A planner on a real cluster."""
     from state.kafka.admin import KafkaAdmin
+    from state.kafka.config import QUIET
     from state.kafka.decided import wait_until_decided
     from state.kafka.sampler import RecordSampler
     from streams.source.partition_times import LiveLog, PartitionTimes
 
     patience = Patience(min(SHORT_WAIT_S, spec.broker_wait_ms / 1000))
-    admin = PatientAdmin(KafkaAdmin(client), patience)
+    admin = PatientAdmin(KafkaAdmin({**QUIET, **client}), patience)
     sampler = RecordSampler(client)
 
     def read(at: Positions, end: Positions) -> Mapping[TopicPartition, Sequence[Record]]:
@@ -319,4 +323,4 @@ def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
         times = PartitionTimes(
             LiveLog(client, admin), spec.times_topic, partial(wait_until_decided, admin, timeout_s=spec.decide_s)
         )
-    return BatchPlanner(admin, spec, read, times, lambda: int(time.time() * 1000))
+    return BatchPlanner(admin, spec, read, times, lambda: int(time.time() * 1000), sampler.rest)

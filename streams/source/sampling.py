@@ -132,11 +132,15 @@ class BacklogSamples:
 
     Args:
         read: reads a few records at given places.
+
+    Attributes:
+        looks: how often that was done.
     """
 
     def __init__(self, read: ReadRecords) -> None:
         self._read = read
         self._of: dict[TopicPartition, Samples] = {}
+        self.looks = 0
 
     def begin(self, start: Positions) -> None:
         """A micro-batch is planned that starts there: what lies before says nothing any more."""
@@ -158,6 +162,7 @@ class BacklogSamples:
         new = {tp: place for tp, place in at.items() if not self.of(tp).looked_near(place, distance)}
         if not new:
             return False
+        self.looks += 1
         found = self._read(new, end)
         for tp, place in new.items():
             self.of(tp).add(place, found[tp])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from state.errors import KafkaClientError
 from state.kafka.admin import KafkaAdmin
-from state.kafka.config import ClientConfig
+from state.kafka.config import QUIET, ClientConfig
 
 QUIET_S = 15.0
 """An idle query tells Spark's "no data" every 10 s; who is silent for longer is busy, or waits."""
@@ -114,7 +114,7 @@ def probe_of(config: ClientConfig, topics: Sequence[str]) -> Callable[[], object
 
     def probe() -> object:
         if not admin:
-            admin.append(KafkaAdmin({"log_level": "0", **config}, timeout_s=_REQUEST_S))
+            admin.append(KafkaAdmin({**QUIET, **config}, timeout_s=_REQUEST_S))
         found = admin[0].describe_topics(topics)
         return admin[0].end_offsets([(name, p) for name, info in found.items() for p in range(info.partitions)])
 

@@ -143,16 +143,21 @@ def test_little_is_read_for_a_micro_batch() -> None:
 
 def test_sizes_are_looked_at_again_once_much_is_waiting() -> None:
     log = Log({("t", 0): list(range(100_000)), ("t", 1): list(range(100_000))})
-    backlog = Backlog(log.read, max_records=50_000, max_bytes=10_000_000, now_ms=lambda: NOW)
+    rests: list[None] = []
+    backlog = Backlog(
+        log.read, max_records=50_000, max_bytes=10_000_000, now_ms=lambda: NOW, rest=lambda: rests.append(None)
+    )
     start: dict[TP, int] = {("t", 0): 0, ("t", 1): 0}
     few = {tp: at + 1_000 for tp, at in start.items()}
     assert backlog.admit(start, few) == few
     asked = log.asked
+    assert rests == []
     for _ in range(10):
         start, few = few, {tp: at + 1_000 for tp, at in few.items()}
         assert backlog.admit(start, few) == few
     # An application that keeps up looks at nothing.
     assert log.asked == asked
+    assert len(rests) == 10
     log.size = 5_000
     chosen = backlog.admit(few, log.end())
     assert sum(chosen[tp] - few[tp] for tp in few) == 2_000

@@ -9,6 +9,7 @@ import io
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -17,84 +18,121 @@ from rich.console import Console
 
 from streams import StreamsBuilder
 from streams.broker import EmbeddedBroker, fetch_jars
+from streams.spark import broker_watch
 from streams.spark.progress import Progress
 from streams.spark.runner import StreamsApplication
 from tests.spark.harness import Harness, Sent, last_per_key
-from tests.spark.live import copy_topology, eventually, running_in_thread
+from tests.spark.live import eventually, running_in_thread
 
 AWAY_S = float(os.environ.get("BROKER_AWAY_S", "0"))
 
 
-@pytest.fixture
-def mortal(tmp_path: Path) -> Iterator[EmbeddedBroker]:
-    """A broker of this test's own."""
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A broker of these tests' own."""
     fetch_jars()
-    with EmbeddedBroker(tmp_path / "kafka", die_with_parent=True, start_timeout_s=240) as broker:
+    folder = tmp_path_factory.mktemp("mortal")
+    with EmbeddedBroker(folder, die_with_parent=True, start_timeout_s=240) as broker:
         yield broker
 
 
-@pytest.mark.parametrize("when", ["within a step", "idle"])
-def test_a_broker_that_is_killed_and_comes_back(
-    mortal: EmbeddedBroker, spark: SparkSession, tmp_path: Path, when: str
-) -> None:
-    harness = Harness(mortal.bootstrap_servers, spark, tmp_path, "broker-away")
-    source, target = harness.topic("source", 2), harness.topic("target", 2)
-    gate, entered, shown = tmp_path / "open", tmp_path / "entered", io.StringIO()
+@dataclass
+class Counts:
+    """An application that counts values; whoever comes to the value `held` waits until `gate` is there."""
 
-    def held(key: str, count: int) -> int:
-        while key == "held" and not gate.exists():
-            entered.touch()
-            time.sleep(0.05)
-        return count
+    broker: EmbeddedBroker
+    spark: SparkSession
+    folder: Path
+    shown: io.StringIO = field(default_factory=io.StringIO)
 
-    builder = StreamsBuilder()
-    counts = builder.stream(source).group_by(lambda key, value: value).count()
-    counts.to_stream().map_values(held).to(target)
-    config = harness.config(available_now=False, transaction_timeout_ms=2_000)
-    application = StreamsApplication(builder.build(), config, Progress("away", Console(file=shown, width=1000)))
+    def __post_init__(self) -> None:
+        self.harness = Harness(self.broker.bootstrap_servers, self.spark, self.folder, "broker-away")
+        self.source, self.target = self.harness.topic("source", 2), self.harness.topic("target", 2)
+        gate, entered = self.folder / "gate", self.folder / "entered"
 
-    def send(*words: str) -> None:
-        harness.send(source, [Sent(None, b'"%s"' % word.encode(), 1_000, n % 2) for n, word in enumerate(words)])
+        def held(key: str, count: int) -> int:
+            while key == "held" and not gate.exists():
+                entered.touch()
+                time.sleep(0.05)
+            return count
 
-    def counted(**expected: int) -> bool:
-        return last_per_key(harness.read(target)) == {word.encode(): b"%d" % count for word, count in expected.items()}
+        builder = StreamsBuilder()
+        counts = builder.stream(self.source).group_by(lambda key, value: value).count()
+        counts.to_stream().map_values(held).to(self.target)
+        progress = Progress("away", Console(file=self.shown, width=1000))
+        config = self.harness.config(available_now=False, transaction_timeout_ms=2_000)
+        self.application = StreamsApplication(builder.build(), config, progress)
+        self.gate, self.entered = gate, entered
 
-    with running_in_thread(application, spark) as check:
-        send("a", "b", "a")
-        eventually(lambda: check() or counted(a=2, b=1), "the first counts")
-        if when == "within a step":
-            send("a", "held")
-            eventually(entered.exists, "a task is in the middle of a step")
-        mortal.kill()
+    def send(self, *words: str) -> None:
+        """Writes values."""
+        records = [Sent(None, b'"%s"' % word.encode(), 1_000, n % 2) for n, word in enumerate(words)]
+        self.harness.send(self.source, records)
+
+    def counted(self, **expected: int) -> bool:
+        """Whether these are the counts."""
+        found = last_per_key(self.harness.read(self.target))
+        return found == {word.encode(): b"%d" % count for word, count in expected.items()}
+
+    def said(self, text: str, times: int = 1) -> bool:
+        """Whether the user was told something so often."""
+        return self.shown.getvalue().count(text) >= times
+
+    def each_once(self) -> bool:
+        """Whether no result was written twice."""
+        found = [(record.key, record.value) for record in self.harness.read(self.target)]
+        return len(set(found)) == len(found)
+
+
+@pytest.fixture
+def counts(
+    mortal: EmbeddedBroker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Counts]:
+    # Who is silent is asked about soon: that waiting is what takes the time of these tests.
+    monkeypatch.setattr(broker_watch, "QUIET_S", 2.0)
+    monkeypatch.setattr(broker_watch, "_REQUEST_S", 2.0)
+    yield Counts(mortal, spark, tmp_path)
+    mortal.start()
+
+
+def test_a_broker_that_is_killed_within_a_step(counts: Counts) -> None:
+    with running_in_thread(counts.application, counts.spark) as check:
+        counts.send("a", "b", "a")
+        eventually(lambda: check() or counts.counted(a=2, b=1), "the first counts")
+        counts.send("a", "held")
+        eventually(lambda: check() or counts.entered.exists(), "a task is in the middle of a step")
+        counts.broker.kill()
         gone = time.monotonic()
-        gate.touch()
-        eventually(lambda: check() or "waiting for the broker" in shown.getvalue(), "it is said")
+        counts.gate.touch()
+        # The task fails in each of its attempts, and the query with it.
+        eventually(lambda: check() or counts.said("starts again by itself after: "), "the query has failed")
         while time.monotonic() - gone < AWAY_S:
             time.sleep(0.5)
             check()
-        mortal.start()
-        send("b", "c")
-        expected = {"a": 3, "b": 2, "c": 1, "held": 1} if when == "within a step" else {"a": 2, "b": 2, "c": 1}
-        eventually(lambda: check() or counted(**expected), "all counts")
-    said = shown.getvalue()
-    assert "answers again after" in said
-    print(said)
-    found = [(record.key, record.value) for record in harness.read(target)]
-    assert len(set(found)) == len(found)
+        counts.broker.start()
+        counts.send("b", "c")
+        eventually(lambda: check() or counts.counted(a=3, b=2, c=1, held=1), "all counts")
+    assert counts.said("waiting for the broker at ")
+    assert counts.said(" answers again after ")
+    assert counts.each_once()
 
 
-def test_a_stop_does_not_wait_for_the_broker(mortal: EmbeddedBroker, spark: SparkSession, tmp_path: Path) -> None:
-    harness = Harness(mortal.bootstrap_servers, spark, tmp_path, "broker-away")
-    source, target = harness.topic("source", 1), harness.topic("target", 1)
-    shown = io.StringIO()
-    progress = Progress("away", Console(file=shown, width=1000))
-    application = StreamsApplication(copy_topology(source, target), harness.config(available_now=False), progress)
-    with running_in_thread(application, spark) as check:
-        harness.send(source, [Sent(b"k", b"v", 1_000)])
-        eventually(lambda: check() or len(harness.read(target)) == 1, "a record")
-        mortal.kill()
-        eventually(lambda: check() or "waiting for the broker" in shown.getvalue(), "it is said")
-        print("STOPPING", time.monotonic())
-    print("STOPPED", time.monotonic())
-    # It has ended, and the broker is still away.
-    assert "answers again" not in shown.getvalue()
+def test_a_broker_that_is_killed_while_nothing_happens_and_a_stop_meanwhile(counts: Counts) -> None:
+    with running_in_thread(counts.application, counts.spark) as check:
+        counts.send("a", "b", "a")
+        eventually(lambda: check() or counts.counted(a=2, b=1), "the first counts")
+        counts.broker.kill()
+        gone = time.monotonic()
+        eventually(lambda: check() or counts.said("waiting for the broker at "), "it is said")
+        while time.monotonic() - gone < AWAY_S:
+            time.sleep(0.5)
+            check()
+        counts.broker.start()
+        counts.send("b", "c")
+        eventually(lambda: check() or counts.counted(a=2, b=2, c=1), "all counts")
+        assert counts.each_once()
+        eventually(lambda: check() or counts.said(" answers again after "), "it is said that it is over")
+        counts.broker.kill()
+        eventually(lambda: check() or counts.said("waiting for the broker at ", 2), "it is said again")
+    # The application has ended, and the broker is still away.
+    assert not counts.said(" answers again after ", 2)
