@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,25 @@ def test_dead_letters_do_not_come_back(topic: str, why: str, tmp_path: Path) -> 
     start(program, kafka, settings(tmp_path, dead_letter_topic="letters"))
     with pytest.raises(ConfigError, match=f"dead_letter_topic is '{topic}', which is {why} of this application"):
         start(program, kafka, settings(tmp_path, dead_letter_topic=topic))
+
+
+def test_a_pattern_finds_all_but_what_the_engine_has_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic is left out because it is known to be the application's own, not because of how its name begins and ends."""
+    kafka, config = cluster(), settings(tmp_path)
+    monkeypatch.setattr("streams.application.prepare.LiveKafka", lambda *_, **__: kafka)
+    for topic in ("app-x", "app-users-changelog", "app-counts-changelog", "app-app-pattern-commits"):
+        kafka.put(topic)
+    # Of a program that this application ran before.
+    kafka.commit("app-gone-commits", "app", ["old"]).put("app-old-changelog", b"row")
+
+    def program(builder: StreamsBuilder) -> None:
+        stream = builder.stream(re.compile("app-.*"), Consumed(name="s"))
+        stream.group_by_key().count("n", Materialized(name="counts"))
+
+    (prepared,) = start(program, kafka, config).subs
+    assert prepared.sub.topics == ("app-users-changelog", "app-x")
+    with pytest.raises(ConfigError, match="dead_letter_topic is 'app-x', which is an input"):
+        start(program, kafka, settings(tmp_path, dead_letter_topic="app-x"))
 
 
 def test_diff_and_start_agree(tmp_path: Path) -> None:
