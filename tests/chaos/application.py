@@ -29,6 +29,7 @@ class Supervised:
     Attributes:
         starts: how often it was started.
         died: what it said when it ended although it should have lived.
+        may_end: whether it may have lost against another driver, whose files it finds in its checkpoint.
     """
 
     def __init__(self, servers: str, folder: Path) -> None:
@@ -36,6 +37,7 @@ class Supervised:
         self.state, self.checkpoint = folder / "var" / "state", folder / "var" / "checkpoint" / APPLICATION_ID
         self.starts = 0
         self.died: list[str] = []
+        self.may_end = False
         self._all: list[Application] = []
         self._current: Application | None = None
 
@@ -63,12 +65,14 @@ class Supervised:
         return started
 
     def revive(self) -> bool:
-        """Starts it again if it has ended by itself, which is noted; says whether it had to."""
+        """Starts it again if it has ended by itself; says whether it should not have, and notes what it said."""
         if self.current.process.poll() is None:
             return False
-        self.died.append(last_words(self.current))
+        allowed, self.may_end = self.may_end, False
+        if not allowed:
+            self.died.append(last_words(self.current))
         self.start()
-        return True
+        return not allowed
 
     def workers(self) -> list[psutil.Process]:
         """Its Python workers, oldest first."""

@@ -86,6 +86,7 @@ def kill_python_driver(on: Target) -> str:
     current.process.wait()
     # At once, so that old workers may still be at work beside the new ones.
     on.application.start()
+    on.application.may_end = True
     return f"killed the Python driver {current.process.pid} alone, started again at once"
 
 
@@ -193,6 +194,7 @@ def _beside(on: Target, where: str, *options: str) -> str:
     second.all_gone()
     if "first" in ended:
         on.application.start()
+    on.application.may_end = True
     return f"a second driver {where}: ended {' and '.join(ended) or 'neither'}{f' ({said})' if said else ''}"
 
 

@@ -117,6 +117,7 @@ class Drill:
                 self._fail(f"after {after}: no results within {timeout_s:g} s")
                 return
             time.sleep(_POLL_S)
+        application.may_end = False
         self.say(f"   results after {time.monotonic() - began:.1f} s")
 
     def _settle(self, application: Supervised, load: Load, readers: dict[str, Follower], servers: str) -> None:
