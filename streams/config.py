@@ -76,6 +76,8 @@ class StreamsConfig(BaseSettings):
         processing: policy for exceptions of user functions.
         production: policy for results that cannot be serialised or are too large.
         dead_letter_topic: where `dlq` sends them.
+        global_table_errors: policy for records of global tables: `fail` or `skip`; None (default) = as the other policies say, of
+            which `dlq` is refused then: each process reads a global table for itself, and would send a dead letter of its own.
         max_record_bytes: largest key + value that may be produced, bytes.
         max_future_ms: how far ahead of the batch time a timestamp may lie; None = no bound.
         replication_factor: of internal topics; -1 = the broker's default.
@@ -112,6 +114,7 @@ class StreamsConfig(BaseSettings):
     processing: ErrorPolicy = ErrorPolicy.FAIL
     production: ErrorPolicy = ErrorPolicy.FAIL
     dead_letter_topic: str | None = None
+    global_table_errors: ErrorPolicy | None = None
     max_record_bytes: int = Field(default=1_000_000, ge=1)
     max_future_ms: int | None = Field(default=None, ge=0)
     replication_factor: int = Field(default=-1, ge=-1)
@@ -138,6 +141,8 @@ class StreamsConfig(BaseSettings):
         policies = (self.deserialization, self.processing, self.production)
         if ErrorPolicy.DEAD_LETTER in policies and not self.dead_letter_topic:
             raise ValueError("an error policy is 'dlq', but dead_letter_topic is not set")
+        if self.global_table_errors is ErrorPolicy.DEAD_LETTER:
+            raise ValueError("global_table_errors is 'fail' or 'skip': global tables have no dead letters")
         if self.idle_timeout_ms is not None and self.wall_clock_interval_ms is None:
             raise ValueError(
                 "idle_timeout_ms is set, but wall_clock_interval_ms is not: an idle task moves its time on in steps without "

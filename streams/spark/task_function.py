@@ -14,6 +14,7 @@ import orjson
 import pandas as pd
 from pyspark import TaskContext
 
+from state.commit.decide import Decision
 from state.commit.live import LiveKafka
 from state.commit.marker import MarkerCopy
 from state.commit.step import CommitStep, StepResult
@@ -22,7 +23,7 @@ from streams.microbatch.job import QueryJob
 from streams.microbatch.rows import TaskInput
 from streams.microbatch.step import BatchContext, run_step
 from streams.source.offsets import topics_from_json
-from streams.spark.global_tables import global_stores
+from streams.spark.global_tables import count_global_tables, global_stores
 from streams.spark.job import load_job
 from streams.spark.salts import task_salts
 
@@ -99,4 +100,7 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
     known = state.getOption
     copy = MarkerCopy(bytes(known[0]), int(known[1])) if known else None
     rows: Iterator[Any] = chain.from_iterable(frame.itertuples(index=False) for frame in frames)
-    return run_step(job, step, batch, rows, copy, tables)
+    result, given = run_step(job, step, batch, rows, copy, tables)
+    if result.decision is not Decision.SKIP:
+        count_global_tables(job, topics_from_json(given.global_topics), given.counters)
+    return result, given

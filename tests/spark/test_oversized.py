@@ -31,7 +31,12 @@ def sizes(harness: Harness, source: str) -> dict[int, int]:
     [
         (True, "marker_sent", {"max_records_per_trigger": 40}, "No task has committed it: it is planned anew"),
         (False, "marker_sent", {"max_bytes_per_trigger": 40 * 102}, "No task has committed it: it is planned anew"),
-        (False, "marker_sent@1", {"max_records_per_trigger": 40}, "cannot be planned anew, for task 0 has committed it"),
+        (
+            False,
+            "marker_sent@1",
+            {"max_records_per_trigger": 40},
+            "cannot be planned anew, for task 0 has committed it",
+        ),
     ],
     ids=["first-by-records", "later-by-bytes", "half-committed"],
 )
