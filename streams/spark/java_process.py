@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from py4j.protocol import Py4JNetworkError
@@ -22,8 +22,11 @@ _POLL_S = 0.05
 
 
 @contextmanager
-def needs_java() -> Iterator[None]:
+def needs_java(stopping: Callable[[], bool]) -> Iterator[None]:
     """Makes one error of whatever fails because Spark's Java process has gone.
+
+    Args:
+        stopping: whether that is what is wanted: Ctrl-C ends spark-submit, which is the Java process, too.
 
     Raises:
         ApplicationFailedError: it has.
@@ -33,6 +36,8 @@ def needs_java() -> Iterator[None]:
     except Exception as error:
         if not has_gone(_CLOSES_WITHIN_S if _is_of_the_network(error) else 0):
             raise
+        if stopping():
+            return
         raise ApplicationFailedError(
             f"Spark's Java process has ended{_how()}. Nothing half-done is visible, and a start goes on where this one "
             f"stopped. If it comes again, it wants more memory (spark.driver.memory), or the machine does"

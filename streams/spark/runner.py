@@ -102,7 +102,7 @@ class StreamsApplication:
             spark = session or start_session(self.config.application_id, self.config.spark, self.config.checkpoint_dir)
             try:
                 # Once more: as it starts, pyspark puts a handler of its own for Ctrl-C in the place of ours.
-                with self._signals(), needs_java():
+                with self._signals(), needs_java(self._stop.is_set):
                     self._run_queries(spark, application, counts)
             finally:
                 if own and not has_gone():
