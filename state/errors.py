@@ -27,6 +27,7 @@ them between processes).
         ├── StateCorruptedError        the local store is damaged; delete it, the changelog restores it
         │   └── StateFormatError       another version wrote the local store: the same
         ├── ChangelogMismatchError     a changelog topic exists, but not as the store needs it
+        ├── StepTooLargeError          one step has 2 GiB or more for one store or task; take fewer records at a time
         └── RestoreError               the changelog does not give the state that the commit marker promises
 """
 
@@ -474,6 +475,20 @@ class ChangelogMismatchError(StateError):
         self.topic = topic
         self.found = found
         self.remedy = remedy
+
+
+class StepTooLargeError(StateError):
+    """What one step is to write or hand on has 2 GiB or more, which no column of bytes holds; nothing of it is committed.
+
+    Args:
+        what: what has so many bytes.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} have 2 GiB or more in one step. Nothing of this attempt is committed. Start again with a smaller "
+            f"max_records_per_trigger: as long as no task has committed this micro-batch, it is planned anew in smaller pieces"
+        )
 
 
 class RestoreError(StateError):

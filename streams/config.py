@@ -82,6 +82,8 @@ class StreamsConfig(BaseSettings):
             compacted topic, of a time that the topic does not take, for a topic that does not exist or must not be chosen.
         future: policy for records whose timestamp lies more than `max_future_ms` ahead of the batch time.
         dead_letter_topic: where `dlq` sends them.
+        global_table_errors: policy for records of global tables: `fail` or `skip`; None (default) = as the other policies say, of
+            which `dlq` is refused then: each process reads a global table for itself, and would send a dead letter of its own.
         max_record_bytes: largest result that may be produced, bytes: key, value, headers and Kafka's overhead. More than
             1 000 000 also raises the client's `message.max.bytes`; the topics' `max.message.bytes` is yours to raise.
         max_future_ms: how far ahead of the batch time a timestamp may lie, a day by default; None ("none" in a file or on the
@@ -123,6 +125,7 @@ class StreamsConfig(BaseSettings):
     production: ErrorPolicy = ErrorPolicy.FAIL
     future: ErrorPolicy = ErrorPolicy.FAIL
     dead_letter_topic: str | None = None
+    global_table_errors: ErrorPolicy | None = None
     max_record_bytes: int = Field(default=MESSAGE_MAX_BYTES, ge=1_000)
     max_future_ms: int | None = Field(default=86_400_000, ge=0)
     trim_delay_ms: int = Field(default=86_400_000, ge=0)
@@ -158,6 +161,8 @@ class StreamsConfig(BaseSettings):
         policies = (self.deserialization, self.processing, self.production, self.future)
         if ErrorPolicy.DEAD_LETTER in policies and not self.dead_letter_topic:
             raise ValueError("an error policy is 'dlq', but dead_letter_topic is not set")
+        if self.global_table_errors is ErrorPolicy.DEAD_LETTER:
+            raise ValueError("global_table_errors is 'fail' or 'skip': global tables have no dead letters")
         if self.idle_timeout_ms is not None and self.wall_clock_interval_ms is None:
             raise ValueError(
                 "idle_timeout_ms is set, but wall_clock_interval_ms is not: an idle task moves its time on in steps without "

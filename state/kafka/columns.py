@@ -7,6 +7,7 @@ None when no record of the run has any (the usual case costs nothing).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -42,6 +43,16 @@ class RecordColumns:
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+
+def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
+    """A column of these values; one with 64-bit offsets where they have 2 GiB or more, which Arrow else cuts into pieces."""
+    return one_piece(pa.array(values, pa.binary()))
+
+
+def one_piece(column: pa.BinaryArray | pa.ChunkedArray) -> BinaryColumn:
+    """The column that Arrow made, or had to cut into pieces."""
+    return column.cast(pa.large_binary()).combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 class BinaryCells:

@@ -15,6 +15,7 @@ from streams.application.belongings import belongings
 from streams.application.dead_letter_topic import check_dead_letter_topic
 from streams.application.kept_topology import own_topology
 from streams.config import StreamsConfig
+from streams.runtime.global_tables import global_table_settings
 from streams.runtime.settings import TaskSettings
 from streams.source.offsets import SourceOffsets
 from streams.source.partition_times import asks_for_partition_time
@@ -111,6 +112,7 @@ class Application:
             production=config.production.value,
             future=config.future.value,
             dead_letter_topic=config.dead_letter_topic,
+            global_table_errors=None if config.global_table_errors is None else config.global_table_errors.value,
             max_record_bytes=config.max_record_bytes,
             max_message_bytes=config.max_message_bytes,
             max_future_ms=config.max_future_ms,
@@ -147,6 +149,7 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
     """Plans a topology against what the cluster has.
 
     Raises:
+        ConfigError: global tables, which have no dead letters, would have to send some.
         TopicNotFoundError: a source topic is missing.
         TopologyError: the topology cannot be run, or no topic matches a pattern.
         TopologyMismatchError: a sub-topology has run under several names, and nothing tells which holds.
@@ -183,7 +186,10 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
                 name = str(sink.topic)
                 if name in plan.repartition_topics:
                     counts[name] = max(counts.get(name, 0), plan.repartition_topics[name] or tasks)
-    return Application(plan, config, tuple(subs))
+    application = Application(plan, config, tuple(subs))
+    if topology.global_tables:
+        global_table_settings(application.task_settings({}))
+    return application
 
 
 def ensure_internal_topics(

@@ -96,6 +96,8 @@ def run_topology(topology: Topology, config: StreamsConfig) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     # It prints the stack of what ends a query, which is told in one sentence, or of what a stop interrupts.
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
+    # What it cannot send any more, because the Java process has gone, it tells by the root logger.
+    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
     StreamsApplication(topology, config).run()
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from state.kafka.columns import BinaryColumn, binary_column
 from state.kafka.headers import encode_headers
 from streams.operators.record import Headers
 
@@ -30,12 +30,12 @@ class SendBatch:
     """
 
     topic: str
-    keys: pa.Array
-    values: pa.Array
+    keys: BinaryColumn
+    values: BinaryColumn
     timestamps: npt.NDArray[np.int64]
-    partition_keys: pa.Array | None = None
+    partition_keys: BinaryColumn | None = None
     partitions: npt.NDArray[np.int32] | None = None
-    headers: pa.Array | None = None
+    headers: BinaryColumn | None = None
 
 
 @dataclass(slots=True)
@@ -88,13 +88,13 @@ class Collector:
     def _batch(self, topic: str, rows: _Rows) -> SendBatch:
         headers = None
         if rows.with_headers:
-            headers = pa.array([encode_headers(one) if one else None for one in rows.headers], pa.binary())
+            headers = binary_column([encode_headers(one) if one else None for one in rows.headers])
         return SendBatch(
             topic,
-            pa.array(rows.keys, pa.binary()),
-            pa.array(rows.values, pa.binary()),
+            binary_column(rows.keys),
+            binary_column(rows.values),
             np.array(rows.timestamps, np.int64),
-            pa.array(rows.partition_keys, pa.binary()) if rows.windowed else None,
+            binary_column(rows.partition_keys) if rows.windowed else None,
             np.array(rows.partitions, np.int32) if rows.partitioned else None,
             headers,
         )

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from state.errors import StepTooLargeError
 from state.kafka.headers import encode_headers
 from streams.errors import RecordError, ValueNotPicklableError
 from streams.operators.record import Headers, Record
@@ -99,7 +100,7 @@ class Rows:
 
     def to_batch(self) -> pa.RecordBatch:
         """The rows as columns."""
-        columns: dict[str, pa.Array] = {
+        columns: dict[str, pa.Array | pa.ChunkedArray] = {
             "offset": pa.array(np.array(self.offsets, np.int64)),
             "seq": pa.array(np.array(self.seqs, np.int32)),
             "timestamp": pa.array(np.array(self.timestamps, np.int64)),
@@ -112,6 +113,8 @@ class Rows:
         if self.source_keys:
             columns["source_key"] = pa.array(self.source_keys, pa.binary())
             columns["source_value"] = pa.array(self.source_values, pa.binary())
+        if any(isinstance(column, pa.ChunkedArray) for column in columns.values()):
+            raise StepTooLargeError(f"{len(self.offsets):,} records that were made before the shuffle")
         return pa.RecordBatch.from_pydict(columns)
 
 

@@ -2,12 +2,14 @@
 
 Each process that runs tasks has one `GlobalTables`, and brings it up to the offsets that the driver logged for the batch
 before its tasks begin, so that a repeated batch sees at least what it saw. The topic is the changelog: nothing is written
-to Kafka. Invariant: rows and positions are applied together, so a reader that stops half-way reads nothing twice.
+to Kafka, so there are no dead letters either: each process would send one of its own. Invariant: rows and positions are
+applied together, so a reader that stops half-way reads nothing twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +19,7 @@ from state.kafka.headers import decode_headers
 from state.stores.position import StorePosition
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import TaskStore
-from streams.errors import RecordError, StreamsError
+from streams.errors import ConfigError, RecordError, StreamsError
 from streams.operators.processor import Processor
 from streams.operators.record import Record, RecordMetadata
 from streams.runtime.counters import Counters
@@ -45,12 +47,19 @@ class GlobalTables:
         tables: What to hold.
         store: A `TaskStore` with `global_store_specs(tables)`; kept between batches, lost with the process or not.
         settings: Policies; a record that cannot be read fails or is skipped, there is no dead letter (as in Kafka Streams).
+
+    Attributes:
+        counters: What was dropped and skipped by this process since it was asked last; take them away with `take_counters`.
+
+    Raises:
+        ConfigError: The policies ask for dead letters.
     """
 
     def __init__(self, tables: Sequence[GlobalTable], store: TaskStore, settings: TaskSettings) -> None:
         self.counters = Counters()
         self._by_topic = {str(table.source.topics[0]): table for table in tables}
         self._store = store
+        settings = global_table_settings(settings) if tables else settings
         self._settings = settings
         self._handlers = ErrorHandlers(settings, self.counters, _TASK, lambda letter, origin: None)
 
@@ -66,6 +75,13 @@ class GlobalTables:
             table.store.name: ReadOnlyStore(table.store.name, typed_store(table.store, self._store, topic))
             for topic, table in self._by_topic.items()
         }
+
+    def take_counters(self) -> Counters:
+        """The counters, which begin at nothing again."""
+        taken = Counters(self.counters)
+        # In place: the error handlers count there.
+        self.counters.clear()
+        return taken
 
     def position(self, topic: str, partition: int) -> int:
         """The next offset to read."""
@@ -156,6 +172,23 @@ class GlobalTables:
         if isinstance(error, StreamsError) and not isinstance(error, RecordError):
             raise error
         self._handlers.handle("processing", table.name, origin, error)
+
+
+def global_table_settings(settings: TaskSettings) -> TaskSettings:
+    """The settings by which global tables are read: their own policy in the place of those of the stages.
+
+    Raises:
+        ConfigError: It would be `dlq`.
+    """
+    own = settings.global_table_errors
+    if own is not None:
+        settings = replace(settings, deserialization=own, processing=own)
+    if "dlq" in (settings.deserialization, settings.processing):
+        raise ConfigError(
+            "the topology has global tables, and the policy for bad records is 'dlq', but global tables have no dead letters: each "
+            "process reads them for itself, and would send its own. Set global_table_errors to 'fail' or 'skip' for them"
+        )
+    return settings
 
 
 class _Keeper(Protocol):

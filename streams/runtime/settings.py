@@ -24,6 +24,7 @@ class TaskSettings:
         production: The same for a result that cannot be serialised, or that Kafka would refuse (`streams.runtime.outputs`).
         future: The same for a record whose timestamp is more than `max_future_ms` ahead of the step's wall clock.
         dead_letter_topic: Where the policy `dlq` sends to (KIP-1034); needed if any policy is `dlq`.
+        global_table_errors: The policy for records of global tables, which have no dead letters; None = as the stages say.
         max_record_bytes: Largest result, bytes: key, value, headers and Kafka's overhead.
         max_message_bytes: Largest record of any kind that the Kafka client sends (`message.max.bytes`): bounds rows of state.
         max_future_ms: Bound on timestamps ahead of the wall clock, milliseconds; None = no bound: for the
@@ -42,6 +43,7 @@ class TaskSettings:
     production: Policy = "fail"
     future: Policy = "fail"
     dead_letter_topic: str | None = None
+    global_table_errors: Policy | None = None
     max_record_bytes: int = 1_000_000
     max_message_bytes: int = 1_000_000
     max_future_ms: int | None = None

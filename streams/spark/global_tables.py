@@ -23,6 +23,7 @@ from state.stores.memory import MemoryTable
 from state.stores.rocks_options import RocksSettings
 from state.stores.task_store import TaskStore, open_task_store
 from streams.microbatch.job import QueryJob
+from streams.runtime.counters import Counters
 from streams.runtime.global_tables import GlobalTables, global_store_specs
 from streams.source.offsets import TopicOffsets
 
@@ -58,6 +59,16 @@ def global_stores(
     return copy.tables.stores
 
 
+def count_global_tables(job: QueryJob, ends: Mapping[str, TopicOffsets], counters: Counters) -> None:
+    """Adds what this process has dropped and skipped of global tables since it was asked last: each process counts what it reads.
+
+    To be asked once a step is committed: what an attempt that failed has counted is told with the next one.
+    """
+    copy = _open.get((os.getpid(), _folder(job, ends))) if job.sub.global_tables else None
+    for name, count in (copy.tables.take_counters() if copy else {}).items():
+        counters.add(name, count)
+
+
 class _Copy:
     """The tables of one process.
 
@@ -68,7 +79,7 @@ class _Copy:
     """
 
     def __init__(self, job: QueryJob, store: TaskStore, directory: Path | None) -> None:
-        self._job = job
+        self.job = job
         self._store = store
         self._directory = directory
         self.tables = GlobalTables(list(job.sub.global_tables.values()), store, job.settings)
@@ -93,7 +104,7 @@ class _Copy:
         for (topic, partition), end in behind.items():
             start = max(self.tables.position(topic, partition), begins[topic, partition])
             if start < end:
-                reader = shared_reader(self._job.client, topic, partition, start, bulk=self._job.bulk_io)
+                reader = shared_reader(self.job.client, topic, partition, start, bulk=self.job.bulk_io)
                 for columns in reader.read(end):
                     self.tables.update(columns, now_ms)
             self.tables.reached(topic, partition, end)
@@ -113,7 +124,8 @@ def _folder(job: QueryJob, ends: Mapping[str, TopicOffsets]) -> Path:
 def _copy_of(job: QueryJob, folder: Path) -> _Copy:
     key = (os.getpid(), folder)
     found = _open.pop(key, None)
-    if found is not None and found.gone:
+    # Another job has other settings, and perhaps other functions.
+    if found is not None and (found.gone or found.job is not job):
         found.close()
         found = None
     if found is None:

@@ -28,6 +28,7 @@ from streams.microbatch.job import QueryJob
 from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.spark.broker_watch import BrokerWatch, probe_of
 from streams.spark.checkpoint_files import checkpoint_files
+from streams.spark.java_process import has_gone, needs_java
 from streams.spark.progress import Progress
 from streams.spark.query import Report, start_query
 from streams.spark.session import check_session, start_session
@@ -101,10 +102,10 @@ class StreamsApplication:
             spark = session or start_session(self.config.application_id, self.config.spark, self.config.checkpoint_dir)
             try:
                 # Once more: as it starts, pyspark puts a handler of its own for Ctrl-C in the place of ours.
-                with self._signals():
+                with self._signals(), needs_java(self._stop.is_set):
                     self._run_queries(spark, application, counts)
             finally:
-                if own:
+                if own and not has_gone():
                     spark.stop()
 
     def _run_queries(self, spark: SparkSession, application: Application, counts: dict[str, int]) -> None:

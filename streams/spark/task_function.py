@@ -14,6 +14,7 @@ import orjson
 import pandas as pd
 from pyspark import TaskContext
 
+from state.commit.decide import Decision
 from state.commit.live import LiveKafka
 from state.commit.marker import MarkerCopy
 from state.commit.step import CommitStep, StepResult
@@ -22,7 +23,7 @@ from streams.microbatch.job import QueryJob
 from streams.microbatch.rows import TaskInput
 from streams.microbatch.step import BatchContext, run_step
 from streams.source.offsets import topics_from_json
-from streams.spark.global_tables import global_stores
+from streams.spark.global_tables import count_global_tables, global_stores
 from streams.spark.job import load_job
 from streams.spark.salts import task_salts
 
@@ -110,6 +111,9 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
     # Fencing waits for the broker, taking the rows apart needs the processor: both at once.
     step.start_fencing(copy)
     try:
-        return run_step(job, step, batch, rows, copy, tables, kafka.topics)
+        result, given = run_step(job, step, batch, rows, copy, tables, kafka.topics)
     finally:
         step.close()
+    if result.decision is not Decision.SKIP:
+        count_global_tables(job, topics_from_json(given.global_topics), given.counters)
+    return result, given

@@ -2,7 +2,9 @@
 
 import pytest
 
-from streams import Consumed, Int64Serde, Joined, Materialized, StreamsBuilder, TopologyError
+from streams import BytesSerde, ConfigError, Consumed, Int64Serde, Joined, Materialized, StreamsBuilder, TopologyError
+from streams.config import StreamsConfig
+from streams.runtime.handlers import RecordFailedError
 from streams.testing import TopologyTestDriver
 
 
@@ -103,3 +105,29 @@ def test_a_record_without_a_valid_time_is_counted():
     with TopologyTestDriver(builder.build()) as driver:
         driver.create_input_topic("table").pipe_input("a", 1, 5)
         assert driver.dropped("timestamp") == 1
+
+
+@pytest.mark.parametrize("settings", [{"deserialization": "skip"}, {"global_table_errors": "skip"}], ids=str)
+def test_what_cannot_be_read_is_skipped_and_counted(settings):
+    with TopologyTestDriver(built(), **settings) as driver:
+        driver.create_input_topic("names", Int64Serde(), BytesSerde()).pipe_input(1, b"no json", 0)
+        driver.create_input_topic("in").pipe_input("k", 1, 5)
+        assert driver.create_output_topic("out").read_values_to_list() == [[1, None]]
+        assert driver.dropped("deserialization") == 1
+
+
+def test_what_cannot_be_read_stops_where_only_streams_are_to_skip():
+    with TopologyTestDriver(built(), deserialization="skip", global_table_errors="fail") as driver:
+        names = driver.create_input_topic("names", Int64Serde(), BytesSerde())
+        with pytest.raises(RecordFailedError, match="record at names-0 offset 0"):
+            names.pipe_input(1, b"no json", 0)
+
+
+@pytest.mark.parametrize("stage", ["deserialization", "processing"])
+def test_dead_letters_are_refused_unless_global_tables_have_a_policy_of_their_own(stage):
+    settings = {stage: "dlq", "dead_letter_topic": "dead"}
+    with pytest.raises(ConfigError, match="Set global_table_errors to 'fail' or 'skip'"):
+        TopologyTestDriver(built(), **settings)
+    TopologyTestDriver(built(), **settings, global_table_errors="skip").close()
+    with pytest.raises(ValueError, match="global tables have no dead letters"):
+        StreamsConfig(application_id="app", global_table_errors="dlq")

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -37,11 +37,15 @@ class Application:
         command: the command line.
         folder: where its log goes.
         prefix: of its topics.
+        environment: variables of its own; default: ours, and our Python for Spark.
     """
 
-    def __init__(self, command: Sequence[str], folder: Path, prefix: str) -> None:
-        environment = {**os.environ, "APPS_PREFIX": prefix, "PYSPARK_PYTHON": sys.executable}
-        environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    def __init__(
+        self, command: Sequence[str], folder: Path, prefix: str, environment: Mapping[str, str] | None = None
+    ) -> None:
+        if environment is None:
+            environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        environment = {**environment, "APPS_PREFIX": prefix}
         # A terminal's columns would wrap what the tests look for.
         environment["COLUMNS"] = "1000"
         self._log = folder / f"log-{time.monotonic_ns()}.txt"
@@ -90,6 +94,12 @@ class Application:
         self.watch()
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+
+    def kill_java(self) -> None:
+        """SIGKILL to the JVM that the driver has started, as the kernel does for want of memory."""
+        self.watch()
+        (java,) = [one for one in psutil.Process(self.process.pid).children() if "java" in one.name()]
+        java.kill()
 
     def interrupt(self) -> None:
         """Ctrl-C: a terminal sends SIGINT to the whole group."""

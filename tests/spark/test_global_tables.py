@@ -10,7 +10,7 @@ import pytest
 from state.commit.live import LiveKafka
 from state.errors import TopicNotFoundError
 from streams import Consumed, Joined, Materialized, StreamsBuilder, StringSerde
-from streams.errors import StreamsError
+from streams.errors import ConfigError, StreamsError
 from streams.microbatch.job import QueryJob
 from streams.runtime.settings import TaskSettings
 from streams.source.offsets import TopicOffsets
@@ -115,6 +115,19 @@ def test_one_step_is_committed_the_other_repeated(app: App, monkeypatch: pytest.
     app.name(a="two")
     app.run()
     assert [record.value for record in app.harness.read(app.target)] == [b"a=one"] * 8
+
+
+def test_what_is_skipped_is_in_the_report_and_dead_letters_are_refused(harness: Harness) -> None:
+    app = App(harness)
+    harness.send(app.names, [Sent(b"a", b"\xff", 5), Sent(b"b", b"two", 5)])
+    app.ask("a", "b")
+    with pytest.raises(ConfigError, match="Set global_table_errors"):
+        harness.run(app.topology, deserialization="dlq", dead_letter_topic=app.target)
+    assert not harness.config().state_dir.exists()
+    progress = harness.run(app.topology, deserialization="skip")
+    assert app.new() == ["a=None", "b=two"]
+    # Once for each process that has a copy of the table.
+    assert 1 <= sum(sub.counters["skipped:deserialization"] for sub in progress.subs.values()) <= 4
 
 
 def test_a_process_reads_no_further_than_it_is_told(harness: Harness) -> None:

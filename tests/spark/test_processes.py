@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -133,6 +135,45 @@ def test_spark_submit_on_a_cluster_of_processes(broker: EmbeddedBroker, prefix: 
     wait_until(lambda: app.watch() is None and app.process.poll() is not None, START_TIMEOUT_S, "no end", app.log)
     assert app.ended(STOP_S) == 0, app.log()
     assert last_per_key(read_committed(broker.bootstrap_servers, f"{prefix}.counts")) == table_of(sent)
+
+
+@pytest.mark.slow
+def test_a_killed_java_process_is_one_sentence(broker: EmbeddedBroker, prefix: str, start: Starter) -> None:
+    follower = Follower(broker.bootstrap_servers, f"{prefix}.counts", 2)
+    follower.start()
+    send_words(broker, prefix, 5, 2000)
+    app = start("--continuous", "--max-records-per-trigger", "20")
+    app.wait_until(lambda: len(follower.records) > 100, "no results")
+    app.kill_java()
+    assert app.ended(STOP_S) == 1, app.log()
+    follower.finish()
+    assert "ApplicationFailedError: " in app.log(), app.log()
+    said = app.log()[app.log().index("ApplicationFailedError: ") :]
+    assert "Spark's Java process has ended" in said
+    assert len(said.splitlines()) == 1, said
+    assert "Traceback" not in app.log()
+    assert "py4j" not in app.log()
+
+
+@pytest.mark.slow
+def test_a_script_with_a_class_of_its_own_from_a_shell_without_the_environment(
+    broker: EmbeddedBroker, prefix: str, tmp_path: Path
+) -> None:
+    """`.venv/bin/spark-submit SCRIPT`, with no more than Java and the system's own programs on the PATH."""
+    sent = send_words(broker, prefix, 6, 300)
+    script = ROOT / "tests/spark/own_classes.py"
+    command = [str(Path(sys.executable).with_name("spark-submit")), str(script), "-b", broker.bootstrap_servers]
+    options = ["-a", prefix, "--base-dir", str(tmp_path / "var"), "--available-now", "--bad-records", "skip"]
+    settings = ["--set", "spark.ui.enabled=false", "--set", "spark.driver.memory=512m"]
+    kept = {name: value for name, value in os.environ.items() if name in ("HOME", "JAVA_HOME", "PYTHONPATH")}
+    path = os.pathsep.join([str(Path(shutil.which("java") or "java").parent), "/usr/bin", "/bin"])
+    app = Application([*command, *options, *settings], tmp_path, prefix, {**kept, "PATH": path})
+    try:
+        assert app.ended(START_TIMEOUT_S) == 0, app.log()
+    finally:
+        app.close()
+    found = last_per_key(read_committed(broker.bootstrap_servers, f"{prefix}.counts"))
+    assert found == {word: b"%d" % count for word, count in sent.items()}
 
 
 def one_sentence(app: Application) -> str:
