@@ -14,7 +14,7 @@ from state.commit.protocols import Send, TopicPartition
 from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.columns import RecordColumns
-from state.kafka.config import QUIET
+from state.kafka.config import BATCH_BYTES, QUIET
 from state.kafka.output_topics import LiveTopics
 from state.kafka.partitioner import choose_partitions
 from state.kafka.producer import TransactionalProducer
@@ -35,9 +35,13 @@ class LiveKafka:
         client: librdkafka client properties.
         transaction_timeout_ms: of the producers.
         bulk: librdkafka's C API instead of the ordinary client.
+        outputs: topics that are written to: producers make no larger batches than these take.
     """
 
-    def __init__(self, client: Mapping[str, str], transaction_timeout_ms: int, bulk: bool = True) -> None:
+    def __init__(
+        self, client: Mapping[str, str], transaction_timeout_ms: int, bulk: bool = True, outputs: Sequence[str] = ()
+    ) -> None:
+        self._outputs = outputs
         self._client = dict(client)
         self._timeout_ms = transaction_timeout_ms
         self._bulk = bulk
@@ -54,7 +58,10 @@ class LiveKafka:
 
     def producer(self, transactional_id: str) -> TransactionalProducer:
         """A new producer; call its `init_transactions` before anything else."""
-        return TransactionalProducer(self._client, transactional_id, self._timeout_ms / 1000, bulk=self._bulk)
+        client, largest = self._client, self.topics.batch_bytes(self._outputs)
+        if largest < int(client.get("batch.size", BATCH_BYTES)):
+            client = {**client, "batch.size": str(largest)}
+        return TransactionalProducer(client, transactional_id, self._timeout_ms / 1000, bulk=self._bulk)
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Last stable offsets."""

@@ -43,10 +43,11 @@ _CONSUMER_REQUIRED = {
     # No group is ever joined, so a reader that lies idle between two steps must not be thrown out of one.
     "max.poll.interval.ms": "86400000",
 }
+BATCH_BYTES = 1_000_000
 _PRODUCER_TUNING = {
     **QUIET,
     "linger.ms": "20",
-    "batch.size": "1000000",
+    "batch.size": str(BATCH_BYTES),
     "batch.num.messages": "100000",
     "queue.buffering.max.messages": "1000000",
     "queue.buffering.max.kbytes": str(256 * 1024),

@@ -9,14 +9,14 @@ answer), nothing is limited, for the broker has the last word anyway.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from confluent_kafka import KafkaError
 
 from state.errors import KafkaClientError
 from state.kafka.config import ClientConfig
-from state.kafka.topic_limits import TopicLimits, limits_of
+from state.kafka.topic_limits import NO_LIMIT, TopicLimits, limits_of
 from state.kafka.topics import TopicInfo
 
 MAX_AGE_S = 300.0
@@ -59,6 +59,16 @@ class LiveTopics:
             found, age = self._ask(topic)
             self._known[topic] = found, self._seconds() + age
         return found
+
+    def batch_bytes(self, topics: Iterable[str]) -> int:
+        """The largest batch that all these topics take: a broker refuses records that fit if they come in one that does not.
+
+        Raises:
+            KafkaClientError: Kafka does not answer.
+        """
+        return min(
+            (limits.max_bytes for topic in topics if (limits := self.limits(topic)) is not None), default=NO_LIMIT
+        )
 
     def now_ms(self) -> int:
         """The clock that brokers have, nearly: they compare the times of records with it."""

@@ -52,7 +52,8 @@ def limits_of(partitions: int, config: Mapping[str, str], compressed: bool = Fal
         compressed: what is sent is compressed first: then no size is known before.
     """
     by_clock = config.get("message.timestamp.type", "CreateTime") == "CreateTime"
-    size = NO_LIMIT if compressed else int(config.get("max.message.bytes", NO_LIMIT)) - BATCH_OVERHEAD
+    sized = "max.message.bytes" in config and not compressed
+    size = int(config["max.message.bytes"]) - BATCH_OVERHEAD if sized else NO_LIMIT
     return TopicLimits(
         partitions,
         size,

@@ -44,6 +44,12 @@ class QueryJob:
     crash: Faults = field(default_factory=CrashPoints)
     trim_delay_ms: int = 0
 
+    @property
+    def outputs(self) -> list[str]:
+        """The topics that the program and the settings name to be written to."""
+        named = {str(sink.topic) for sink in self.sub.sinks if sink.topic is not None}
+        return sorted(named | ({self.settings.dead_letter_topic} if self.settings.dead_letter_topic else set()))
+
     def identity(self, task: int, query_id: str) -> TaskIdentity:
         """Who runs a step of `task`."""
         return TaskIdentity(

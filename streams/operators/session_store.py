@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from streams.operators.byte_stores import SessionBytes
+from streams.operators.codec import Codec
 from streams.operators.record import ValueAndTimestamp, Window, Windowed
-from streams.operators.stores import Codec
 
 
 class SessionStore:

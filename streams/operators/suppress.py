@@ -12,11 +12,12 @@ from typing import Any
 
 from state.kafka.headers import decode_headers, encode_headers
 from streams.errors import StreamsError
+from streams.operators.codec import Codec
 from streams.operators.due_rows import DueRows
 from streams.operators.idle_time import NO_LIMIT, advanced
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.record import Change, Headers, Record, ValueAndTimestamp, Windowed
-from streams.operators.stores import Codec, KeyValueStore
+from streams.operators.stores import KeyValueStore
 from streams.operators.views import Lookup, View
 from streams.operators.window_aggregate import STREAM_TIME
 from streams.serdes.base import Serde

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from state.stores.versioned import NOT_PUT, VALID_TO_UNDEFINED, VersionedRecord
+from streams.operators.codec import Codec
 from streams.operators.record import ValueAndTimestamp
-from streams.operators.stores import Codec
 
 __all__ = ["NOT_PUT", "VALID_TO_UNDEFINED", "VersionedStore"]
 

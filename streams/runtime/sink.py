@@ -95,8 +95,8 @@ class SinkRunner:
         topic, count = target.topic, target.partitions
         if not count:
             raise ValueError(
-                f"the number of partitions of topic {topic!r} is not known, which a partitioner needs: the topic was named by an "
-                f"extractor, so name it in to(...) instead, or leave the partitioner out"
+                f"the number of partitions of topic {topic!r} is not known, which a partitioner needs: name the topic in "
+                f"to(...), or leave the partitioner out"
             )
         chosen = partitioner(topic, record.key, record.value, count)
         if chosen is None:

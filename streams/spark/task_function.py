@@ -82,7 +82,7 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
     context = TaskContext.get()
     assert context is not None
     identity = job.identity(task, str(context.getLocalProperty(QUERY_ID)))
-    kafka = LiveKafka(job.client, job.transaction_timeout_ms, bulk=job.bulk_io)
+    kafka = LiveKafka(job.client, job.transaction_timeout_ms, bulk=job.bulk_io, outputs=job.outputs)
     batch = BatchContext(
         int(context.getLocalProperty(BATCH_ID) or -1),
         state.getCurrentProcessingTimeMs(),

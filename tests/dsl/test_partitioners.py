@@ -7,6 +7,8 @@ import pytest
 from state.kafka.partitioner import partition_for_key
 from streams import Produced, Repartitioned, StreamsBuilder, TimeWindows
 from streams.runtime.handlers import RecordFailedError
+from streams.runtime.outputs import Outputs, UnlimitedTopics
+from streams.runtime.settings import TaskSettings
 from streams.testing import TopologyTestDriver
 
 
@@ -51,11 +53,18 @@ def test_a_partition_that_does_not_exist(wrong):
     assert written(lambda *_: wrong, 5, production="skip")[0] == []
 
 
-def test_a_topic_whose_partitions_are_not_known():
+def test_a_topic_that_a_record_chooses_has_a_partitioner_too():
     builder = StreamsBuilder()
-    builder.stream("in").to(lambda k, v, context: "dynamic", Produced(partitioner=lambda *_: 0))
-    with TopologyTestDriver(builder.build()) as driver, pytest.raises(RecordFailedError, match="named by an extractor"):
-        driver.create_input_topic("in").pipe_input("k", 1, 0)
+    builder.stream("in").to(lambda k, v, context: v, Produced(partitioner=lambda topic, k, v, count: count - 1))
+    with TopologyTestDriver(builder.build(), partitions={"three": 3, "five": 5}) as driver:
+        for value in ("three", "five"):
+            driver.create_input_topic("in").pipe_input("k", value, 0)
+            assert driver.create_output_topic(value).read_record().partition == {"three": 2, "five": 4}[value]
+
+
+def test_a_topic_whose_partitions_are_not_known():
+    target = Outputs(UnlimitedTopics(), TaskSettings("app", partition_counts={"known": 2})).target
+    assert (target("known").partitions, target("unknown").partitions) == (2, 0)
 
 
 def test_windowed_keys_are_handed_over_whole():
