@@ -7,7 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from random import Random
 
-from state.errors import KafkaClientError, OpenTransactionError, StateLockedError, UnexpectedOffsetError
+from state.errors import (
+    KafkaClientError,
+    OffsetsLostError,
+    OpenTransactionError,
+    StateLockedError,
+    TopicRecreatedError,
+    UnexpectedOffsetError,
+)
 from streams.microbatch.job import QueryJob
 from streams.testing.simulation import Crash
 from tests.simulation.chaos import Odds, Quiet, Seeded
@@ -28,7 +35,9 @@ from tests.simulation.verify import Red, check_end, check_invariants
 PATIENCE = 20
 """How often an application is started again until it counts as stuck."""
 PASSING = KafkaClientError | StateLockedError | OpenTransactionError | UnexpectedOffsetError
-"""Errors that a restart may mend."""
+"""Errors that a restart may mend,"""
+LASTING = TopicRecreatedError | OffsetsLostError
+"""but not these of them."""
 
 
 class Failed(AssertionError):
@@ -119,7 +128,7 @@ class Application:
 
     def _ended(self, end: BaseException) -> None:
         cause = end.__cause__
-        if isinstance(end, QueryFailed) and not isinstance(cause, PASSING | None):
+        if isinstance(end, QueryFailed) and (isinstance(cause, LASTING) or not isinstance(cause, PASSING | None)):
             raise Refused(f"does not mend: {cause!r}") from cause
         check_invariants(self.cluster, self.job, self.checkpoint)
         # With the driver its executors go, at once or when they notice.

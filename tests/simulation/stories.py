@@ -9,15 +9,22 @@ from collections.abc import Callable
 from random import Random
 
 from state.changelog.topics import changelog_topic, commits_topic
-from state.errors import CheckpointMismatchError, RestoreError, RoutingMismatchError, StreamsError, TopicRecreatedError
+from state.errors import (
+    CheckpointMismatchError,
+    ProduceError,
+    RestoreError,
+    RoutingMismatchError,
+    StreamsError,
+    TopicRecreatedError,
+)
 from state.kafka.partitioner import partition_for_key
 from streams.testing.simulation import Crash, Event, Fate
 from tests.simulation.chaos import Odds, Quiet
-from tests.simulation.cluster import Cluster
+from tests.simulation.cluster import Cluster, Host
 from tests.simulation.history import Application, Refused, play
 from tests.simulation.programs import APPLICATION, COUNT, PARTITIONS, WINDOW, Input, Program, append, job_of
 from tests.simulation.spark import Checkpoint
-from tests.simulation.verify import Red, markers, outputs
+from tests.simulation.verify import Red, check_invariants, markers, outputs
 
 COMMITS = commits_topic(APPLICATION, "in")
 COUNTS = changelog_topic(APPLICATION, "counts")
@@ -54,10 +61,11 @@ def stops_when(application: Application, task: int, version: int) -> None:
     application.cluster.chaos = Blackout(application, task, version)
     assert application.run() is not None, "the story did not happen"
     application.cluster.chaos = Quiet()
+    application.cluster.kafka.deliver()
 
 
-def must_refuse(application: Application, kind: type[StreamsError]) -> None:
-    """The application says what is wrong and leaves all as it is. If it goes on, what comes out is judged."""
+def refuses(application: Application, kind: type[StreamsError]) -> bool:
+    """Whether the application says what is wrong, and leaves all as it is."""
     before = application.written()
     try:
         application.work()
@@ -66,8 +74,14 @@ def must_refuse(application: Application, kind: type[StreamsError]) -> None:
             raise
         if application.written() != before:
             raise Red("it refuses, but something was written") from refused
-        return
-    application.verify()
+        return True
+    return False
+
+
+def must_refuse(application: Application, kind: type[StreamsError]) -> None:
+    """If it goes on, what comes out is judged."""
+    if not refuses(application, kind):
+        application.verify()
 
 
 def unlucky(*kinds: str, pause: float = 0.0, count: int = 60, program: Program = COUNT) -> Callable[[], None]:
@@ -104,16 +118,11 @@ def checkpoint_is_lost() -> None:
 
 
 def checkpoint_is_rolled_back() -> None:
-    """To a copy of a while ago, at which only one of the tasks has stood still since; then the right one is put back."""
+    """To a copy of a while ago; task 0 has stood still since, so the copy fits it. Then the right one is put back."""
     application = started()
     old = application.checkpoint.copy()
-    only = next(group for group in range(3) if len(_tasks_of(application, group)) == 1)
-    for _ in range(2):
-        for number in range(len(application.inputs), len(application.inputs) + 30):
-            record = Input("in", 0, "a", number, (number + 1) * 20_000)
-            if record.groups[0] == f"g{only}":
-                application.write(record)
-                break
+    for number in (9, 12):
+        write(application, 1, number)
         application.work()
     right = application.checkpoint.copy()
     application.stop()
@@ -125,8 +134,9 @@ def checkpoint_is_rolled_back() -> None:
     application.verify()
 
 
-def _tasks_of(application: Application, group: int) -> set[int]:
-    return {group % application.job.tasks}
+def write(application: Application, partition: int, number: int) -> None:
+    """A record whose number is chosen. Of two tasks, g0 and g2 are task 1's, g1 is task 0's."""
+    application.write(Input("in", partition, "a", number, (number + 1) * 20_000))
 
 
 def source_is_made_anew() -> None:
@@ -145,13 +155,11 @@ def changelog_is_made_anew() -> None:
     application.cluster.kafka.delete_topic(COUNTS)
     application.cluster.kafka.create_topic(COUNTS, application.job.tasks, "compact")
     feed(application, 6)
-    before = application.written()
-    try:
-        application.work()
-    except Refused as refused:
-        if not isinstance(refused.__cause__, RestoreError) or application.written() != before:
-            raise
+    if refuses(application, RestoreError):
         return
+    application.cluster.hosts[0].disks.clear()
+    feed(application, 6)
+    application.work()
     application.verify()
 
 
@@ -168,20 +176,24 @@ def a_changelog_record_is_lost() -> None:
 
 
 def keys_are_made_anew() -> None:
-    """A micro-batch is half committed; when it runs again, the functions before the shuffle make other keys."""
+    """A micro-batch is half committed; when it runs again, the function before the shuffle gives its record to task 1."""
     application = Application(Quiet(), COUNT, job_of(COUNT, 2), 1)
-    feed(application, 6)
+    write(application, 1, 1)
     stops_when(application, 0, 1)
     application.change(1)
+    if not refuses_a_task(application):
+        counted = sum(len(values) for values in outputs(application.cluster.kafka).values())
+        if counted != len(application.inputs):
+            raise Red(f"{len(application.inputs)} records were counted {counted} times")
+
+
+def refuses_a_task(application: Application) -> bool:
+    """Whether rows that have moved between tasks are noticed; another task may have taken them in by then."""
     try:
         application.work()
     except Refused as refused:
-        if not isinstance(refused.__cause__, RoutingMismatchError):
-            raise
-        return
-    counted = sum(len(values) for values in outputs(application.cluster.kafka).values())
-    if counted != len(application.inputs):
-        raise Red(f"{len(application.inputs)} records were counted {counted} times")
+        return isinstance(refused.__cause__, RoutingMismatchError)
+    return False
 
 
 def a_task_has_no_rows_any_more() -> None:
@@ -221,9 +233,52 @@ def a_transaction_hangs() -> None:
 def trimmed_windows_and_lost_disks() -> None:
     """Windows end, their changelog is trimmed, and the task goes on where there is nothing of it."""
     application = started(WINDOW, tasks=1)
-    for _ in range(4):
-        feed(application, 4)
+    for number in range(12):
+        feed(application, 1)
         application.work()
-        application.cluster.hosts[0].disks.clear()
-        application.cluster.hosts[0].memory.trimmed.clear()
+        if number % 3 == 2:
+            application.cluster.hosts[0] = Host("host0")
     application.verify()
+
+
+def a_leader_of_yesterday_is_asked() -> None:
+    """A step is committed, its task dies, and the next attempt is told that the logs end where they did before it."""
+    application = started(tasks=1)
+    feed(application, 3)
+    stops_when(application, 0, 2)
+    application.cluster.chaos = StaleOnce()
+    application.work()
+    application.verify()
+
+
+class StaleOnce(Quiet):
+    """The first task that asks where logs end is told of a while ago."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def before(self, cluster: Cluster, event: Event) -> Fate:
+        """See `Chaos`."""
+        if event.kind != "ends" or cluster.attempt is None or self._told:
+            return Fate.NOW
+        self._told = True
+        return Fate.LATE
+
+
+def commits_fail() -> None:
+    """Task 0 cannot commit, and the driver ends."""
+    application = started()
+    feed(application, 6)
+    application.cluster.chaos = NoCommit()
+    assert application.run() is not None, "the story did not happen"
+    check_invariants(application.cluster, application.job, application.checkpoint)
+
+
+class NoCommit(Quiet):
+    """No commit reaches the broker."""
+
+    def before(self, cluster: Cluster, event: Event) -> Fate:
+        """See `Chaos`."""
+        if event.kind == "commit":
+            raise ProduceError("simulated")
+        return Fate.NOW

@@ -7,7 +7,7 @@ import pytest
 
 from state.commit import guards, step, transaction
 from state.commit.decide import Decision
-from state.restore import plan, proof
+from state.restore import plan, proof, restorer
 from state.stores.task_store import TaskStore
 from streams.source.planner import BatchPlanner
 from streams.testing.simulation import SimulatedTable
@@ -117,7 +117,9 @@ GUARDS = [
         lambda patch: patch.setattr(BatchPlanner, "is_repeat", lambda *_: False),
         stories.a_task_has_no_rows_any_more,
     ),
-    Guard("records land where the step assumed", off((guards, "check_delivered")), stories.unlucky("stale", "crash")),
+    Guard(
+        "records land where the step assumed", off((guards, "check_delivered")), stories.a_leader_of_yesterday_is_asked
+    ),
     Guard(
         "nothing is committed behind an open transaction",
         off((guards, "check_decided"), (guards, "check_delivered")),
@@ -126,10 +128,10 @@ GUARDS = [
     Guard("a roll-forward proves its records", off((proof, "check_step_digest")), stories.a_changelog_record_is_lost),
     Guard(
         "a changelog has all that was promised",
-        off((transaction, "check_end"), (plan, "check_end")),
+        off((transaction, "check_end"), (plan, "check_end"), *((place, "check_changelog_id") for place in (plan, restorer))),
         stories.changelog_is_made_anew,
     ),
-    Guard("the disk follows the commit", store_before_commit, stories.unlucky("crash", "fail")),
+    Guard("the disk follows the commit", store_before_commit, stories.commits_fail),
     Guard(
         "a write to the disk is atomic",
         lambda patch: patch.setattr(SimulatedTable, "atomic", False),
