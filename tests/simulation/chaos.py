@@ -60,6 +60,7 @@ AFTER = {
     "commit": ("crash", "lost"),
     "delete": ("crash", "lost"),
     "flush": ("crash",),
+    "write": ("crash",),
 }
 """What may go wrong just after it."""
 

@@ -1,10 +1,7 @@
-"""random histories of the commit protocol; a failure says its seed, which `make sim SEED=n` replays."""
+"""Random histories of the commit protocol; a failure says its seed, which `make sim SEED=n` replays."""
 
-from tests.simulation.history import play
-
-SEEDS = range(5_000)
+from tests.simulation.history import play_all
 
 
 def test_random_histories():
-    for seed in SEEDS:
-        play(seed)
+    play_all(range(5_000))

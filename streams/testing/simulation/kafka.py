@@ -81,7 +81,8 @@ class SimulatedKafka:
         self._auto_create = auto_create
         self._topics: dict[str, Topic] = {}
         self._transactional: dict[str, Transactional] = {}
-        self._asked: dict[TopicPartition, tuple[int, int]] = {}
+        # Partition -> its ends when somebody asked last, and what they were before they changed.
+        self._told: dict[TopicPartition, tuple[tuple[int, int], tuple[int, int]]] = {}
         self._created = 0
         for name, count in (partitions or {}).items():
             self.create_topic(name, count)
@@ -106,7 +107,7 @@ class SimulatedKafka:
     def delete_topic(self, name: str) -> None:
         """Deletes a topic with all that it has."""
         self._topics.pop(name, None)
-        self._asked = {place: ends for place, ends in self._asked.items() if place[0] != name}
+        self._told = {place: ends for place, ends in self._told.items() if place[0] != name}
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """Ids and partition counts of those that exist."""
@@ -206,9 +207,15 @@ class SimulatedKafka:
     def log_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Partition -> (last stable offset, end of the log); of a while ago, if one asks a leader that is none any more."""
         stale = self.hook.before(Event("ends", "")) is Fate.LATE
-        now = {place: (log.stable_end, log.end) for place in partitions for log in [self.log(*place)]}
-        found = {place: self._asked.get(place, ends) if stale else ends for place, ends in now.items()}
-        self._asked.update(now)
+        found = {}
+        for place in partitions:
+            log = self.log(*place)
+            now = (log.stable_end, log.end)
+            before, last = self._told.get(place, (now, now))
+            if now != last:
+                before, last = last, now
+            self._told[place] = (before, last)
+            found[place] = before if stale else now
         return found
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:

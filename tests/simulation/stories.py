@@ -1,0 +1,284 @@
+"""Short histories, each of a danger that one guard of the protocol stands against.
+
+With the guard all is well, or the application refuses to go on and nothing is lost. Without it the verdict must be red.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from state.changelog.topics import changelog_topic, commits_topic
+from state.errors import (
+    CheckpointMismatchError,
+    ProduceError,
+    RestoreError,
+    RoutingMismatchError,
+    StreamsError,
+    TopicRecreatedError,
+)
+from state.kafka.partitioner import partition_for_key
+from streams.testing.simulation import Crash, Event, Fate
+from tests.simulation.chaos import Odds, Quiet
+from tests.simulation.cluster import Cluster, Host
+from tests.simulation.history import Application, Refused, play
+from tests.simulation.programs import APPLICATION, COUNT, PARTITIONS, WINDOW, Input, Program, append, job_of
+from tests.simulation.spark import Checkpoint
+from tests.simulation.verify import Red, check_invariants, markers, outputs
+
+COMMITS = commits_topic(APPLICATION, "in")
+COUNTS = changelog_topic(APPLICATION, "counts")
+
+
+class Blackout(Quiet):
+    """From when a task has committed so many steps, nothing works any more."""
+
+    def __init__(self, application: Application, task: int, version: int) -> None:
+        self._application, self._task, self._version = application, task, version
+
+    def before(self, cluster: Cluster, event: Event) -> Fate:
+        """See `Chaos`."""
+        if len(markers(cluster.kafka, self._application.job, self._task)) >= self._version:
+            raise Crash(str(event))
+        return Fate.NOW
+
+
+def started(program: Program = COUNT, tasks: int = 2, hosts: int = 1) -> Application:
+    """An application that has worked off some input."""
+    application = Application(Quiet(), program, job_of(program, tasks), hosts)
+    feed(application, 6)
+    application.work()
+    return application
+
+
+def feed(application: Application, count: int) -> None:
+    """The same records each time."""
+    application.feed(Random(len(application.inputs)), count)
+
+
+def stops_when(application: Application, task: int, version: int) -> None:
+    """Runs until a task has committed a version: there driver and tasks die."""
+    application.cluster.chaos = Blackout(application, task, version)
+    assert application.run() is not None, "the story did not happen"
+    application.cluster.chaos = Quiet()
+    application.cluster.kafka.deliver()
+
+
+def refuses(application: Application, kind: type[StreamsError]) -> bool:
+    """Whether the application says what is wrong, and leaves all as it is."""
+    before = application.written()
+    try:
+        application.work()
+    except Refused as refused:
+        if not isinstance(refused.__cause__, kind):
+            raise
+        if application.written() != before:
+            raise Red("it refuses, but something was written") from refused
+        return True
+    return False
+
+
+def must_refuse(application: Application, kind: type[StreamsError]) -> None:
+    """If it goes on, what comes out is judged."""
+    if not refuses(application, kind):
+        application.verify()
+
+
+def unlucky(*kinds: str, pause: float = 0.0, count: int = 60, program: Program = COUNT) -> Callable[[], None]:
+    """Random histories in which only some things go wrong, but these often."""
+    odds = Odds(strike=0.1, pause=pause, kinds=frozenset(kinds))
+
+    def story() -> None:
+        for seed in range(count):
+            play(seed, odds, [program])
+
+    return story
+
+
+def commits_and_checkpoint_are_deleted() -> None:
+    """Somebody wants to start anew, and forgets the changelogs."""
+    application = started()
+    application.cluster.kafka.delete_topic(COMMITS)
+    application.cluster.kafka.create_topic(COMMITS, application.job.tasks, "compact")
+    application.stop()
+    application.checkpoint = Checkpoint()
+    must_refuse(application, CheckpointMismatchError)
+
+
+def checkpoint_is_lost() -> None:
+    """It is refused; when it is back, all goes on."""
+    application = started()
+    kept, application.checkpoint = application.checkpoint, Checkpoint()
+    application.stop()
+    feed(application, 3)
+    must_refuse(application, CheckpointMismatchError)
+    application.checkpoint = kept
+    application.work()
+    application.verify()
+
+
+def checkpoint_is_rolled_back() -> None:
+    """To a copy of a while ago; task 0 has stood still since, so the copy fits it. Then the right one is put back."""
+    application = started()
+    old = application.checkpoint.copy()
+    for number in (9, 12):
+        write(application, 1, number)
+        application.work()
+    right = application.checkpoint.copy()
+    application.stop()
+    feed(application, 6)
+    application.checkpoint = old
+    must_refuse(application, CheckpointMismatchError)
+    application.checkpoint = right
+    application.work()
+    application.verify()
+
+
+def write(application: Application, partition: int, number: int) -> None:
+    """A record whose number is chosen. Of two tasks, g0 and g2 are task 1's, g1 is task 0's."""
+    application.write(Input("in", partition, "a", number, (number + 1) * 20_000))
+
+
+def source_is_made_anew() -> None:
+    """The topic is deleted and made again, and has grown beyond where the application was."""
+    application = started()
+    application.stop()
+    application.cluster.kafka.delete_topic("in")
+    application.cluster.kafka.create_topic("in", PARTITIONS)
+    feed(application, 12)
+    must_refuse(application, TopicRecreatedError)
+
+
+def changelog_is_made_anew() -> None:
+    """While the local stores are whole; they are lost later."""
+    application = started()
+    application.cluster.kafka.delete_topic(COUNTS)
+    application.cluster.kafka.create_topic(COUNTS, application.job.tasks, "compact")
+    feed(application, 6)
+    if refuses(application, RestoreError):
+        return
+    application.cluster.hosts[0].disks.clear()
+    feed(application, 6)
+    application.work()
+    application.verify()
+
+
+def a_changelog_record_is_lost() -> None:
+    """Of a step that is committed and not yet on the disk: a broker has dropped it."""
+    application = started(tasks=1)
+    feed(application, 3)
+    stops_when(application, 0, 2)
+    log = application.cluster.kafka.log(COUNTS, 0)
+    lost = next(entry for entry in reversed(log.entries) if entry.readable)
+    log.entries.remove(lost)
+    feed(application, 6)
+    must_refuse(application, RestoreError)
+
+
+def keys_are_made_anew() -> None:
+    """A micro-batch is half committed; when it runs again, the function before the shuffle gives its record to task 1."""
+    application = Application(Quiet(), COUNT, job_of(COUNT, 2), 1)
+    write(application, 1, 1)
+    stops_when(application, 0, 1)
+    application.change(1)
+    if not refuses_a_task(application):
+        counted = sum(len(values) for values in outputs(application.cluster.kafka).values())
+        if counted != len(application.inputs):
+            raise Red(f"{len(application.inputs)} records were counted {counted} times")
+
+
+def refuses_a_task(application: Application) -> bool:
+    """Whether rows that have moved between tasks are noticed; another task may have taken them in by then."""
+    try:
+        application.work()
+    except Refused as refused:
+        return isinstance(refused.__cause__, RoutingMismatchError)
+    return False
+
+
+def a_task_has_no_rows_any_more() -> None:
+    """It has committed a micro-batch which then runs again, and its records were cleaned from the source meanwhile."""
+    application = Application(Quiet(), WINDOW, job_of(WINDOW, 3), 1)
+    key = next(key for key in "abcdefgh" if _task_of(key) == 2)
+    others = [next(key for key in "abcdefgh" if _task_of(key) == task) for task in (0, 1)]
+    for number, name in enumerate([key, *others]):
+        append(application.cluster.kafka, Input("in", 0, name, number, 20_000))
+    stops_when(application, 2, 1)
+    append(application.cluster.kafka, Input("in", 0, key, 3, 40_000))
+    application.cluster.kafka.log("in", 0).compact()
+    application.work()
+    if sum(len(values) for values in outputs(application.cluster.kafka).values()) != 4:
+        raise Red("not every record has come out once")
+
+
+def _task_of(key: str) -> int:
+    return partition_for_key(key.encode(), 3)
+
+
+def a_transaction_hangs() -> None:
+    """On the commits topic: what the task commits behind it cannot be seen. It ends when an operator ends it."""
+    application = started(tasks=1)
+    kafka = application.cluster.kafka
+    span = kafka.hang(COMMITS, 0)
+    feed(application, 3)
+    stops_when(application, 0, 2)
+    application.run()
+    span.decided = False
+    kafka.log(COMMITS, 0).close_span(span, kafka.now_ms)
+    application.stop()
+    application.work()
+    application.verify()
+
+
+def trimmed_windows_and_lost_disks() -> None:
+    """Windows end, their changelog is trimmed, and the task goes on where there is nothing of it."""
+    application = started(WINDOW, tasks=1)
+    for number in range(12):
+        feed(application, 1)
+        application.work()
+        if number % 3 == 2:
+            application.cluster.hosts[0] = Host("host0")
+    application.verify()
+
+
+def a_leader_of_yesterday_is_asked() -> None:
+    """A step is committed, its task dies, and the next attempt is told that the logs end where they did before it."""
+    application = started(tasks=1)
+    feed(application, 3)
+    stops_when(application, 0, 2)
+    application.cluster.chaos = StaleOnce()
+    application.work()
+    application.verify()
+
+
+class StaleOnce(Quiet):
+    """The first task that asks where logs end is told of a while ago."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def before(self, cluster: Cluster, event: Event) -> Fate:
+        """See `Chaos`."""
+        if event.kind != "ends" or cluster.attempt is None or self._told:
+            return Fate.NOW
+        self._told = True
+        return Fate.LATE
+
+
+def commits_fail() -> None:
+    """Task 0 cannot commit, and the driver ends."""
+    application = started()
+    feed(application, 6)
+    application.cluster.chaos = NoCommit()
+    assert application.run() is not None, "the story did not happen"
+    check_invariants(application.cluster, application.job, application.checkpoint)
+
+
+class NoCommit(Quiet):
+    """No commit reaches the broker."""
+
+    def before(self, cluster: Cluster, event: Event) -> Fate:
+        """See `Chaos`."""
+        if event.kind == "commit":
+            raise ProduceError("simulated")
+        return Fate.NOW

@@ -1,0 +1,163 @@
+"""Each guard of the protocol carries weight: switched off, a story that it keeps harmless turns red."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from state.commit import guards, step, transaction
+from state.commit.decide import Decision
+from state.restore import plan, proof, restorer
+from state.stores.task_store import TaskStore
+from streams.source.planner import BatchPlanner
+from streams.testing.simulation import SimulatedTable
+from tests.simulation import spark, stories
+
+
+def nothing(*_, **__):
+    """A check that finds nothing wrong."""
+
+
+def one_producer_for_all_steps(patch):
+    fenced, kept = guards.fenced_producer, {}
+
+    def producer(kafka, transactional_id):
+        if (kafka, transactional_id) not in kept:
+            kept[kafka, transactional_id] = fenced(kafka, transactional_id)
+        return kept[kafka, transactional_id]
+
+    patch.setattr(guards, "fenced_producer", producer)
+
+
+def fence_after_reading(patch):
+    def producer(kafka, transactional_id):
+        made = kafka.producer(transactional_id)
+        begin = made.begin
+
+        def fence_and_begin():
+            made.init_transactions()
+            begin()
+
+        made.begin = fence_and_begin
+        return made
+
+    patch.setattr(guards, "fenced_producer", producer)
+
+
+def store_before_commit(patch):
+    write = transaction.StepTransaction.write
+
+    def apply_first(self, step, last, store, effects, ends):
+        commit, self._producer.commit = self._producer.commit, nothing
+        result, position = write(self, step, last, store, effects, ends)
+        store.apply(position)
+        commit()
+        return result, position
+
+    patch.setattr(transaction.StepTransaction, "write", apply_first)
+
+
+def trimmed_when_planned(patch):
+    latest = BatchPlanner.latest
+
+    def latest_and_trim(self, start):
+        end = latest(self, start)
+        self.confirmed(end)
+        return end
+
+    patch.setattr(BatchPlanner, "latest", latest_and_trim)
+
+
+def off(*places):
+    """Switches checks off: (where, name)."""
+
+    def switch(patch):
+        for where, name in places:
+            patch.setattr(where, name, nothing)
+
+    return switch
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A guard.
+
+    Attributes:
+        name: what it sees to.
+        off: switches it off.
+        story: a danger that it stands against.
+    """
+
+    name: str
+    off: Callable
+    story: Callable
+
+
+GUARDS = [
+    Guard("one producer a step", one_producer_for_all_steps, stories.unlucky("late", "crash")),
+    Guard("fence before reading the marker", fence_after_reading, stories.unlucky("crash", pause=0.2)),
+    Guard(
+        "the marker decides",
+        lambda patch: patch.setattr(step, "decide", lambda *_: Decision.RUN),
+        stories.unlucky("crash", "lost"),
+    ),
+    Guard(
+        "markers and checkpoint are compared before any task runs",
+        off(*((spark, check) for check in ("check_program", "check_checkpoint", "check_topic"))),
+        stories.checkpoint_is_rolled_back,
+    ),
+    Guard(
+        "no task starts empty beside a changelog",
+        off((guards, "check_nothing_written")),
+        stories.commits_and_checkpoint_are_deleted,
+    ),
+    Guard("a skipped step was given the same rows", off((guards, "check_routing")), stories.keys_are_made_anew),
+    Guard(
+        "a repeated micro-batch calls every task",
+        lambda patch: patch.setattr(BatchPlanner, "is_repeat", lambda *_: False),
+        stories.a_task_has_no_rows_any_more,
+    ),
+    Guard(
+        "records land where the step assumed", off((guards, "check_delivered")), stories.a_leader_of_yesterday_is_asked
+    ),
+    Guard(
+        "nothing is committed behind an open transaction",
+        off((guards, "check_decided"), (guards, "check_delivered")),
+        stories.a_transaction_hangs,
+    ),
+    Guard("a roll-forward proves its records", off((proof, "check_step_digest")), stories.a_changelog_record_is_lost),
+    Guard(
+        "a changelog has all that was promised",
+        off((transaction, "check_end"), (plan, "check_end"), *((place, "check_changelog_id") for place in (plan, restorer))),
+        stories.changelog_is_made_anew,
+    ),
+    Guard("the disk follows the commit", store_before_commit, stories.commits_fail),
+    Guard(
+        "a write to the disk is atomic",
+        lambda patch: patch.setattr(SimulatedTable, "atomic", False),
+        stories.unlucky("crash"),
+    ),
+    Guard(
+        "only changelogs of ended windows are trimmed",
+        lambda patch: patch.setattr(TaskStore, "trim_offsets", TaskStore.offsets),
+        stories.trimmed_windows_and_lost_disks,
+    ),
+    Guard("inputs are trimmed when they are consumed", trimmed_when_planned, stories.unlucky("crash")),
+    Guard("a topic is known by its id", off((BatchPlanner, "_check_ids")), stories.source_is_made_anew),
+]
+
+
+@pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
+def test_with_it_all_is_well(guard):
+    guard.story()
+
+
+@pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
+def test_without_it_something_breaks(guard, monkeypatch):
+    guard.off(monkeypatch)
+    with pytest.raises(AssertionError):
+        guard.story()
+
+
+def test_a_lost_checkpoint():
+    stories.checkpoint_is_lost()
