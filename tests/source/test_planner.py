@@ -11,7 +11,7 @@ from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedErr
 from state.kafka.sampler import SampledRecord
 from streams.errors import ConfigError
 from streams.microbatch.partitions import PlannedCall
-from streams.source.offsets import SourceOffsets, batch_digest
+from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets, batch_digest
 from streams.source.planner import BatchPlanner, SourceSpec
 from streams.spark.source import KafkaStreamReader
 
@@ -71,6 +71,30 @@ def test_starts_where_told(admin: FakeAdmin) -> None:
     assert (at.topics["a"].offsets, at.topics["b"].offsets) == ((5, 0), (10,))
     at = planner(admin, starting={"a": "timestamp:30", "b": "earliest"}).initial()
     assert at.topics["a"].offsets == (30, 30)
+
+
+def test_a_query_begins_where_it_was_settled_that_it_does(admin: FakeAdmin) -> None:
+    first = planner(admin).initial()
+    admin.begin = {("a", 0): 70}
+    kept = planner(admin, starting={"a": "latest", "b": "latest"}, first=FirstBatch(first))
+    assert kept.initial() == first
+    assert kept.latest(replace_offsets(first, "a", (80, 0))).topics["a"].offsets == (100, 50)
+
+
+def replace_offsets(at: SourceOffsets, topic: str, offsets: tuple[int, ...]) -> SourceOffsets:
+    return SourceOffsets({**at.topics, topic: TopicOffsets(at.topics[topic].topic_id, offsets)})
+
+
+def test_a_checkpoint_that_takes_over_repeats_the_last_micro_batch_of_the_other_one(admin: FakeAdmin) -> None:
+    start = planner(admin).initial()
+    end = replace_offsets(start, "a", (40, 0))
+    plan = planner(admin, first=FirstBatch(start, end))
+    assert (plan.initial(), plan.latest(start)) == (start, end)
+    # It counts as logged: tasks may have committed it, so all are called.
+    assert plan.is_repeat(end)
+    assert plan.latest(end).topics["a"].offsets == (100, 50)
+    # If it has read nothing, it is planned as any other.
+    assert planner(admin, first=FirstBatch(start, start)).latest(start).topics["a"].offsets == (100, 50)
 
 
 def test_starts_a_duration_before_the_first_start(admin: FakeAdmin) -> None:

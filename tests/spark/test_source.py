@@ -171,6 +171,18 @@ def test_no_start_without_a_reset_policy(harness: Harness) -> None:
         harness.run(builder.build())
 
 
+def test_a_logged_first_micro_batch_begins_where_it_did(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark asks for its beginning again; a source that begins at the end of its topic must not give another answer then."""
+    source, target = harness.topic("source", 1), harness.topic("target", 1)
+    harness.send(source, numbered(10))
+    monkeypatch.setenv("STREAMS_FAULT", "before_commit")
+    with pytest.raises(ApplicationFailedError):
+        harness.run(copy_topology(source, target))
+    monkeypatch.delenv("STREAMS_FAULT")
+    harness.run(copy_topology(source, target), starting_offsets="latest")
+    assert values(harness.read(target)) == list(range(10))
+
+
 def test_admission_is_bounded_and_aligned_in_time(harness: Harness) -> None:
     source = harness.topic("source", 2)
     large = [Sent(b"a", b"%d" % n, 10_000 + n, 0) for n in range(2_000)]
