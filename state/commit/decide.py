@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 
-from state.commit.marker import CommitMarker
+from state.commit.marker import CommitMarker, Ranges
 from state.errors import CheckpointMismatchError
 
 RESET = "`streams reset {id}` deletes the application's state, changelogs and checkpoint, to start anew."
@@ -58,12 +59,21 @@ class TaskIdentity:
 
 
 def decide(
-    identity: TaskIdentity, batch_id: int, batch: str, copy: CommitMarker | None, found: CommitMarker | None
+    identity: TaskIdentity,
+    batch_id: int,
+    batch: str,
+    copy: CommitMarker | None,
+    found: CommitMarker | None,
+    ranges: Ranges = MappingProxyType({}),
 ) -> Decision:
     """Compares Spark's copy with the last marker.
 
     A query that has taken over the state of another one (`streams adopt`) begins without copies, at the version that its
     marker names as `adopted`; that marker may contain the first micro-batch of the new checkpoint already.
+
+    A task that has committed a micro-batch is not always called again when readers run anew within it (lost shuffle files): its
+    records may have been cleaned up from a compacted topic meanwhile. Spark is then done with the micro-batch and knows nothing of
+    the commit, which stands.
 
     Args:
         identity: the task.
@@ -71,13 +81,14 @@ def decide(
         batch: digest of its offset ranges.
         copy: the marker in Spark's GroupState, None before the first step.
         found: the last committed marker, None on an empty commits partition.
+        ranges: the ranges of the micro-batch that feed the task.
 
     Raises:
         CheckpointMismatchError: the two do not belong together.
     """
     if found is not None:
         check_lineage(identity, found)
-    expected = _expected(copy, found)
+    expected = expected_version(copy, found)
     version = found.version if found else 0
     if version < expected:
         raise _topic_is_behind(identity, expected, version)
@@ -90,13 +101,15 @@ def decide(
                 identity, f"Spark's copy of the commit marker of version {version} differs from the one in Kafka", ADOPT
             )
         return Decision.SKIP if copy is None and same_input else Decision.RUN
-    if version > expected + 1:
+    if version > expected + 1 + found.passed_over:
         raise mismatch(
             identity,
             f"the commits topic is at version {version}, but Spark's checkpoint at version {expected}: "
             "the checkpoint was rolled back to an older copy",
             ADOPT,
         )
+    if not same_input and follows(found, batch_id, ranges):
+        return Decision.RUN
     if not same_input:
         raise mismatch(
             identity,
@@ -106,7 +119,16 @@ def decide(
     return Decision.SKIP
 
 
-def _expected(copy: CommitMarker | None, found: CommitMarker | None) -> int:
+def follows(found: CommitMarker, batch_id: int, ranges: Ranges) -> bool:
+    """Whether a micro-batch goes on where a committed one of the same query ended, in every partition that fed it."""
+    return found.batch_id < batch_id and all(
+        partition in ranges.get(topic, {}) and ranges[topic][partition][0] >= end
+        for topic, partitions in found.ranges.items()
+        for partition, (_, end) in partitions.items()
+    )
+
+
+def expected_version(copy: CommitMarker | None, found: CommitMarker | None) -> int:
     """The version that Spark's checkpoint is at."""
     if copy is not None:
         return copy.version

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from state.commit.decide import RESET, TaskIdentity, mismatch
+from state.commit.decide import RESET, TaskIdentity, expected_version, mismatch
 from state.commit.marker import CommitMarker
 from state.commit.protocols import KafkaAccess, Producer, TopicPartition
 from state.errors import OpenTransactionError, RoutingMismatchError, UnexpectedOffsetError
@@ -96,6 +96,24 @@ def check_routing(identity: TaskIdentity, found: CommitMarker, routing: str, key
     """
     # A program that kept no digest has left "".
     if found.routing and found.routing != routing:
+        raise RoutingMismatchError(str(identity), found.batch_id, found.version, keyed_by)
+
+
+def check_not_passed_over(
+    identity: TaskIdentity, found: CommitMarker, copy: CommitMarker | None, keyed_by: Sequence[str]
+) -> None:
+    """A task that was not called again, although it had committed records by keys that functions made, has lost them to others.
+
+    Args:
+        identity: the task.
+        found: its last marker.
+        copy: Spark's copy; an older one: Spark has completed the micro-batch of `found` without this task.
+        keyed_by: names of the nodes that make keys.
+
+    Raises:
+        RoutingMismatchError: other tasks may have processed these records, too.
+    """
+    if found.version > expected_version(copy, found) and found.routing and found.counts.get("in", 0):
         raise RoutingMismatchError(str(identity), found.batch_id, found.version, keyed_by)
 
 

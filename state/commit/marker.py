@@ -53,6 +53,8 @@ class CommitMarker:
         routing: digest of the keys that functions in front of the shuffle have made, so of which rows the task was given; ""
             where no such function changes keys (or where the program that wrote the marker kept no digest).
         adopted: the version at which this query took over the state of another one (`streams adopt`), 0 = it began itself.
+        passed_over: how many commits before this one Spark does not know of, because it completed their micro-batches without
+            calling the task again; nearly always 0 (`decide.follows`).
         application_id: whose commit it is. Names of topics do not tell: of the applications `a` and `a-b`, both may call a
             topic `a-b-c-commits`. Empty in markers of older versions.
         format: of the marker's bytes.
@@ -78,6 +80,7 @@ class CommitMarker:
     changelog_ids: Mapping[str, str] = field(default_factory=dict)
     routing: str = ""
     adopted: int = 0
+    passed_over: int = 0
     application_id: str = ""
     format: int = field(default=FORMAT)
 

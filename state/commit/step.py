@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from state.changelog.topics import changelog_topic, commits_topic
 from state.commit import guards
 from state.commit.crash_points import Faults
-from state.commit.decide import Decision, TaskIdentity, decide
+from state.commit.decide import Decision, TaskIdentity, decide, expected_version
 from state.commit.last_marker import read_last_marker
 from state.commit.marker import CommitMarker, MarkerCopy
 from state.commit.protocols import Effects, KafkaAccess, Producer, StoreAccess, TopicPartition
@@ -139,7 +139,8 @@ class CommitStep:
                 transaction = StepTransaction(
                     self._kafka, producer, self.identity, points, self._commits, self._changelogs
                 )
-                result, position = transaction.write(step, found, store, effects, ends)
+                known = expected_version(copy.marker if copy else None, found)
+                result, position = transaction.write(step, found, store, effects, ends, known)
                 points.reach("after_commit")
                 watch.lap("commit")
                 store.apply(position, points.at("store_half_applied"))
@@ -170,11 +171,12 @@ class CommitStep:
     ) -> MarkerCopy | None:
         """The marker of the step if it is committed already, None if it is to run."""
         found = last.marker if last else None
-        decision = decide(self.identity, step.batch_id, step.batch, copy.marker if copy else None, found)
+        decision = decide(self.identity, step.batch_id, step.batch, copy.marker if copy else None, found, step.ranges)
         if found is None:
             guards.check_nothing_written(self.identity, self._kafka, self._changelogs, ends)
             return None
         if decision is Decision.RUN:
+            guards.check_not_passed_over(self.identity, found, copy.marker if copy else None, step.keyed_by)
             return None
         guards.check_routing(self.identity, found, step.routing, step.keyed_by)
         return last

@@ -101,6 +101,7 @@ class StepTransaction:
         store: TaskStore,
         effects: Effects,
         ends: Mapping[TopicPartition, int],
+        known: int,
     ) -> tuple[MarkerCopy, StorePosition]:
         """Writes and commits.
 
@@ -110,6 +111,7 @@ class StepTransaction:
             store: holds the step's writes.
             effects: the other results.
             ends: where each log ended after fencing.
+            known: the version that Spark's checkpoint is at.
 
         Returns:
             The marker, and what the store holds once its writes are applied.
@@ -149,6 +151,7 @@ class StepTransaction:
             changelog_ids={name: ids[topic] for name, (topic, _) in self._changelogs.items() if topic in ids},
             routing=step.routing,
             adopted=last.adopted if last else 0,
+            passed_over=last.version - known if last else 0,
             application_id=self._identity.application_id,
         )
         copy = MarkerCopy(marker.to_bytes(), ends[self._commits])

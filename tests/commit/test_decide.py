@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from state.commit.decide import Decision, TaskIdentity, decide
-from state.commit.guards import check_routing
+from state.commit.guards import check_not_passed_over, check_routing
 from state.commit.marker import CommitMarker
 from state.errors import CheckpointMismatchError, MarkerFormatError, RoutingMismatchError
 
@@ -45,6 +45,31 @@ def test_next_step_runs() -> None:
 def test_a_batch_that_kafka_has_already_is_skipped() -> None:
     assert decide(IDENTITY, 7, "b7", marker(3, 6, "b6"), marker(4)) is Decision.SKIP
     assert decide(IDENTITY, 7, "b7", None, marker(1)) is Decision.SKIP
+
+
+def test_a_commit_that_spark_has_passed_over_stands_where_the_next_input_follows_it() -> None:
+    behind, passed = marker(3, 6, "b6"), marker(4)
+    assert decide(IDENTITY, 8, "b8", behind, passed, {"orders": {"1": (20, 30), "2": (0, 5)}}) is Decision.RUN
+    for ranges in ({"orders": {"1": (19, 30)}}, {"orders": {"2": (0, 5)}}, {}):
+        with pytest.raises(CheckpointMismatchError):
+            decide(IDENTITY, 8, "b8", behind, passed, ranges)
+    with pytest.raises(CheckpointMismatchError):
+        decide(IDENTITY, 7, "other", behind, passed, {"orders": {"1": (20, 30)}})
+
+
+def test_what_was_committed_behind_a_commit_that_spark_has_passed_over_is_skipped() -> None:
+    behind, again = marker(3, 6, "b6"), replace(marker(5, 8, "b8"), passed_over=1)
+    assert decide(IDENTITY, 8, "b8", behind, again) is Decision.SKIP
+    with pytest.raises(CheckpointMismatchError, match="rolled back"):
+        decide(IDENTITY, 8, "b8", behind, marker(5, 8, "b8"))
+
+
+def test_a_commit_that_spark_has_passed_over_must_not_have_been_made_by_keys_of_functions() -> None:
+    behind, passed = marker(3, 6, "b6"), marker(4)
+    check_not_passed_over(IDENTITY, passed, behind, [])
+    check_not_passed_over(IDENTITY, replace(passed, routing="d1"), passed, ["KEY-SELECT"])
+    with pytest.raises(RoutingMismatchError, match="KEY-SELECT"):
+        check_not_passed_over(IDENTITY, replace(passed, routing="d1"), behind, ["KEY-SELECT"])
 
 
 def adopted(version: int, at: int, batch_id: int = 7, batch: str = "b7") -> CommitMarker:

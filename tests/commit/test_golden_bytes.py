@@ -29,7 +29,7 @@ FORMAT_3 = (
     b'{"adopted":2,"application_id":"app","batch":"b7","batch_id":7,"changelog_begins":{"counts":0},'
     b'"changelog_ends":{"counts":5},"changelog_hash":"8899aabbccddeeff","changelog_ids":{"counts":"id-3"},'
     b'"counts":{"changelog":5,"in":10,"out":1},"expired_before":{"minutes":60000},'
-    b'"format":3,"now_ms":1700000000000,"operator_state":{"nodes":{"counts":{"stream_time":99}}},"query_id":"3f0c",'
+    b'"format":3,"now_ms":1700000000000,"operator_state":{"nodes":{"counts":{"stream_time":99}}},"passed_over":0,"query_id":"3f0c",'
     b'"ranges":{"orders":{"1":[10,20]},"people":{"0":[0,1]}},"routing":"5a","stream_time":99,"task":1,"tasks":4,'
     b'"topic_ids":{"orders":"id-1","people":"id-2"},"topology_hash":"0011223344556677","version":3}'
 )

@@ -128,7 +128,11 @@ GUARDS = [
     Guard("a roll-forward proves its records", off((proof, "check_step_digest")), stories.a_changelog_record_is_lost),
     Guard(
         "a changelog has all that was promised",
-        off((transaction, "check_end"), (plan, "check_end"), *((place, "check_changelog_id") for place in (plan, restorer))),
+        off(
+            (transaction, "check_end"),
+            (plan, "check_end"),
+            *((place, "check_changelog_id") for place in (plan, restorer)),
+        ),
         stories.changelog_is_made_anew,
     ),
     Guard("the disk follows the commit", store_before_commit, stories.commits_fail),
