@@ -27,7 +27,7 @@ them between processes).
         ├── StateCorruptedError        the local store is damaged; delete it, the changelog restores it
         │   └── StateFormatError       another version wrote the local store: the same
         ├── ChangelogMismatchError     a changelog topic exists, but not as the store needs it
-        ├── StepTooLargeError          one step has 2 GiB or more for one store or task; take fewer records at a time
+        ├── StepTooLargeError          a step hands on 2 GiB or more at once; take fewer records at a time
         └── RestoreError               the changelog does not give the state that the commit marker promises
 """
 
@@ -478,7 +478,7 @@ class ChangelogMismatchError(StateError):
 
 
 class StepTooLargeError(StateError):
-    """What one step is to write or hand on has 2 GiB or more, which no column of bytes holds; nothing of it is committed.
+    """What one step is to hand on at once has 2 GiB or more, which no column of bytes holds; nothing of it is committed.
 
     Args:
         what: what has so many bytes.

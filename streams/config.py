@@ -92,7 +92,7 @@ class StreamsConfig(BaseSettings):
             operator can still go back behind a record whose wrong time has expired them. 0 = they go with the next step.
         replication_factor: of internal topics; -1 = the broker's default.
         transaction_timeout_ms: of the producers.
-        spill_bytes: bound of the write buffer of a step, bytes; beyond it, it spills to disk.
+        spill_bytes: bound of the write buffer of a step, bytes; beyond it, it spills to disk. At most 1 GiB.
         bulk_io: use librdkafka's C API; False = the ordinary Python client.
         spark: further Spark settings.
     """
@@ -131,7 +131,7 @@ class StreamsConfig(BaseSettings):
     trim_delay_ms: int = Field(default=86_400_000, ge=0)
     replication_factor: int = Field(default=-1, ge=-1)
     transaction_timeout_ms: int = Field(default=60_000, ge=1_000, le=900_000)
-    spill_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    spill_bytes: int = Field(default=64 * 1024 * 1024, ge=1024, le=1024 * 1024 * 1024)
     bulk_io: bool = True
     spark: dict[str, str] = Field(default_factory=dict)
 

@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 
-from state.changelog import records
-from state.changelog.records import changelog_batch
 from state.errors import StepTooLargeError
 from state.kafka import columns
 from state.kafka.columns import binary_column
 from state.kafka.partitioner import choose_partitions
 from state.kafka.transport import SendColumns
-from state.stores.spec import StoreKind, StoreSpec
+from streams.config import StreamsConfig
 from streams.runtime import entries
 from streams.runtime.collector import Collector
 
@@ -35,7 +34,7 @@ class Arrow:
 
 @pytest.fixture(autouse=True)
 def two_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (columns, records, entries):
+    for module in (columns, entries):
         monkeypatch.setattr(module, "pa", Arrow())
 
 
@@ -56,12 +55,9 @@ def test_a_column_of_one_piece_stays_as_it_is() -> None:
     assert binary_column([b"a"]).type == pa.binary()
 
 
-def test_a_changelog_is_refused_before_anything_is_written() -> None:
-    store = StoreSpec("table", StoreKind.KEY_VALUE)
-    with pytest.raises(
-        StepTooLargeError, match=r"2 rows of the store 'table' have 2 GiB .* smaller max_records_per_trigger"
-    ):
-        changelog_batch(store, [(b"..a", b"1", 1), (b"..b", b"2", 2)])
+def test_a_changelog_that_is_not_cut_into_parts_stays_below() -> None:
+    with pytest.raises(ValidationError, match="spill_bytes"):
+        StreamsConfig(application_id="app", spill_bytes=2**31)
 
 
 def test_what_is_handed_on_to_the_tasks_is_refused() -> None:
