@@ -33,6 +33,8 @@ _CONSUMER_TUNING = {
     "fetch.wait.max.ms": "100",
     "fetch.message.max.bytes": str(4 * 1024 * 1024),
     "queued.min.messages": "1000000",
+    # As in Kafka's own client: a bit that has flipped on the way or on a disk must not become a record.
+    "check.crcs": "true",
 }
 _CONSUMER_REQUIRED = {
     "isolation.level": "read_committed",
