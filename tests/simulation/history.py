@@ -8,10 +8,12 @@ from dataclasses import replace
 from random import Random
 
 from state.errors import (
+    CheckpointMismatchError,
     KafkaClientError,
     OffsetsLostError,
     OpenTransactionError,
     StateLockedError,
+    StreamsError,
     TopicRecreatedError,
     UnexpectedOffsetError,
 )
@@ -135,11 +137,27 @@ class Application:
         if self.cluster.chaos.choose(2, "executors die, or notice later") == 0 or self._starts > PATIENCE // 2:
             self.cluster.end_zombies(kill=self.cluster.chaos.choose(2, "killed, or work to their ends") == 0)
 
+    def refuses(self, kind: type[StreamsError]) -> bool:
+        """Whether the application says what is wrong, and leaves all as it is.
+
+        Raises:
+            Red: it says something else, or has written something.
+        """
+        before = self.written()
+        try:
+            self.work()
+        except Refused as refused:
+            if not isinstance(refused.__cause__, kind):
+                raise
+            if self.written() != before:
+                raise Red("it refuses, but something was written") from refused
+            return True
+        return False
+
     def rest(self) -> None:
-        """Nothing goes wrong any more, and what was late arrives."""
+        """Whoever is left works to the end, and what was late arrives."""
         self.cluster.end_zombies(kill=False)
         self.cluster.kafka.deliver()
-        self.cluster.chaos = Quiet()
 
     def verify(self) -> None:
         """The verdict, when all has come to rest.
@@ -148,6 +166,7 @@ class Application:
             Red: a promise is broken.
         """
         self.rest()
+        self.cluster.chaos = Quiet()
         check_end(self.cluster, self.program, self.job, self.checkpoint, self.inputs)
 
     def written(self) -> int:
@@ -199,11 +218,17 @@ def play(seed: int, odds: Odds | None = None, programs: Sequence[Program] = tupl
     job = job_of(program, random.choice((2, 2, 3)), random.choice(program.limits), trimmed=random.random() < 0.3)
     application = Application(chaos, program, job, hosts=random.choice((1, 2)))
     chaos.faults = random.randrange(1, 6)
+    copies: list[Checkpoint] = []
     try:
         for _ in range(random.choice((1, 2, 2, 3))):
             application.feed(random, random.randrange(1, 6))
+            copies.append(application.checkpoint.copy())
             application.work()
             _between(application, random)
+            if random.random() < 0.1:
+                faults, chaos.faults = chaos.faults, 0
+                _mistake(application, random.choice(copies))
+                chaos.faults = faults
         application.verify()
     except Exception as error:
         raise Failed(f"seed {seed} ({program}): {error}\n`make sim SEED={seed}` replays it", application) from error
@@ -228,3 +253,14 @@ def _between(application: Application, random: Random) -> None:
     if random.random() < 0.2:
         cluster.say("changelogs are compacted")
         compact(cluster.kafka, application.job)
+
+
+def _mistake(application: Application, copy: Checkpoint) -> None:
+    """The checkpoint is lost, or an older copy is put in its place; when that is refused, the right one comes back."""
+    application.rest()
+    application.stop()
+    right, application.checkpoint = application.checkpoint, copy
+    application.cluster.say(f"a checkpoint of {copy.committed} micro-batches is put in the place of the right one")
+    if not application.refuses(CheckpointMismatchError):
+        raise Red("it has gone on with a checkpoint that is not the right one")
+    application.checkpoint = right

@@ -12,6 +12,8 @@ from state.stores.task_store import TaskStore
 from streams.source.planner import BatchPlanner
 from streams.testing.simulation import SimulatedTable
 from tests.simulation import spark, stories
+from tests.simulation.history import Failed
+from tests.simulation.verify import Red
 
 
 def nothing(*_, **__):
@@ -159,7 +161,7 @@ def test_with_it_all_is_well(guard):
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
 def test_without_it_something_breaks(guard, monkeypatch):
     guard.off(monkeypatch)
-    with pytest.raises(AssertionError):
+    with pytest.raises((Red, Failed)):
         guard.story()
 
 

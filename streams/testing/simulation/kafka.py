@@ -11,20 +11,19 @@ The same object is what a step needs (`state.commit.step.KafkaAccess`), what a r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from state.changelog.topics import DELETE_RETENTION_MS
-from state.errors import FencedError, KafkaClientError, TopicNotFoundError
+from state.errors import FencedError, KafkaClientError
 from state.kafka.columns import RecordColumns
 from state.kafka.partitioner import choose_partitions, partition_for_key
-from state.kafka.topics import TopicInfo
 from streams.testing.simulation.events import Event, Fate, Hook, NothingHappens
-from streams.testing.simulation.log import PartitionLog, Span, as_columns
+from streams.testing.simulation.log import Span, as_columns
 from streams.testing.simulation.producer import SimulatedProducer
+from streams.testing.simulation.topics import Topics
 from streams.testing.simulation.transactions import Transactional
 
 if TYPE_CHECKING:
@@ -42,22 +41,7 @@ class SampledRecord(NamedTuple):
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """A topic.
-
-    Attributes:
-        topic_id: another one each time that a topic of this name is created.
-        logs: its partitions.
-        cleanup_policy: `delete`, `compact` or `compact,delete`.
-    """
-
-    topic_id: str
-    logs: list[PartitionLog]
-    cleanup_policy: str = "delete"
-
-
-class SimulatedKafka:
+class SimulatedKafka(Topics):
     """A broker.
 
     Args:
@@ -74,68 +58,14 @@ class SimulatedKafka:
     def __init__(
         self, partitions: Mapping[str, int] | None = None, *, auto_create: bool = False, hook: Hook | None = None
     ) -> None:
+        super().__init__(partitions or {}, auto_create)
         self.now_ms = 0
         self.hook: Hook = hook or NothingHappens()
         self.groups: dict[str, dict[TopicPartition, int]] = {}
         self.late: list[tuple[Transactional, int]] = []
-        self._auto_create = auto_create
-        self._topics: dict[str, Topic] = {}
         self._transactional: dict[str, Transactional] = {}
         # Partition -> its ends when somebody asked last, and what they were before they changed.
         self._told: dict[TopicPartition, tuple[tuple[int, int], tuple[int, int]]] = {}
-        self._created = 0
-        for name, count in (partitions or {}).items():
-            self.create_topic(name, count)
-
-    # --- topics
-
-    @property
-    def topics(self) -> set[str]:
-        """Names of the topics that exist."""
-        return set(self._topics)
-
-    def create_topic(self, name: str, partitions: int = 1, cleanup_policy: str = "delete") -> None:
-        """Creates a topic; one that exists gets further partitions if it has fewer."""
-        if name in self._topics:
-            logs = self._topics[name].logs
-            logs += [PartitionLog(name, number) for number in range(len(logs), partitions)]
-            return
-        self._created += 1
-        logs = [PartitionLog(name, number) for number in range(partitions)]
-        self._topics[name] = Topic(f"{name}#{self._created}", logs, cleanup_policy)
-
-    def delete_topic(self, name: str) -> None:
-        """Deletes a topic with all that it has."""
-        self._topics.pop(name, None)
-        self._told = {place: ends for place, ends in self._told.items() if place[0] != name}
-
-    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Ids and partition counts of those that exist."""
-        found = {name: self._topics[name] for name in names if name in self._topics}
-        return {name: TopicInfo(topic.topic_id, len(topic.logs)) for name, topic in found.items()}
-
-    def partition_count(self, topic: str) -> int:
-        """Number of partitions."""
-        return len(self._topic(topic).logs)
-
-    def log(self, topic: str, partition: int) -> PartitionLog:
-        """A partition.
-
-        Raises:
-            TopicNotFoundError: there is none.
-        """
-        logs = self._topic(topic).logs
-        if not 0 <= partition < len(logs):
-            raise TopicNotFoundError(topic, partition)
-        return logs[partition]
-
-    def _topic(self, name: str) -> Topic:
-        if name not in self._topics and self._auto_create:
-            self.create_topic(name)
-        topic = self._topics.get(name)
-        if topic is None:
-            raise TopicNotFoundError(name)
-        return topic
 
     # --- producers without transactions, and readers
 
@@ -190,6 +120,11 @@ class SimulatedKafka:
         return choose_partitions(send.keys, self.partition_count(send.topic), send.partition_keys, send.partitions)
 
     # --- admin
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic with all that it has."""
+        super().delete_topic(name)
+        self._told = {place: ends for place, ends in self._told.items() if place[0] != name}
 
     def begin_offset(self, partition: TopicPartition) -> int:
         """First offset that the log has."""

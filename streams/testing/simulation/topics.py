@@ -1,0 +1,88 @@
+"""The topics of the simulated Kafka: names, ids, partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from state.errors import TopicNotFoundError
+from state.kafka.topics import TopicInfo
+from streams.testing.simulation.log import PartitionLog
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic.
+
+    Attributes:
+        topic_id: another one each time that a topic of this name is created.
+        logs: its partitions.
+        cleanup_policy: `delete`, `compact` or `compact,delete`.
+    """
+
+    topic_id: str
+    logs: list[PartitionLog]
+    cleanup_policy: str = "delete"
+
+
+class Topics:
+    """All topics of a broker.
+
+    Args:
+        partitions: number of partitions by topic, to begin with.
+        auto_create: a topic that is asked for and is not there is created, with one partition.
+    """
+
+    def __init__(self, partitions: Mapping[str, int], auto_create: bool) -> None:
+        self._auto_create = auto_create
+        self._topics: dict[str, Topic] = {}
+        self._created = 0
+        for name, count in partitions.items():
+            self.create_topic(name, count)
+
+    @property
+    def topics(self) -> set[str]:
+        """Names of the topics that exist."""
+        return set(self._topics)
+
+    def create_topic(self, name: str, partitions: int = 1, cleanup_policy: str = "delete") -> None:
+        """Creates a topic; one that exists gets further partitions if it has fewer."""
+        if name in self._topics:
+            logs = self._topics[name].logs
+            logs += [PartitionLog(name, number) for number in range(len(logs), partitions)]
+            return
+        self._created += 1
+        logs = [PartitionLog(name, number) for number in range(partitions)]
+        self._topics[name] = Topic(f"{name}#{self._created}", logs, cleanup_policy)
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic with all that it has."""
+        self._topics.pop(name, None)
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """Ids and partition counts of those that exist."""
+        found = {name: self._topics[name] for name in names if name in self._topics}
+        return {name: TopicInfo(topic.topic_id, len(topic.logs)) for name, topic in found.items()}
+
+    def partition_count(self, topic: str) -> int:
+        """Number of partitions."""
+        return len(self._topic(topic).logs)
+
+    def log(self, topic: str, partition: int) -> PartitionLog:
+        """A partition.
+
+        Raises:
+            TopicNotFoundError: there is none.
+        """
+        logs = self._topic(topic).logs
+        if not 0 <= partition < len(logs):
+            raise TopicNotFoundError(topic, partition)
+        return logs[partition]
+
+    def _topic(self, name: str) -> Topic:
+        if name not in self._topics and self._auto_create:
+            self.create_topic(name)
+        topic = self._topics.get(name)
+        if topic is None:
+            raise TopicNotFoundError(name)
+        return topic
