@@ -59,7 +59,7 @@ def test_a_logged_micro_batch_that_is_too_large(
     assert f"with {RECORDS} records, of which the present limits allow " in told
     batch = 0 if first else 1
     planned = sizes(harness, source)
-    assert (planned[batch] == RECORDS) is (dies == "marker_sent@1"), planned
+    assert (planned[batch] > 40) is (dies == "marker_sent@1"), planned
     assert all(size <= 40 for number, size in planned.items() if number > batch), planned
     expected = RECORDS // len(KEYS) + (0 if first else 1)
     found = last_per_key(harness.read(target))
