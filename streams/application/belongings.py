@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from state.changelog.topics import changelog_topic
+from state.changelog.topics import INTERNAL_ENDINGS, changelog_topic
 from state.commit.last_marker import MarkerLog
 from state.commit.marker import CommitMarker
 from state.errors import MarkerFormatError
@@ -20,7 +20,6 @@ from streams.application.kept_topology import described_topics
 from streams.application.newest_marker import newest_markers
 
 COMMITS, REPARTITION = "-commits", "-repartition"
-_ENDINGS = ("-changelog", COMMITS, REPARTITION)
 
 
 class TopicLister(Protocol):
@@ -68,7 +67,7 @@ def belongings(application_id: str, kept: Mapping[str, Any] | None, admin: Topic
     """
     names = set(admin.topic_names())
     described = described_topics(kept, application_id) & names if kept else set()
-    alike = {name for name in names if name.startswith(f"{application_id}-") and name.endswith(_ENDINGS)}
+    alike = {name for name in names if name.startswith(f"{application_id}-") and name.endswith(INTERNAL_ENDINGS)}
     found = _Found(dict.fromkeys(described, "topology.json"))
     commits = admin.describe_topics(name for name in alike if name.endswith(COMMITS))
     for topic, info in commits.items():

@@ -17,7 +17,7 @@ from streams.application.kept_topology import described_repartitions, own_topolo
 from streams.application.newest_marker import newest_markers
 from streams.application.prepare import Application
 from streams.application.reset_checkpoint import check_no_reset
-from streams.errors import ConfigError, TopologyMismatchError
+from streams.errors import TopologyMismatchError
 from streams.topology.change import REFUSED
 from streams.topology.diff import compare
 from streams.topology.plan import Plan
@@ -32,38 +32,18 @@ def check_start(application: Application, admin: KafkaAdmin, log: MarkerLog) -> 
         log: reads the commits topics.
 
     Raises:
-        ConfigError: the dead-letter topic is read, or is an internal one.
         ResetUnfinishedError: a reset has deleted a part of what is needed.
         TopologyMismatchError: the state was written by a program of another structure.
         ChangelogMismatchError: a commits topic is another application's.
         CheckpointMismatchError: the checkpoint is.
     """
     config = application.config
-    check_dead_letters(application.plan, config.dead_letter_topic)
     check_no_reset(config.application_id, config.checkpoint_dir)
     check_owner(application.plan, admin, log)
     kept = own_topology(config)
     if kept is not None and _has_committed(kept, config.application_id, admin):
         check_program(application.plan, kept)
         check_all_read(application, kept, admin)
-
-
-def check_dead_letters(plan: Plan, topic: str | None) -> None:
-    """Dead letters must not come back as input, nor lie among what only the engine writes.
-
-    Raises:
-        ConfigError: they would.
-    """
-    if topic is None:
-        return
-    read = {name for sub in plan.sub_topologies for name in sub.topics}
-    read.update(str(table.source.topics[0]) for table in plan.topology.global_tables.values())
-    why = plan.internal_topics.get(topic, "an input" if topic in read else None)
-    if why is not None:
-        raise ConfigError(
-            f"dead_letter_topic is {topic!r}, which is {why} of this application: a bad record would come back as an input, or "
-            f"spoil what the engine keeps there. Name a topic that this application does not read (nor match with a pattern)."
-        )
 
 
 def check_owner(plan: Plan, admin: KafkaAdmin, log: MarkerLog) -> None:

@@ -11,8 +11,9 @@ import orjson
 import pytest
 
 from state.errors import ChangelogMismatchError, CheckpointMismatchError
-from streams import Consumed, Grouped, Materialized, Repartitioned, StreamsBuilder
+from streams import Consumed, Materialized, Repartitioned, StreamsBuilder
 from streams.application.check_start import check_start
+from streams.application.dead_letter_topic import check_dead_letter_topic
 from streams.application.kept_topology import keep_topology, kept_topology
 from streams.application.prepare import Application, plan_application
 from streams.application.reset_checkpoint import note_reset
@@ -222,31 +223,6 @@ def test_half_a_reset_is_not_started_on(tmp_path: Path) -> None:
         start(counts, kafka, config)
 
 
-@pytest.mark.parametrize(
-    ("topic", "why"),
-    [
-        ("in", "an input"),
-        ("names", "an input"),
-        ("out", "an input"),
-        ("app-again-repartition", "a repartition topic"),
-        ("app-counts-changelog", "the changelog of the store 'counts'"),
-        ("app-in-commits", "the commits of the sub-topology 'in'"),
-    ],
-)
-def test_dead_letters_do_not_come_back(topic: str, why: str, tmp_path: Path) -> None:
-    def program(builder: StreamsBuilder) -> None:
-        builder.global_table("names")
-        table = builder.stream("in").group_by_key().count("n", Materialized(name="counts"))
-        table.to_stream().to("out")
-        table.to_stream().group_by(lambda v: v, Grouped(name="again")).count("m")
-        builder.stream("out").to("end")
-
-    kafka = cluster().put("names").put("end")
-    start(program, kafka, settings(tmp_path, dead_letter_topic="letters"))
-    with pytest.raises(ConfigError, match=f"dead_letter_topic is '{topic}', which is {why} of this application"):
-        start(program, kafka, settings(tmp_path, dead_letter_topic=topic))
-
-
 def test_a_pattern_finds_all_but_what_the_engine_has_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic is left out because it is known to be the application's own, not because of how its name begins and ends."""
     kafka, config = cluster(), settings(tmp_path)
@@ -262,8 +238,8 @@ def test_a_pattern_finds_all_but_what_the_engine_has_made(tmp_path: Path, monkey
 
     (prepared,) = start(program, kafka, config).subs
     assert prepared.sub.topics == ("app-users-changelog", "app-x")
-    with pytest.raises(ConfigError, match="dead_letter_topic is 'app-x', which is an input"):
-        start(program, kafka, settings(tmp_path, dead_letter_topic="app-x"))
+    with pytest.raises(ConfigError, match="dead_letter_topic 'app-x' is read by this application"):
+        check_dead_letter_topic("app-x", start(program, kafka, config).plan, kafka)
 
 
 def test_diff_and_start_agree(tmp_path: Path) -> None:

@@ -18,6 +18,9 @@ class Admin:
     [
         ("dead", None),
         ("in", "read by this application"),
+        ("an-output-that-is-read", "read by this application"),
+        ("names", "read by this application"),
+        ("app-in-commits", "internal"),
         ("compacted", "is compacted"),
         ("app-counts-changelog", "internal"),
         ("other-in-commits", "internal"),
@@ -26,7 +29,9 @@ class Admin:
 )
 def test_what_is_refused(topic, said):
     builder = StreamsBuilder()
-    builder.stream("in").group_by_key().count(named="counts")
+    builder.stream("in").group_by_key().count(named="counts").to_stream().to("an-output-that-is-read")
+    builder.stream("an-output-that-is-read").to("out")
+    builder.global_table("names")
     plan = build_plan(builder.build(), "app")
     if said is None:
         check_dead_letter_topic(topic, plan, Admin())
