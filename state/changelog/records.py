@@ -14,7 +14,7 @@ way back works on whole columns: a restore handles millions of records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.errors import RestoreError, StepTooLargeError
+from state.errors import RestoreError
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
 from state.stores.segments import Segments
 from state.stores.spec import StoreKind, StoreSpec
@@ -109,18 +109,10 @@ def _changelog_batch(spec: StoreSpec, rows: list[tuple[bytes, bytes | None, int]
         else:
             values = [value for _, value, _ in rows]
     return ChangelogBatch(
-        _column(keys, spec),
-        _column(values, spec),
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.binary()),
         np.fromiter((timestamp for _, _, timestamp in rows), np.int64, len(rows)),
     )
-
-
-def _column(cells: Sequence[bytes | None], spec: StoreSpec) -> pa.BinaryArray:
-    column = pa.array(cells, pa.binary())
-    # Columns of more bytes could be sent, but the step that they are of could not be read back in one piece, to be verified.
-    if isinstance(column, pa.ChunkedArray):
-        raise StepTooLargeError(f"{len(cells):,} rows of the store {spec.name!r}")
-    return column
 
 
 def local_rows(
