@@ -10,7 +10,7 @@ from rich.console import Console
 from tests.chaos.blows import cut_connections, freeze_worker, kill_broker, kill_worker, lose_state, strange_commit
 from tests.chaos.drill import run_drill
 
-SEED = 4
+SEED = 1170
 SECONDS = 40
 
 
