@@ -158,8 +158,8 @@ def check_changelog_id(store: str, found: str, target: RestoreTarget) -> None:
 
 
 _NO_CHANGELOG = (
-    "Keep the state_dir of every host, and restore the topic from a backup with the offsets that it had. If there is none, "
-    "the state can only be made anew from the inputs (`streams reset`)."
+    "Restore the topic from a backup, with the offsets that it had, and take it over with `streams adopt`; keep the state_dir of "
+    "every host until then. If there is no backup, the state can only be made anew from the inputs (`streams reset`)."
 )
 
 

@@ -49,6 +49,8 @@ class Adoption:
             batch_id=0 if done else NEVER,
             batch=batch_digest(self.first.start, end) if done else "",
             adopted=old.version,
+            # A changelog that was restored from a backup has another id, and is taken over with the rest.
+            changelog_ids={},
             format=FORMAT,
         )
 
