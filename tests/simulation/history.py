@@ -71,6 +71,7 @@ class Application:
         self.checkpoint = Checkpoint()
         self.inputs: list[Input] = []
         self._starts = 0
+        self._refused = False
         self._driver: DriverRun | None = None
         create_topics(self.cluster.kafka, program, self.job)
 
@@ -130,9 +131,13 @@ class Application:
 
     def _ended(self, end: BaseException) -> None:
         cause = end.__cause__
-        if isinstance(end, QueryFailed) and (isinstance(cause, LASTING) or not isinstance(cause, PASSING | None)):
+        lasting = isinstance(end, QueryFailed) and (isinstance(cause, LASTING) or not isinstance(cause, PASSING | None))
+        if lasting and self._refused:
             raise Refused(f"does not mend: {cause!r}") from cause
-        check_invariants(self.cluster, self.job, self.checkpoint)
+        # Told that something does not fit, an operator looks, and starts once more: a broker may have said what was not so.
+        self._refused = lasting
+        if not lasting:
+            check_invariants(self.cluster, self.job, self.checkpoint)
         # With the driver its executors go, at once or when they notice.
         if self.cluster.chaos.choose(2, "executors die, or notice later") == 0 or self._starts > PATIENCE // 2:
             self.cluster.end_zombies(kill=self.cluster.chaos.choose(2, "killed, or work to their ends") == 0)
