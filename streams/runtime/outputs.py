@@ -62,15 +62,17 @@ class Target:
     Attributes:
         topic: its name.
         partitions: how many it has; 0: not known.
-        max_bytes: the largest record, as `wire_size` counts.
+        max_bytes: the largest result, as `wire_size` counts.
+        kafka_bytes: the largest record of any kind that Kafka takes, which is what a dead letter is cut to.
     """
 
-    __slots__ = ("_earliest", "_latest", "_limits", "_needs_key", "max_bytes", "partitions", "topic")
+    __slots__ = ("_earliest", "_latest", "_limits", "_needs_key", "kafka_bytes", "max_bytes", "partitions", "topic")
 
     def __init__(self, topic: str, limits: TopicLimits, settings: TaskSettings, now_ms: int) -> None:
         self.topic = topic
         self.partitions = limits.partitions or settings.partition_counts.get(topic, 0)
-        self.max_bytes = min(settings.max_record_bytes, settings.max_message_bytes, limits.max_bytes)
+        self.kafka_bytes = min(settings.max_message_bytes, limits.max_bytes)
+        self.max_bytes = min(settings.max_record_bytes, self.kafka_bytes)
         self._limits = limits
         self._needs_key = limits.needs_key
         self._earliest = 0 if limits.before_max_ms == NO_LIMIT else max(0, now_ms - limits.before_max_ms)

@@ -152,5 +152,5 @@ class Run:
         topic = self.settings.dead_letter_topic
         assert topic is not None, "no policy is 'dlq' without a topic (TaskSettings)"
         target = self.outputs.target(topic)
-        key, value, headers = fitted(letter, target.max_bytes)
+        key, value, headers = fitted(letter, target.kafka_bytes)
         self.collector.add(topic, key, value, target.nearest_time(self.now_ms), headers)
