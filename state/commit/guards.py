@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from state.commit.decide import RESET, TaskIdentity, expected_version, mismatch
-from state.commit.marker import CommitMarker
+from state.commit.marker import NO_KEYS, ROUTING_FORMAT, CommitMarker, Routing
 from state.commit.protocols import KafkaAccess, Producer, TopicPartition
 from state.errors import OpenTransactionError, RoutingMismatchError, UnexpectedOffsetError
 
@@ -82,21 +82,30 @@ def check_nothing_written(
         )
 
 
-def check_routing(identity: TaskIdentity, found: CommitMarker, routing: str, keyed_by: Sequence[str]) -> None:
+def check_routing(identity: TaskIdentity, found: CommitMarker, routing: Routing, keyed_by: Sequence[str]) -> None:
     """A step that is committed already must have been given the same rows by keys that functions made.
+
+    A range that has fewer records now (compaction has cleaned some of a compacted source) tells nothing of the functions.
 
     Args:
         identity: the task.
         found: the committed step.
-        routing: digest of the keys as they were made now.
+        routing: as in the marker, of the keys as they were made now.
         keyed_by: names of the nodes that make them.
 
     Raises:
         RoutingMismatchError: rows have moved between tasks.
     """
-    # A program that kept no digest has left "".
-    if found.routing and found.routing != routing:
-        raise RoutingMismatchError(str(identity), found.batch_id, found.version, keyed_by)
+    if found.format < ROUTING_FORMAT:
+        return
+    for topic in found.routing.keys() | routing.keys():
+        then, now = found.routing.get(topic, {}), routing.get(topic, {})
+        for partition in then.keys() | now.keys():
+            records, digest = then.get(partition, (None, NO_KEYS))
+            records_now, digest_now = now.get(partition, (None, NO_KEYS))
+            cleaned = None not in (records, records_now) and records != records_now
+            if digest != digest_now and not cleaned:
+                raise RoutingMismatchError(str(identity), found.batch_id, found.version, keyed_by)
 
 
 def check_not_passed_over(
@@ -113,7 +122,8 @@ def check_not_passed_over(
     Raises:
         RoutingMismatchError: other tasks may have processed these records, too.
     """
-    if found.version > expected_version(copy, found) and found.routing and found.counts.get("in", 0):
+    keyed = any(digest != NO_KEYS for of in found.routing.values() for _, digest in of.values())
+    if keyed and found.version > expected_version(copy, found):
         raise RoutingMismatchError(str(identity), found.batch_id, found.version, keyed_by)
 
 

@@ -17,12 +17,19 @@ from state.errors import MarkerFormatError
 
 MARKER_KEY = b"marker"
 FORMAT = 3
+ROUTING_FORMAT = 3
+"""Since this format markers say by which keys records came to the task."""
+NO_KEYS = ""
+"""Digest of a range of which no record came to the task by a key that was made."""
 """Fields may be added within a format: an older program ignores them, a newer one takes their defaults where they are
 missing. The number is for what an older program would get wrong."""
 _READABLE = (2, FORMAT)
 
 Ranges = Mapping[str, Mapping[str, tuple[int, int]]]
 """topic -> partition (as text, for JSON) -> [start, end) of the offsets that fed a step."""
+
+Routing = Mapping[str, Mapping[str, tuple[int, str]]]
+"""topic -> partition (as text) -> how many records a range had, and a digest of where functions have sent them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +57,8 @@ class CommitMarker:
         now_ms: Spark's logged time of the micro-batch: the only "now" a topology sees.
         changelog_begins: store -> where its changelog ended before this step: its own records begin there.
         changelog_ids: store -> Kafka's id of its changelog topic; only what is known.
-        routing: digest of the keys that functions in front of the shuffle have made, so of which rows the task was given; ""
-            where no such function changes keys (or where the program that wrote the marker kept no digest).
+        routing: topic -> partition -> how many records the range had, and the digest of the keys that functions in front of
+            the shuffle have made of those that came to this task; only where they made keys.
         adopted: the version at which this query took over the state of another one (`streams adopt`), 0 = it began itself.
         passed_over: how many commits before this one Spark does not know of, because it completed their micro-batches without
             calling the task again; nearly always 0 (`decide.follows`).
@@ -78,7 +85,7 @@ class CommitMarker:
     now_ms: int
     changelog_begins: Mapping[str, int] = field(default_factory=dict)
     changelog_ids: Mapping[str, str] = field(default_factory=dict)
-    routing: str = ""
+    routing: Routing = field(default_factory=dict)
     adopted: int = 0
     passed_over: int = 0
     application_id: str = ""
@@ -107,7 +114,8 @@ class CommitMarker:
             )
         known = {each.name for each in fields(cls)}
         try:
-            found["ranges"] = {t: {p: (r[0], r[1]) for p, r in of.items()} for t, of in found["ranges"].items()}
+            for name in ("ranges", "routing"):
+                found[name] = {t: {p: (r[0], r[1]) for p, r in of.items()} for t, of in found.get(name, {}).items()}
             return cls(**{name: value for name, value in found.items() if name in known})
         except (KeyError, TypeError, AttributeError) as error:
             raise _not_a_marker(data) from error

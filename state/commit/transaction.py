@@ -6,14 +6,14 @@ Its own records are checked before the commit: they must lie where the logs ende
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from state.commit import guards
 from state.commit.crash_points import Faults
 from state.commit.decide import TaskIdentity
 from state.commit.digest import StepDigest
-from state.commit.marker import MARKER_KEY, CommitMarker, MarkerCopy, Ranges
+from state.commit.marker import MARKER_KEY, CommitMarker, MarkerCopy, Ranges, Routing
 from state.commit.protocols import Effects, KafkaAccess, Producer, Send, TopicPartition
 from state.restore.plan import check_end
 from state.stores.task_store import StorePosition, TaskStore
@@ -30,8 +30,8 @@ class StepInput:
         offsets: the source partitions whose progress this task reports, with their new offsets.
         topic_ids: Kafka's topic ids of the sources.
         now_ms: Spark's logged batch time.
-        routing: digest of the keys that functions in front of the shuffle have made for the task's rows; not empty if there
-            are such functions, even if the task has no rows.
+        routing: how many records each range had, and a digest of the keys that functions in front of the shuffle have made of
+            those for this task (`CommitMarker.routing`).
         keyed_by: names of the nodes with these functions, for messages.
     """
 
@@ -41,7 +41,7 @@ class StepInput:
     offsets: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, str]
     now_ms: int
-    routing: str = ""
+    routing: Routing = field(default_factory=dict)
     keyed_by: Sequence[str] = ()
 
 

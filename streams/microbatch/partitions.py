@@ -28,6 +28,7 @@ class PlannedRange:
         global_topics: up to where the topics of global tables are to be read, as JSON; None where there are none.
         backlog: records are left for a later micro-batch.
         now_ms: when the micro-batch was planned, as logged; None: it was logged by a version that did not say.
+        repeated: an earlier run may have logged the micro-batch, and committed some of its tasks.
     """
 
     batch: str
@@ -37,6 +38,7 @@ class PlannedRange:
     global_topics: str | None = None
     backlog: bool = False
     now_ms: int | None = None
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class BatchPartitioner:
                 ends,
                 backlog,
                 end.now_ms,
+                repeated,
             )
             for offsets in ranges
         ]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import orjson
 
+from state.commit.marker import NO_KEYS
 from state.kafka.columns import RecordColumns
 from streams.microbatch.job import QueryJob
 from streams.microbatch.partitions import PlannedCall, PlannedRange
@@ -57,13 +58,16 @@ def read_range(job: QueryJob, planned: PlannedRange, pieces: Iterable[RecordColu
             routing,
         )
 
+    records = 0
     for columns in pieces:
+        records += len(columns)
         for task, rows in head.run(columns):
             yield row(task, encode(rows))
     for task in sorted(head.touched):
         yield row(task)
-    for task, routing in head.routings().items():
-        yield row(task, routing=routing)
+    routings = head.routings()
+    for task in range(job.tasks) if planned.repeated and job.sub.keyed_by else routings:
+        yield row(task, routing=f"{records} {routings.get(task, NO_KEYS)}")
     counters = orjson.dumps(head.counters).decode()
     time = None if planned.time is None else head.partition_times.get(place, planned.time)
     yield row(job.owner(offsets.partition), None, counters, time)

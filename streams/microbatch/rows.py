@@ -7,7 +7,6 @@ range, so that a task can tell a repeated micro-batch from a new one.
 # ruff: noqa: D102 - members of protocols are described in `TaskRow`
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -35,7 +34,8 @@ class TaskRow:
         global_topics: up to where the topics of global tables are to be read, as JSON.
         payload: records, one `streams.runtime.rows.RowBatch`.
         backlog: records are left for a later micro-batch.
-        routing: digest of the keys that functions before the shuffle gave the range's records for this task.
+        routing: how many records the range had, a blank, and the digest of the keys that functions before the shuffle made of those
+            for this task.
     """
 
     task: int
@@ -95,7 +95,7 @@ class TaskInput:
         global_topics: up to where the topics of global tables are to be read.
         batches: the records.
         backlog: records are left for a later micro-batch.
-        routings: (topic, partition) -> digest of the keys by which records of it came to this task.
+        routing: by which keys that functions made records came to this task (`state.commit.marker.Routing`).
     """
 
     batch: str = ""
@@ -106,7 +106,7 @@ class TaskInput:
     global_topics: dict[str, Any] = field(default_factory=dict)
     batches: list[RowBatch] = field(default_factory=list)
     backlog: bool = False
-    routings: dict[tuple[str, int], str] = field(default_factory=dict)
+    routing: dict[str, dict[str, tuple[int, str]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> TaskInput:
@@ -133,10 +133,5 @@ class TaskInput:
         if row.partition_time is not None:
             self.partition_times[place] = (int(row.last), int(row.partition_time))
         if row.routing is not None:
-            self.routings[place] = row.routing
-
-    @property
-    def routing(self) -> str:
-        """One digest of all `routings`, 16 hex digits; one of its own if the task got no record by a key that was made."""
-        data = orjson.dumps([[*place, digest] for place, digest in sorted(self.routings.items())])
-        return hashlib.blake2b(data, digest_size=8).hexdigest()
+            records, _, digest = row.routing.partition(" ")
+            self.routing.setdefault(row.topic, {})[str(row.partition)] = (int(records), digest)

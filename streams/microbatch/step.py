@@ -79,7 +79,7 @@ def run_step(
         offsets=job.owned_offsets(given.ranges, task),
         topic_ids=given.topic_ids,
         now_ms=batch.now_ms,
-        routing=given.routing if job.sub.keyed_by else "",
+        routing=given.routing,
         keyed_by=job.sub.keyed_by,
     )
     return step.run(step_input, copy, process), given

@@ -7,7 +7,7 @@ import pytest
 
 from state.commit.decide import Decision, TaskIdentity, decide
 from state.commit.guards import check_not_passed_over, check_routing
-from state.commit.marker import CommitMarker
+from state.commit.marker import NO_KEYS, CommitMarker, Routing
 from state.errors import CheckpointMismatchError, MarkerFormatError, RoutingMismatchError
 
 IDENTITY = TaskIdentity("app", "orders", 1, 4, "query-1", "hash-1")
@@ -32,6 +32,10 @@ def marker(version: int, batch_id: int = 7, batch: str = "b7") -> CommitMarker:
         changelog_hash="00",
         now_ms=1,
     )
+
+
+def routed(digest: str, records: int = 10) -> Routing:
+    return {"orders": {"1": (records, digest)}}
 
 
 def test_first_step_runs() -> None:
@@ -67,9 +71,9 @@ def test_what_was_committed_behind_a_commit_that_spark_has_passed_over_is_skippe
 def test_a_commit_that_spark_has_passed_over_must_not_have_been_made_by_keys_of_functions() -> None:
     behind, passed = marker(3, 6, "b6"), marker(4)
     check_not_passed_over(IDENTITY, passed, behind, [])
-    check_not_passed_over(IDENTITY, replace(passed, routing="d1"), passed, ["KEY-SELECT"])
+    check_not_passed_over(IDENTITY, replace(passed, routing=routed("d1")), passed, ["KEY-SELECT"])
     with pytest.raises(RoutingMismatchError, match="KEY-SELECT"):
-        check_not_passed_over(IDENTITY, replace(passed, routing="d1"), behind, ["KEY-SELECT"])
+        check_not_passed_over(IDENTITY, replace(passed, routing=routed("d1")), behind, ["KEY-SELECT"])
 
 
 def adopted(version: int, at: int, batch_id: int = 7, batch: str = "b7") -> CommitMarker:
@@ -121,15 +125,23 @@ def test_everything_else_is_refused(
 
 
 def test_a_skipped_step_was_given_the_same_rows() -> None:
-    committed = replace(marker(4), routing="r1")
-    check_routing(IDENTITY, committed, "r1", ["KSTREAM-KEY-SELECT-0001"])
-    check_routing(IDENTITY, marker(4), "r2", [])
-    for routing in ("r2", ""):
+    committed, names = replace(marker(4), routing=routed("r1")), ["KSTREAM-KEY-SELECT-0001"]
+    check_routing(IDENTITY, committed, routed("r1"), names)
+    check_routing(IDENTITY, marker(4), {}, [])
+    check_routing(IDENTITY, marker(4), routed(NO_KEYS), [])
+    check_routing(IDENTITY, replace(marker(4), format=2), routed("r2"), [])
+    for routing in (routed("r2"), routed(NO_KEYS), {}, {**routed("r1"), "other": {"0": (1, "r3")}}):
         with pytest.raises(
             RoutingMismatchError, match=r"task 1 of 4 .*: batch 7 .* step 4, .*'KSTREAM-KEY-SELECT-0001'"
         ) as caught:
-            check_routing(IDENTITY, committed, routing, ["KSTREAM-KEY-SELECT-0001"])
+            check_routing(IDENTITY, committed, routing, names)
         assert "repartition()" in str(caught.value)
+
+
+def test_records_that_compaction_has_cleaned_are_no_fault_of_a_function() -> None:
+    committed = replace(marker(4), routing=routed("r1"))
+    check_routing(IDENTITY, committed, routed("r2", records=9), ["KSTREAM-KEY-SELECT-0001"])
+    check_routing(IDENTITY, committed, routed(NO_KEYS, records=9), ["KSTREAM-KEY-SELECT-0001"])
 
 
 def test_marker_bytes_round_trip() -> None:

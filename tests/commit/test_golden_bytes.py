@@ -30,7 +30,7 @@ FORMAT_3 = (
     b'"changelog_ends":{"counts":5},"changelog_hash":"8899aabbccddeeff","changelog_ids":{"counts":"id-3"},'
     b'"counts":{"changelog":5,"in":10,"out":1},"expired_before":{"minutes":60000},'
     b'"format":3,"now_ms":1700000000000,"operator_state":{"nodes":{"counts":{"stream_time":99}}},"passed_over":0,"query_id":"3f0c",'
-    b'"ranges":{"orders":{"1":[10,20]},"people":{"0":[0,1]}},"routing":"5a","stream_time":99,"task":1,"tasks":4,'
+    b'"ranges":{"orders":{"1":[10,20]},"people":{"0":[0,1]}},"routing":{"orders":{"1":[10,"5a"]}},"stream_time":99,"task":1,"tasks":4,'
     b'"topic_ids":{"orders":"id-1","people":"id-2"},"topology_hash":"0011223344556677","version":3}'
 )
 MARKER = CommitMarker(
@@ -52,7 +52,7 @@ MARKER = CommitMarker(
     now_ms=1_700_000_000_000,
     changelog_begins={"counts": 0},
     changelog_ids={"counts": "id-3"},
-    routing="5a",
+    routing={"orders": {"1": (10, "5a")}},
     adopted=2,
     application_id="app",
 )
@@ -64,7 +64,7 @@ def test_the_marker_as_it_is_written() -> None:
 
 
 def test_the_marker_of_older_versions_is_read() -> None:
-    old = replace(MARKER, changelog_begins={}, changelog_ids={}, routing="", adopted=0, application_id="", format=2)
+    old = replace(MARKER, changelog_begins={}, changelog_ids={}, routing={}, adopted=0, application_id="", format=2)
     assert CommitMarker.from_bytes(FORMAT_2) == old
     # Spark's copy is compared with what is found, and both are of the version that wrote them.
     assert CommitMarker.from_bytes(old.to_bytes()) == old

@@ -114,9 +114,9 @@ def task():
 
 
 def test_a_step_writes_all_or_nothing_and_says_what(task):
-    assert task.step(routing="r1").decision is Decision.RUN
+    assert task.step(routing=routed("r1")).decision is Decision.RUN
     marker = task.copy.marker
-    assert (marker.version, marker.routing, marker.adopted, marker.application_id) == (1, "r1", 0, "app")
+    assert (marker.version, marker.routing, marker.adopted, marker.application_id) == (1, routed("r1"), 0, "app")
     assert (marker.changelog_begins, marker.changelog_ends) == ({"a": 0, "b": 0}, {"a": 2, "b": 2})
     assert marker.changelog_ids == {
         name: task.kafka.topic_ids([changelog_topic("app", name)]).popitem()[1] for name in "ab"
@@ -247,11 +247,15 @@ def test_a_commit_that_a_stale_leader_hides_is_not_done_again(task):
     assert task.values("out") == [b"1", b"1"]
 
 
+def routed(digest):
+    return {"in": {"0": (5, digest)}}
+
+
 def test_rows_that_have_moved_are_noticed_by_a_skipped_step(task):
-    task.step(keep=False, routing="r1")
+    task.step(keep=False, routing=routed("r1"))
     with pytest.raises(RoutingMismatchError, match=r"KEY-1.*repartition"):
-        task.step(routing="r2", keyed_by=["KEY-1"])
-    assert task.step(routing="r1").decision is Decision.SKIP
+        task.step(routing=routed("r2"), keyed_by=["KEY-1"])
+    assert task.step(routing=routed("r1")).decision is Decision.SKIP
     assert task.values("out") == [b"1", b"1"]
 
 

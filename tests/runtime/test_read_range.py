@@ -98,7 +98,7 @@ def counted_by(key_of):
 
 def routings(sent):
     inputs = {task: TaskInput.of([row for row in sent if row.task == task]) for task in range(TASKS)}
-    return {task: given.routing for task, given in inputs.items() if given.routings}
+    return {task: given.routing for task, given in inputs.items() if given.routing}
 
 
 def test_keys_that_functions_make_have_a_digest_whatever_the_pieces():
