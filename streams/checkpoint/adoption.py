@@ -130,10 +130,11 @@ def plan_adoption(
     ranges, batch = done_ranges(sub, markers), last_batch(markers)
     starts = {place: ranges.get(place, (at, at))[0] for place, at in positions.items()}
     ends = {place: ranges.get(place, (at, at))[1] for place, at in positions.items()}
-    first = FirstBatch(
-        SourceOffsets(_topics(topic_ids, starts)), SourceOffsets(_topics(topic_ids, ends), global_topics=global_topics)
-    )
     found = {task: marker for task, marker in markers.items() if marker is not None}
+    # What lay too far ahead of the batch then does so again: the rows that tasks are given must be the same.
+    now_ms = max(marker.now_ms for marker in found.values() if marker.batch_id == batch)
+    end = SourceOffsets(_topics(topic_ids, ends), global_topics=global_topics, now_ms=now_ms)
+    first = FirstBatch(SourceOffsets(_topics(topic_ids, starts)), end)
     return Adoption(
         query_id,
         first,

@@ -1,6 +1,7 @@
 """Rows that a reader sends to tasks, without Spark and Kafka."""
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -137,3 +138,15 @@ def test_what_goes_only_to_a_sink_behind_a_new_key_goes_by_its_source_partition(
     sent = sent_by(keyed.build())
     assert {row.task for row in sent} == {0}
     assert routings(sent) == {}
+
+
+def test_what_lies_too_far_ahead_of_the_planned_time_is_turned_away():
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    job = job_of(builder.build())
+    job = replace(job, settings=TaskSettings("app", max_future_ms=2, future="skip"))
+    kept = {}
+    for now_ms in (None, 1, 100):
+        sent = list(read_range(job, replace(RANGE, now_ms=now_ms), [records(0, 6)]))
+        kept[now_ms] = sum(decode(row.payload).rows.num_rows for row in sent if row.payload is not None)
+    assert kept == {None: 6, 1: 4, 100: 6}

@@ -1,7 +1,7 @@
 """The planner against a Kafka of dictionaries: what it plans, and what it refuses by name."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -349,3 +349,14 @@ def test_only_the_first_batch_of_a_run_may_be_a_repeated_one(admin: FakeAdmin) -
 
 def calls_every_task(reader: KafkaStreamReader, start: dict[str, Any], end: dict[str, Any]) -> bool:
     return any(isinstance(one.planned, PlannedCall) for one in reader.partitions(start, end))  # type: ignore[attr-defined]
+
+
+def test_when_a_batch_was_planned_is_logged_and_is_no_input(admin: FakeAdmin) -> None:
+    spec = SourceSpec(starting=dict.fromkeys(admin.topics, "earliest"))
+    plan = BatchPlanner(admin, spec, read, now_ms=lambda: 77)
+    start = plan.initial()
+    end = plan.latest(start)
+    assert (start.now_ms, end.now_ms) == (None, 77)
+    assert SourceOffsets.from_json(end.to_json()) == end
+    assert batch_digest(start, end) == batch_digest(start, replace(end, now_ms=78))
+    assert plan.latest(end) is end, "time alone makes no micro-batch"
