@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
@@ -42,6 +43,18 @@ def needs_java(stopping: Callable[[], bool]) -> Iterator[None]:
             f"Spark's Java process has ended{_how()}. Nothing half-done is visible, and a start goes on where this one "
             f"stopped. If it comes again, it wants more memory (spark.driver.memory), or the machine does"
         ) from error
+
+
+def tell_its_end_once(context: SparkContext) -> None:
+    """Keeps the thread that takes Spark's accumulators from telling the end of the Java process by a stack trace of its own."""
+    server = context._accumulatorServer
+    told: Callable[[Any, Any], None] = server.handle_error
+
+    def handle_error(request: Any, address: Any) -> None:
+        if not has_gone(_CLOSES_WITHIN_S):
+            told(request, address)
+
+    server.handle_error = handle_error
 
 
 def has_gone(within_s: float = 0) -> bool:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from streams.errors import ConfigError
 from streams.spark import class_archive
+from streams.spark.java_process import tell_its_end_once
 from streams.spark.settings import REFUSED, spark_settings
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: 
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
+    tell_its_end_once(session.sparkContext)
     check_session(session, log.warning)
     session.sparkContext.setLogLevel(settings.get("spark.log.level", "ERROR"))
     if "spark.log.level" not in settings:
