@@ -208,7 +208,7 @@ def test_admission_is_bounded_and_aligned_in_time(harness: Harness) -> None:
 def test_a_replay_of_what_was_written_in_transactions_is_aligned_in_time(harness: Harness) -> None:
     plain, written, target = harness.topic("plain", 1), harness.topic("written", 1), harness.topic("target", 1)
     # Long ago by their own timestamps; the control records behind each ten of them are of today. The first record is dated far
-    # ahead, and turned away by `max_future_ms`.
+    # ahead, and turned away.
     rows = [Sent(b"k", b"v", 1_000_000 + 1_000 * n, 0) for n in range(200)]
     harness.send(plain, [Sent(b"k", b"v", 7_258_118_400_000, 0), *rows])
     for begun in range(0, 200, 10):
@@ -218,7 +218,7 @@ def test_a_replay_of_what_was_written_in_transactions_is_aligned_in_time(harness
     windows = TimeWindows.of_size_and_grace(timedelta(seconds=50), timedelta(seconds=30))
     counts = merged.group_by_key().windowed_by(windows).count().to_stream()
     counts.map(lambda key, count: (key.key, b"%d" % count)).to(target)
-    settings = {"max_future_ms": 1_000, "deserialization": "skip", "max_records_per_trigger": 50, "tasks": 1}
+    settings = {"future": "skip", "max_records_per_trigger": 50, "tasks": 1}
     progress = harness.run(builder.build(), **settings)
     (sub,) = progress.subs.values()
     assert sub.batch_id >= 7
