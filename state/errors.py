@@ -394,7 +394,7 @@ class RoutingMismatchError(CommitError):
         names = ", ".join(repr(name) for name in keyed_by) or "in front of the shuffle"
         super().__init__(
             f"{task}: batch {batch_id} was committed as step {version}, but now the functions of {names} gave its records "
-            f"other keys, so other rows came to this task: records would be lost or counted twice. Nothing was written. "
+            f"other keys, so other rows came to this task: records would be lost or counted twice. This task has written nothing. "
             f"These functions must give the same key for the same record each time (no clock, random number or lookup "
             f"that changes, and no other program while a batch is half committed): run the program that began this batch, or "
             f"correct them, or put `repartition()` behind them, which keeps the keys that were given first"
