@@ -197,6 +197,21 @@ def a_task_has_no_rows_any_more() -> None:
         raise Red("not every record has come out once")
 
 
+def a_record_with_a_made_key_is_cleaned() -> None:
+    """From the compacted source, between the attempts of a half committed micro-batch: no function is to blame."""
+    application = Application(Quiet(), COUNT, job_of(COUNT, 2), 1)
+    for number, key in ((1, "a"), (3, "b"), (0, "c")):
+        write(application, 0, number, key)
+    stops_when(application, 0, 1)
+    kafka = application.cluster.kafka
+    write(application, 0, 4, "a")
+    kafka.log("in", 0).compact()
+    application.work()
+    counted = sum(len(values) for values in outputs(kafka).values())
+    if counted != len(application.inputs):
+        raise Red(f"{len(application.inputs)} records were counted {counted} times")
+
+
 def _task_of(key: str) -> int:
     return partition_for_key(key.encode(), 3)
 

@@ -173,3 +173,7 @@ def test_without_it_something_breaks(guard, monkeypatch):
 
 def test_a_lost_checkpoint():
     stories.checkpoint_is_lost()
+
+
+def test_a_record_with_a_made_key_that_compaction_has_cleaned():
+    stories.a_record_with_a_made_key_is_cleaned()
