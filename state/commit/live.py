@@ -12,6 +12,7 @@ import numpy.typing as npt
 from state.changelog.topics import DELETE_RETENTION_MS
 from state.commit.protocols import Send, TopicPartition
 from state.errors import TopicNotFoundError
+from state.kafka import decided
 from state.kafka.admin import KafkaAdmin
 from state.kafka.columns import RecordColumns
 from state.kafka.config import BATCH_BYTES, QUIET
@@ -21,8 +22,6 @@ from state.kafka.producer import TransactionalProducer
 from state.kafka.reader import open_range_reader
 from state.kafka.topics import TopicInfo
 
-DECIDED_S = 2.0
-"""How long a transaction may still look open that a producer has just seen decided, seconds."""
 _POLL_S = 0.02
 METADATA_MAX_AGE_S = 300.0
 """How long a topic's id, partition count and settings are believed, as Kafka clients do (`metadata.max.age.ms`)."""
@@ -68,14 +67,18 @@ class LiveKafka:
         return self.admin.end_offsets(partitions)
 
     def log_ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Last stable offset and end of each log; asked again for a moment where they differ."""
-        deadline = time.monotonic() + DECIDED_S
+        """Last stable offset and end of each log; asked again where they differ, until no transaction of ours can be open.
+
+        A transaction that was just decided looks open for a moment more; and an older attempt of the task that was delayed may
+        fence this one and write: it ends, or the coordinator aborts it.
+        """
+        deadline = time.monotonic() + self._timeout_ms / 1000 + decided.DECIDE_S
         while True:
             # In this order: what is decided between the two questions does not look open.
             ends = self.admin.end_offsets(partitions, committed=False)
             stable = self.admin.end_offsets(partitions)
             if all(stable[place] >= end for place, end in ends.items()) or time.monotonic() > deadline:
-                return {place: (stable[place], end) for place, end in ends.items()}
+                return {place: (stable[place], max(stable[place], end)) for place, end in ends.items()}
             time.sleep(_POLL_S)
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:

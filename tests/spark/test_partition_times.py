@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from state.kafka.decided import wait_until_decided
 from streams import BytesSerde, Consumed, StreamsBuilder, UsePartitionTimeOnInvalidTimestamp
 from streams.source.offsets import OffsetRange
-from streams.source.partition_times import NO_TIME, PartitionTimes
+from streams.source.partition_times import NO_TIME, LiveLog, PartitionTimes
 from streams.topology.graph import Topology
 from tests.spark.harness import Harness, Sent
 from tests.spark.live import kafka
@@ -35,14 +37,15 @@ def test_partition_times_outlive_batches(harness: Harness, tmp_path: Path, monke
         harness.send(source, [Sent(b"k", b"%d" % n, STAMPS[n], 1) for n in range(done, cut)])
         # The other partition has times of its own.
         harness.send(source, [Sent(b"other", b"-1", 10**6 + cut, 0)])
-        harness.run(topology)
+        harness.run(topology, max_future_ms=None)
         done = cut
     assert (tmp_path / "killed").exists()
     found = {int(r.value or b""): r.timestamp for r in harness.read(target) if r.key == b"k"}
     assert [found[n] for n in range(len(STAMPS))] == EXPECTED
     client = {"bootstrap.servers": harness.servers}
     with kafka(harness) as admin:
-        times = PartitionTimes(client, admin, f"{harness.application_id}-{source}-commits", decide_s=90)
+        commits = f"{harness.application_id}-{source}-commits"
+        times = PartitionTimes(LiveLog(client, admin), commits, partial(wait_until_decided, admin, timeout_s=90))
 
         def at(offset: int) -> int:
             return times.before([OffsetRange(source, 1, offset, 99)])[source, 1]
