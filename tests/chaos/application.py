@@ -18,6 +18,9 @@ STOP_S = 150.0
 TARGET = "tests.chaos.topology:build"
 MAX_RECORDS = 2_000
 
+NO_CLUSTER = ("ClusterUnreachableError", "KafkaClientError")
+"""What a start ends with while brokers are away; what runs already ends with an `ApplicationFailedError`, if it does."""
+
 
 class Supervised:
     """Starts `streams run` again whenever a blow has ended it.
@@ -69,10 +72,14 @@ class Supervised:
         if self.current.process.poll() is None:
             return False
         allowed, self.may_end = self.may_end, False
-        if not allowed:
-            self.died.append(last_words(self.current))
+        words = last_words(self.current)
+        # A start needs its cluster, and says so; whoever runs it starts it again.
+        if not allowed and not words.startswith(NO_CLUSTER):
+            self.died.append(words)
+            self.start()
+            return True
         self.start()
-        return not allowed
+        return False
 
     def workers(self) -> list[psutil.Process]:
         """Its Python workers, oldest first."""

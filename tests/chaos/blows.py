@@ -95,9 +95,11 @@ def kill_jvm(on: Target) -> str:
     current = on.application.current
     current.watch()
     java = on.application.java()
+    if not java:
+        return "it has no JVM yet, or no more"
     for process in java:
         process.kill()
-    code = current.ended(STOP_S) if java else "?"
+    code = current.ended(STOP_S)
     on.application.start()
     return f"killed the JVM alone, the driver ended with exit code {code} ({last_words(current)[:100]}), started again"
 

@@ -71,7 +71,9 @@ class Application:
         assert condition(), f"{what}: the application has ended\n{self.log()}"
 
     def watch(self) -> None:
-        """Remembers the processes that it has now."""
+        """Remembers the processes that it has now; the number of one that has ended may be somebody else's by now."""
+        if self.process.poll() is not None:
+            return
         try:
             me = psutil.Process(self.process.pid)
             self._seen.update([me, *me.children(recursive=True)])
