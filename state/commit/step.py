@@ -83,7 +83,7 @@ class CommitStep:
         Args:
             copy: Spark's copy of the last marker.
         """
-        self._points(copy).reach("before_init")
+        self._points(copy.marker if copy else None).reach("before_init")
         pool = ThreadPoolExecutor(1, thread_name_prefix="fence")
         self._fencing = pool.submit(guards.fenced_producer, self._kafka, self.identity.transactional_id)
         pool.shutdown(wait=False)
@@ -111,22 +111,24 @@ class CommitStep:
             StreamsError: anything went wrong; the attempt is over, Spark runs another.
         """
         watch = StopWatch()
-        points = self._points(copy)
+        # Each look at `MarkerCopy.marker` reads its bytes anew.
+        known = copy.marker if copy else None
+        points = self._points(known)
         producer = self._fenced_producer(points)
         try:
             points.reach("after_init")
             watch.lap("fence")
             ends = self._ends()
             last = read_last_marker(self._kafka, self._commits, copy.offset if copy else None, ends[self._commits])
+            found = last.marker if last else None
             points.reach("after_tail_read")
-            skipped = self._decide(step, copy, last, ends)
+            decision = self._decide(step, known, found, ends)
             points.reach("after_decide")
             watch.lap("decide")
-            if skipped is not None:
-                self._bring_forward(skipped, points)
+            if decision is Decision.SKIP and last is not None and found is not None:
+                self._bring_forward(found, points)
                 watch.lap("restore")
-                return StepResult(skipped, Decision.SKIP, {}, watch.seconds)
-            found = last.marker if last else None
+                return StepResult(last, decision, {}, watch.seconds)
             with self._stores.open() as store:
                 self._stores.bring_to(store, found, points.reach)
                 points.reach("restore_done")
@@ -139,8 +141,8 @@ class CommitStep:
                 transaction = StepTransaction(
                     self._kafka, producer, self.identity, points, self._commits, self._changelogs
                 )
-                known = expected_version(copy.marker if copy else None, found)
-                result, position = transaction.write(step, found, store, effects, ends, known)
+                version = expected_version(known, found)
+                result, position = transaction.write(step, found, store, effects, ends, version)
                 points.reach("after_commit")
                 watch.lap("commit")
                 store.apply(position, points.at("store_half_applied"))
@@ -157,8 +159,8 @@ class CommitStep:
         fencing, self._fencing = self._fencing, None
         return fencing.result()
 
-    def _points(self, copy: MarkerCopy | None) -> StepPoints:
-        return StepPoints(self._crash, self.identity.task, (copy.marker.version if copy else 0) + 1)
+    def _points(self, known: CommitMarker | None) -> StepPoints:
+        return StepPoints(self._crash, self.identity.task, (known.version if known else 0) + 1)
 
     def _ends(self) -> dict[TopicPartition, int]:
         """Where the logs end that only this task writes; from the fence on that is where its records land."""
@@ -167,25 +169,27 @@ class CommitStep:
         return {place: stable for place, (stable, _) in ends.items()}
 
     def _decide(
-        self, step: StepInput, copy: MarkerCopy | None, last: MarkerCopy | None, ends: Mapping[TopicPartition, int]
-    ) -> MarkerCopy | None:
-        """The marker of the step if it is committed already, None if it is to run."""
-        found = last.marker if last else None
-        decision = decide(self.identity, step.batch_id, step.batch, copy.marker if copy else None, found, step.ranges)
+        self,
+        step: StepInput,
+        known: CommitMarker | None,
+        found: CommitMarker | None,
+        ends: Mapping[TopicPartition, int],
+    ) -> Decision:
+        """What to do, once the guards agree."""
+        decision = decide(self.identity, step.batch_id, step.batch, known, found, step.ranges)
         if found is None:
             guards.check_nothing_written(self.identity, self._kafka, self._changelogs, ends)
-            return None
-        if decision is Decision.RUN:
-            guards.check_not_passed_over(self.identity, found, copy.marker if copy else None, step.keyed_by)
-            return None
-        guards.check_routing(self.identity, found, step.routing, step.keyed_by)
-        return last
+        elif decision is Decision.RUN:
+            guards.check_not_passed_over(self.identity, found, known, step.keyed_by)
+        else:
+            guards.check_routing(self.identity, found, step.routing, step.keyed_by)
+        return decision
 
-    def _bring_forward(self, last: MarkerCopy, points: StepPoints) -> None:
+    def _bring_forward(self, marker: CommitMarker, points: StepPoints) -> None:
         """Brings the store to a step that is committed already; what prevents that now is no matter of this step's."""
         try:
             with self._stores.open(patient=False) as store:
-                self._stores.bring_to(store, last.marker, points.reach)
+                self._stores.bring_to(store, marker, points.reach)
                 points.reach("restore_done")
         except RestoreError:
             raise
