@@ -5,7 +5,6 @@ What a program needs to declare its topology is here; the rest has its own packa
 for ``runtime``, and ``testing`` runs a topology without Spark and Kafka.
 """
 
-from streams.dsl.aggregates import Aggregate, AggregateFunctions, agg
 from streams.dsl.branched import BranchedKStream
 from streams.dsl.builder import StreamsBuilder
 from streams.dsl.cogrouped import (
@@ -13,7 +12,6 @@ from streams.dsl.cogrouped import (
     SessionWindowedCogroupedKStream,
     TimeWindowedCogroupedKStream,
 )
-from streams.dsl.custom_windows import CalendarWindows, UnlimitedWindows, Windows
 from streams.dsl.global_table import GlobalKTable
 from streams.dsl.grouped import KGroupedStream, SessionWindowedKStream, TimeWindowedKStream
 from streams.dsl.grouped_table import KGroupedTable
@@ -33,7 +31,6 @@ from streams.dsl.options import (
 from streams.dsl.stores import Stores
 from streams.dsl.suppressed import BufferConfig, Suppressed
 from streams.dsl.topology_builder import TopologyBuilder
-from streams.dsl.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows
 from streams.errors import (
     ApplicationFailedError,
     ConfigError,
@@ -46,9 +43,21 @@ from streams.errors import (
     TopologyError,
     ValueNotPicklableError,
 )
+from streams.model.aggregates import Aggregate, AggregateFunctions, agg
+from streams.model.custom_windows import CalendarWindows, UnlimitedWindows, Windows
+from streams.model.record import Change, Record, RecordContext, ValueAndTimestamp, Window, Windowed
+from streams.model.timestamps import (
+    ConsumedRecord,
+    FailOnInvalidTimestamp,
+    LogAndSkipOnInvalidTimestamp,
+    TimestampExtractor,
+    UsePartitionTimeOnInvalidTimestamp,
+    WallclockTimestampExtractor,
+    timestamp_field,
+)
+from streams.model.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows
 from streams.operators.processor import Processor, ProcessorContext
-from streams.operators.record import Change, Record, RecordContext, ValueAndTimestamp, Window, Windowed
-from streams.operators.table_transform_values import ValueTransformer
+from streams.operators.table.table_transform_values import ValueTransformer
 from streams.operators.wrapped import WrappedProcessor
 from streams.serdes import (
     AvroSerde,
@@ -73,15 +82,6 @@ from streams.serdes import (
     VoidSerde,
 )
 from streams.topology.graph import Topology
-from streams.topology.timestamps import (
-    ConsumedRecord,
-    FailOnInvalidTimestamp,
-    LogAndSkipOnInvalidTimestamp,
-    TimestampExtractor,
-    UsePartitionTimeOnInvalidTimestamp,
-    WallclockTimestampExtractor,
-    timestamp_field,
-)
 
 __all__ = [
     "Aggregate",

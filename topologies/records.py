@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from state.errors import StreamsError
 from state.kafka.admin import KafkaAdmin, TopicSpec
 from state.kafka.config import consumer_config
-from state.kafka.decided import wait_until_decided
+from state.kafka.transactions import wait_until_decided
 
 PARTITIONS = 4
 TIMEOUT_S = 30.0

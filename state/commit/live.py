@@ -12,7 +12,7 @@ import numpy.typing as npt
 from state.changelog.topics import DELETE_RETENTION_MS
 from state.commit.protocols import Send, TopicPartition
 from state.errors import TopicNotFoundError
-from state.kafka import decided
+from state.kafka import transactions
 from state.kafka.admin import KafkaAdmin
 from state.kafka.columns import RecordColumns
 from state.kafka.config import BATCH_BYTES, QUIET
@@ -72,7 +72,7 @@ class LiveKafka:
         A transaction that was just decided looks open for a moment more; and an older attempt of the task that was delayed may
         fence this one and write: it ends, or the coordinator aborts it.
         """
-        deadline = time.monotonic() + self._timeout_ms / 1000 + decided.DECIDE_S
+        deadline = time.monotonic() + self._timeout_ms / 1000 + transactions.DECIDE_S
         while True:
             # In this order: what is decided between the two questions does not look open.
             ends = self.admin.end_offsets(partitions, committed=False)

@@ -1,6 +1,6 @@
 """What a step needs of the world around it: Kafka, local stores, the results of processing; as interfaces.
 
-Real ones: `state.commit.live.LiveKafka`, `state.restore.task_stores.TaskStores`, `streams.runtime.task`. A simulator
+Real ones: `state.commit.live.LiveKafka`, `state.restore.task_stores.TaskStateManager`, `streams.runtime.task.task`. A simulator
 has its own, so the very step that runs in production can be driven through crashes.
 """
 
@@ -52,7 +52,7 @@ class KafkaAccess(Protocol):
 
 
 class Send(Protocol):
-    """Columns bound for one topic (`streams.runtime.collector.SendBatch`)."""
+    """Columns bound for one topic (`streams.runtime.task.collector.SendBatch`)."""
 
     @property
     def topic(self) -> str: ...
@@ -91,5 +91,5 @@ class StoreAccess(Protocol):
     @property
     def logged_stores(self) -> Sequence[str]: ...
     def open(self, patient: bool = True) -> AbstractContextManager[TaskStore]: ...
-    def bring_to(self, store: TaskStore, marker: CommitMarker | None, reach: Callable[[str], None]) -> None: ...
+    def restore_to(self, store: TaskStore, marker: CommitMarker | None, reach: Callable[[str], None]) -> None: ...
     def trim(self, store: TaskStore) -> None: ...

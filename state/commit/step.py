@@ -130,7 +130,7 @@ class CommitStep:
                 watch.lap("restore")
                 return StepResult(last, decision, {}, watch.seconds)
             with self._stores.open() as store:
-                self._stores.bring_to(store, found, points.reach)
+                self._stores.restore_to(store, found, points.reach)
                 points.reach("restore_done")
                 watch.lap("restore")
                 # Spark has confirmed the step that the store is at, so it will never be asked for again.
@@ -189,7 +189,7 @@ class CommitStep:
         """Brings the store to a step that is committed already; what prevents that now is no matter of this step's."""
         try:
             with self._stores.open(patient=False) as store:
-                self._stores.bring_to(store, marker, points.reach)
+                self._stores.restore_to(store, marker, points.reach)
                 points.reach("restore_done")
         except RestoreError:
             raise

@@ -15,8 +15,8 @@ import numpy as np
 from numba import carray, cfunc, types
 
 from state.errors import KafkaClientError
-from state.kafka.compiled import as_pointer
-from state.kafka.library import ON_NEW_CALLBACK, Library
+from state.kafka.native.librdkafka import ON_NEW_CALLBACK, Library
+from state.numba_kernels import as_pointer
 
 _NAME = b"streams acknowledged"
 # rd_kafka_message_t as words of 8 bytes: the error is the low half of the first one.

@@ -32,7 +32,7 @@ from confluent_kafka.admin import (
 
 from state.errors import ClientFailure, KafkaClientError, TopicMismatchError, TopicNotFoundError
 from state.kafka.config import ClientConfig, admin_config
-from state.kafka.failures import TOPIC_NOT_FOUND, TRANSIENT, failure_of, timed_out
+from state.kafka.error_mapping import TOPIC_NOT_FOUND, TRANSIENT, failure_of, timed_out
 from state.kafka.topics import Partition, TopicInfo, TopicSpec
 
 __all__ = ["KafkaAdmin", "Partition", "TopicInfo", "TopicSpec"]

@@ -1,8 +1,8 @@
 """Record headers as bytes: one cell of an Arrow column holds the header list of one record.
 
 Format, little endian, no padding, the headers one after the other in the order of the record: ``int32 length of name ∥
-name (UTF-8) ∥ int32 length of value, -1 = null ∥ value``. Invariant: the compiled reader (`gather.py`) and writer
-(`scatter.py`) speak the same format; tests compare them with these two functions. Names may repeat and the order
+name (UTF-8) ∥ int32 length of value, -1 = null ∥ value``. Invariant: the compiled reader (`consume_kernel.py`) and writer
+(`produce_kernel.py`) speak the same format; tests compare them with these two functions. Names may repeat and the order
 counts, as in Kafka. A header list that is empty is written as no headers at all: Kafka does not tell them apart.
 
 Kafka wants names in UTF-8, but no broker looks: clients in C or Go write what they are given. Bytes that are none become lone

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numba import carray
 
 from state.kafka.columns import BinaryCells, BinaryColumn
-from state.kafka.compiled import as_pointer, kernel
+from state.numba_kernels import as_pointer, kernel
 
 NO_KEY = -1
 _SEED = 0x9747B28C

@@ -22,9 +22,9 @@ import pyarrow as pa
 from state.errors import ProduceError, ProducerStateError
 from state.kafka.columns import BinaryColumn
 from state.kafka.config import ClientConfig, producer_config
-from state.kafka.failures import timed_out
+from state.kafka.error_mapping import timed_out
 from state.kafka.headers import Header
-from state.kafka.library import bulk_available
+from state.kafka.native.librdkafka import bulk_available
 from state.kafka.transport import ProducerTransport, SendColumns
 
 
@@ -65,11 +65,11 @@ class TransactionalProducer:
         properties = producer_config(config, transactional_id, int(timeout_s * 1000), compression)
         self._transport: ProducerTransport
         if bulk and bulk_available():
-            from state.kafka.bulk_producer import BulkTransport
+            from state.kafka.native.producer import BulkTransport
 
             self._transport = BulkTransport(properties, transactional_id)
         else:
-            from state.kafka.ordinary_producer import OrdinaryTransport
+            from state.kafka.plain.producer import OrdinaryTransport
 
             self._transport = OrdinaryTransport(config, properties, transactional_id)
 

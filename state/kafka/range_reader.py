@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from state.errors import ClientFailure, KafkaClientError, OffsetsLostError, ReadTimeoutError
 from state.kafka.columns import RecordColumns
-from state.kafka.failures import OFFSETS_LOST, PARTITION_EOF, REFUSED, TRANSIENT, read_error
+from state.kafka.error_mapping import OFFSETS_LOST, PARTITION_EOF, REFUSED, TRANSIENT, read_error
 
 # Control records never wake a waiting call, they only move the position. So the first waits are short: the last thing
 # of a range is usually the control record of a transaction, and a step must not wait for it.

@@ -12,8 +12,8 @@ import os
 from collections import OrderedDict
 
 from state.kafka.config import DEFAULT_PREFETCH_BYTES, ClientConfig
-from state.kafka.library import bulk_available
-from state.kafka.ordinary import OrdinaryReader
+from state.kafka.native.librdkafka import bulk_available
+from state.kafka.plain.reader import OrdinaryReader
 from state.kafka.range_reader import RangeReader
 
 DEFAULT_TIMEOUT_S = 60.0
@@ -46,7 +46,7 @@ def open_range_reader(
         The reader, at position `start`.
     """
     if bulk and bulk_available():
-        from state.kafka.bulk import BulkReader
+        from state.kafka.native.reader import BulkReader
 
         return BulkReader(config, topic, partition, start, timeout_s=timeout_s, prefetch_bytes=prefetch_bytes)
     return OrdinaryReader(config, topic, partition, start, timeout_s=timeout_s, prefetch_bytes=prefetch_bytes)

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from state.errors import ClientFailure, ReadTimeoutError
 from state.kafka.config import ClientConfig, consumer_config
-from state.kafka.failures import OFFSETS_LOST, PARTITION_EOF, REFUSED, TRANSIENT, failure_of, read_error
+from state.kafka.error_mapping import OFFSETS_LOST, PARTITION_EOF, REFUSED, TRANSIENT, failure_of, read_error
 from state.kafka.topics import Partition
 
 RECORDS = 20

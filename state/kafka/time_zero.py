@@ -17,8 +17,8 @@ import numpy.typing as npt
 from numba import carray, cfunc, types
 
 from state.errors import KafkaClientError
-from state.kafka.compiled import as_pointer, call
-from state.kafka.library import ON_NEW_CALLBACK, Library
+from state.kafka.native.librdkafka import ON_NEW_CALLBACK, Library
+from state.numba_kernels import as_pointer, call
 
 MARK = -0x5A0F_C3E1_9B77_D264
 """Stands for 0 until `on_send`: negative, so no time of anybody; and no pointer, size or flag of a message looks like it."""

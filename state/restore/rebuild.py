@@ -17,7 +17,7 @@ from state.commit.last_marker import read_last_marker
 from state.commit.marker import CommitMarker
 from state.errors import RestoreError
 from state.restore.listener import RestoreListener, RestoreReport
-from state.restore.task_stores import StoreSource, TaskStores
+from state.restore.task_stores import StoreSource, TaskStateManager
 from state.stores.spec import StoreSpec
 
 
@@ -89,10 +89,10 @@ def rebuild_task(
     identity = TaskIdentity(
         place.application_id, place.sub_topology, place.task, place.tasks, marker.query_id, place.topology_hash
     )
-    stores = TaskStores(source, identity, specs, into, listener=listener)
+    stores = TaskStateManager(source, identity, specs, into, listener=listener)
     with stores.open() as store:
-        stores.bring_to(store, marker)
-    assert stores.report is not None, "bring_to leaves a report"
+        stores.restore_to(store, marker)
+    assert stores.report is not None, "restore_to leaves a report"
     return RebuiltTask(place, marker.version, stores.report, stores.directory.size_bytes)
 
 

@@ -60,7 +60,7 @@ class Restorer:
         self._task = task
         self._listener = listener
 
-    def bring_to(
+    def restore_to(
         self, store: TaskStore, target: RestoreTarget | None, now_ms: int, reach: Reach = nowhere
     ) -> RestoreReport:
         """Brings all stores to a step; costs nothing if they are there already.

@@ -1,4 +1,4 @@
-"""`TaskStores`: opens a task's local stores for a step and brings them to the last commit marker.
+"""`TaskStateManager`: opens a task's local stores for a step and brings them to the last commit marker.
 
 A damaged store is deleted and opened anew: the marker then leads to a full restore. Damage that shows only while a
 step runs fails that step, and the folder goes, so that the next attempt restores.
@@ -23,11 +23,11 @@ from state.restore.listener import RestoreListener, RestoreReport
 from state.restore.loading import Reach, nowhere
 from state.restore.plan import Action, RestoreTarget
 from state.restore.restorer import ChangelogSource, Restorer
-from state.stores.buffer import DEFAULT_SPILL_BYTES
-from state.stores.memory import MemoryTable
-from state.stores.rocks_options import DEFAULT_SETTINGS, RocksSettings
 from state.stores.spec import StoreSpec
 from state.stores.task_store import TaskStore, open_task_store
+from state.tables.buffer import DEFAULT_SPILL_BYTES
+from state.tables.memory import MemoryTable
+from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
 
 OpenStore = Callable[[Path, Sequence[StoreSpec], int, RocksSettings, "MemoryTable | None"], TaskStore]
 """Folder, stores, bound of the write buffer, settings, where `persistent=False` stores lie."""
@@ -58,7 +58,7 @@ class StoreSource(ChangelogSource, RecordDeleter, Protocol):
     """Kafka, for reading and trimming changelogs."""
 
 
-class TaskStores:
+class TaskStateManager:
     """The local stores of one task.
 
     Args:
@@ -140,13 +140,13 @@ class TaskStores:
             if damaged:
                 self.directory.wipe()
 
-    def bring_to(self, store: TaskStore, marker: CommitMarker | None, reach: Reach = nowhere) -> None:
+    def restore_to(self, store: TaskStore, marker: CommitMarker | None, reach: Reach = nowhere) -> None:
         """Brings the stores to a marker; None = nothing was ever committed. Leaves a `report`."""
         target = None
         if marker is not None:
             self._notes = trim_notes(marker.operator_state)
             target = target_of(marker)
-        self.report = self._restorer.bring_to(store, target, self._clock_ms(), reach)
+        self.report = self._restorer.restore_to(store, target, self._clock_ms(), reach)
 
     def trim(self, store: TaskStore) -> None:
         """Deletes the changelog records that no live segment has needed for a while, up to the step that the stores hold."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from state.stores.buffer import WriteBuffer
 from state.stores.codec import prefix_end
 from state.stores.spec import StoreSpec
-from state.stores.table import Row
+from state.tables.buffer import WriteBuffer
+from state.tables.table import Row
 
 
 class KeyValueBytesStore:

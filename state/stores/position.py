@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from state.errors import StateFormatError
-from state.stores.table import OrderedTable
+from state.tables.table import OrderedTable
 
 META_KEY = b"\x00\x00meta"
 STORES_KEY = b"\x00\x00stores"
@@ -59,7 +59,7 @@ class StoreOrigin:
 
 
 @dataclass(slots=True)
-class TableMeta:
+class TableMetadata:
     """The table's own account.
 
     Attributes:
@@ -74,9 +74,9 @@ class TableMeta:
     segments: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, StoreOrigin] = field(default_factory=dict)
 
-    def changed(self, **changes: Any) -> TableMeta:
+    def changed(self, **changes: Any) -> TableMetadata:
         """A copy with other fields; its dictionaries are its own."""
-        copied = TableMeta(self.step, dict(self.offsets), dict(self.segments), dict(self.origins))
+        copied = TableMetadata(self.step, dict(self.offsets), dict(self.segments), dict(self.origins))
         return replace(copied, **changes)
 
     def to_bytes(self) -> bytes:
@@ -108,7 +108,7 @@ class StoreEntry:
     segment_ms: int
 
 
-def read_meta(table: OrderedTable) -> TableMeta:
+def read_meta(table: OrderedTable) -> TableMetadata:
     """The account of a table; that of an empty table is empty.
 
     Raises:
@@ -116,7 +116,7 @@ def read_meta(table: OrderedTable) -> TableMeta:
     """
     data = table.get(META_KEY)
     if data is None:
-        return TableMeta()
+        return TableMetadata()
     found = orjson.loads(data)
     if found["format"] != FORMAT:
         raise StateFormatError(table.location, found["format"], FORMAT)
@@ -127,7 +127,7 @@ def read_meta(table: OrderedTable) -> TableMeta:
     else:
         # Before origins were kept: a table with a step has no store of another query.
         origins = {} if step is None else {name: StoreOrigin(step[0], "", step[2]) for name in offsets}
-    return TableMeta(step, offsets, found["segments"], origins)
+    return TableMetadata(step, offsets, found["segments"], origins)
 
 
 def read_stores(table: OrderedTable) -> dict[str, StoreEntry]:

@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 
 from state.changelog.records import ChangelogBatch, Int64s, changelog_batches
-from state.stores.buffer import DEFAULT_SPILL_BYTES, BufferMemory, delete_left_scratch
-from state.stores.memory import MemoryTable
 from state.stores.position import StoreOrigin, StorePosition
-from state.stores.rocks import RocksTable
-from state.stores.rocks_options import DEFAULT_SETTINGS, RocksSettings
 from state.stores.spec import StoreSpec
-from state.stores.table import OrderedTable, Row
-from state.stores.table_state import ByteStore, RestoredPart, TableState
+from state.stores.table_stores import ByteStore, RestoredPart, TableStores
+from state.tables.buffer import DEFAULT_SPILL_BYTES, BufferMemory, delete_left_scratch
+from state.tables.memory import MemoryTable
+from state.tables.rocks import RocksTable
+from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
+from state.tables.table import OrderedTable, Row
 
 __all__ = ["RestoredPart", "StoreOrigin", "StorePosition", "TaskStore", "open_task_store"]
 
@@ -49,11 +49,11 @@ class TaskStore:
         self.table = table
         self.specs: Mapping[str, StoreSpec] = {spec.name: spec for spec in specs}
         self._memory = memory or BufferMemory()
-        self._main = TableState(table, [spec for spec in specs if spec.persistent], self._memory)
+        self._main = TableStores(table, [spec for spec in specs if spec.persistent], self._memory)
         states = [self._main]
         if len(self._main.specs) < len(self.specs):
             states.append(
-                TableState(volatile or MemoryTable(), [spec for spec in specs if not spec.persistent], self._memory)
+                TableStores(volatile or MemoryTable(), [spec for spec in specs if not spec.persistent], self._memory)
             )
         self._states = states
         self._state_of = {name: state for state in states for name in state.specs}

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from state.stores.buffer import WriteBuffer
 from state.stores.codec import MAX_TIME, pack_long
 from state.stores.spec import StoreSpec
-from state.stores.table import Row
 from state.stores.versioned_format import TOMBSTONE, VALUE
+from state.tables.buffer import WriteBuffer
+from state.tables.table import Row
 
 VALID_TO_UNDEFINED = -1
 """Given by a put of the newest version: nothing ends it yet (Kafka Streams: PUT_RETURN_CODE_VALID_TO_UNDEFINED)."""

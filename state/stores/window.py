@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from state.stores.buffer import WriteBuffer
 from state.stores.codec import (
     MAX_SEQUENCE,
     MAX_TIME,
@@ -22,8 +21,9 @@ from state.stores.codec import (
     split_window_key,
     upper_with_suffix,
 )
-from state.stores.segments import Segments
 from state.stores.spec import StoreSpec
+from state.tables.buffer import WriteBuffer
+from state.tables.segments import Segments
 
 _SEGMENT_PREFIX = 10
 

@@ -13,10 +13,10 @@ from state.changelog.topics import commits_topic
 from state.commit.last_marker import MarkerLog
 from state.errors import ChangelogMismatchError
 from state.kafka.admin import KafkaAdmin
-from streams.application.kept_topology import described_repartitions, own_topology
 from streams.application.newest_marker import newest_markers
 from streams.application.prepare import Application
 from streams.application.reset_checkpoint import check_no_reset
+from streams.application.topology_manifest import described_repartitions, own_manifest
 from streams.errors import TopologyMismatchError
 from streams.topology.change import REFUSED
 from streams.topology.diff import compare
@@ -40,7 +40,7 @@ def check_start(application: Application, admin: KafkaAdmin, log: MarkerLog) -> 
     config = application.config
     check_no_reset(config.application_id, config.checkpoint_dir)
     check_owner(application.plan, admin, log)
-    kept = own_topology(config)
+    kept = own_manifest(config)
     if kept is not None and _has_committed(kept, config.application_id, admin):
         check_program(application.plan, kept)
         check_all_read(application, kept, admin)

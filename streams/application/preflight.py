@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from state.commit.live import LiveKafka
 from state.errors import CheckpointMismatchError
 from state.kafka.admin import KafkaAdmin
-from state.kafka.decided import wait_until_decided
 from state.kafka.sampler import RecordSampler
+from state.kafka.transactions import wait_until_decided
 from streams.application.markers import MarkerAccess
 from streams.application.prepare import Application, PreparedSub
 from streams.checkpoint.compare import Markers, SubIdentity, check_checkpoint, check_program, check_topic, misfit

@@ -10,22 +10,22 @@ from state.changelog.topics import commits_topic, ensure_changelogs, ensure_comm
 from state.commit.live import LiveKafka
 from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin, TopicInfo
-from state.kafka.decided import DECIDE_S, wait_until_decided
+from state.kafka.transactions import DECIDE_S, wait_until_decided
 from streams.application.belongings import belongings
 from streams.application.dead_letter_topic import check_dead_letter_topic
-from streams.application.kept_topology import own_topology
+from streams.application.topology_manifest import own_manifest
 from streams.config import StreamsConfig
-from streams.runtime.global_tables import global_table_settings
+from streams.runtime.globals.global_tables import global_table_settings
 from streams.runtime.settings import TaskSettings
 from streams.source.offsets import SourceOffsets
 from streams.source.partition_times import asks_for_partition_time
 from streams.source.planner import SourceSpec
 from streams.topology.check import check_explicit_names
 from streams.topology.graph import SourceNode, Topology
-from streams.topology.groups import node_groups
 from streams.topology.patterns import has_patterns, with_matching_topics
 from streams.topology.plan import Plan, SubTopology, build_plan
 from streams.topology.sub_names import check_one_name, possible_names
+from streams.topology.sub_topologies import sub_topologies
 
 
 @dataclass(frozen=True)
@@ -154,14 +154,14 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
         TopologyError: the topology cannot be run, or no topic matches a pattern.
         TopologyMismatchError: a sub-topology has run under several names, and nothing tells which holds.
     """
-    app, kept = config.application_id, own_topology(config)
+    app, kept = config.application_id, own_manifest(config)
     if config.ensure_explicit_naming:
         check_explicit_names(topology)
     # Neither what a sub-topology is called nor what is internal depends on the topics that match a pattern.
     commits = commits_topics(topology, app, admin)
     known = known_names(commits, app, kept, admin)
     plan = build_plan(topology, app, known)
-    for names in node_groups(topology):
+    for names in sub_topologies(topology):
         sources = [node for name in names if isinstance(node := topology.nodes[name], SourceNode)]
         if kept is None or kept["sub_topologies"].keys().isdisjoint(possible_names(sources)):
             check_one_name(sources, known)

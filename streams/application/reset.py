@@ -16,8 +16,8 @@ from state.errors import KafkaClientError
 from state.kafka.admin import KafkaAdmin, Partition
 from state.restore.directory import StateDirectory
 from streams.application.belongings import COMMITS, Belongings, belongings
-from streams.application.kept_topology import local_folder, own_topology
 from streams.application.reset_checkpoint import delete_checkpoint, note_reset, noted_topics, query_folders
+from streams.application.topology_manifest import local_folder, own_manifest
 from streams.config import StreamsConfig
 from streams.errors import ConfigError, ResetUnfinishedError
 
@@ -81,7 +81,7 @@ def plan_reset(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog, named: 
         ConfigError: such a topic cannot be an internal one of this application, or is known to be another's.
     """
     app = config.application_id
-    kept = own_topology(config)
+    kept = own_manifest(config)
     found = belongings(app, kept, admin, log)
     begun = set(noted_topics(config.checkpoint_dir) or ()) & set(found.unproven)
     topics = {**found.own, **dict.fromkeys(begun, "a reset that was begun"), **_named(app, named, found)}

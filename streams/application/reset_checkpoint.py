@@ -12,7 +12,7 @@ from pathlib import Path
 
 import orjson
 
-from streams.application.kept_topology import FILE, local_folder
+from streams.application.topology_manifest import FILE, local_folder
 from streams.errors import ResetUnfinishedError
 
 NOTE = "reset.json"

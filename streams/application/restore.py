@@ -12,8 +12,8 @@ from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from state.restore.listener import RestoreListener
 from state.restore.rebuild import RebuiltTask, TaskPlace, rebuild_task
-from streams.application.kept_topology import own_topology
 from streams.application.prepare import commits_topics, known_names
+from streams.application.topology_manifest import own_manifest
 from streams.config import StreamsConfig
 from streams.errors import ConfigError, TopologyError
 from streams.topology.graph import StoreNode, Topology
@@ -55,7 +55,7 @@ def stored_tasks(topology: Topology, config: StreamsConfig) -> list[StoredTask]:
     app = config.application_id
     with KafkaAdmin(config.client) as admin:
         found = commits_topics(topology, app, admin)
-        known = known_names(found, app, own_topology(config), admin)
+        known = known_names(found, app, own_manifest(config), admin)
     tasks = []
     for sub in stateful_subs(topology, app, known):
         if sub.name not in found:

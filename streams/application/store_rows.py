@@ -14,7 +14,7 @@ from state.stores.dump import DumpRow, dump
 from state.stores.spec import StoreKind
 from state.stores.task_store import TaskStore
 from streams.errors import ConfigError, SerdeError
-from streams.operators.record import Windowed
+from streams.model.record import Windowed
 from streams.serdes.base import Serde
 from streams.topology.graph import StoreNode
 from streams.topology.plan import SubTopology

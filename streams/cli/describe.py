@@ -10,7 +10,7 @@ import typer
 from streams.cli.errors import readable_errors
 from streams.cli.run import load_topology
 from streams.cli.settings import Target
-from streams.topology.description import description_json
+from streams.topology.manifest import manifest_json
 
 
 class Format(str, Enum):
@@ -31,7 +31,7 @@ def describe(
     """Print a topology: sub-topologies, operators, stores and topics."""
     topology = load_topology(target)
     if form is Format.JSON:
-        typer.echo(description_json(topology))
+        typer.echo(manifest_json(topology))
         return
     typer.echo(topology.describe() if form is Format.TEXT else topology.mermaid(), nl=False)
     typer.echo()

@@ -14,7 +14,7 @@ from streams.cli.errors import readable_errors
 from streams.cli.run import load_topology
 from streams.cli.settings import Target
 from streams.errors import ConfigError
-from streams.topology.diff import Change, Severity, compare, worst
+from streams.topology.diff import Severity, TopologyChange, compare, worst
 
 NOT_SAFE = 3
 _COLOURS = {Severity.SAFE: "green", Severity.NEEDS_MIGRATION: "yellow", Severity.LOSES_STATE: "red"}
@@ -50,7 +50,7 @@ def diff(old: Old, target: Target) -> None:
         raise typer.Exit(NOT_SAFE)
 
 
-def _engine(changes: Sequence[Change]) -> str:
+def _engine(changes: Sequence[TopologyChange]) -> str:
     """What the engine does with the new program."""
     refused = [change for change in changes if change.refused]
     if not refused:

@@ -15,7 +15,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from state.restore.rebuild import RebuiltTask
-from state.stores.private_folder import make_private
+from state.tables.private_folder import make_private
 from streams.application.restore import StoredTask, restore_tasks, stored_tasks
 from streams.cli.connection import Bootstrap, PropertiesFile, Property
 from streams.cli.errors import readable_errors

@@ -13,10 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streams.dsl import functions
-from streams.dsl.aggregates import Aggregate, agg, results
+from streams.dsl.build.top import TopAggregator, checked_top
 from streams.dsl.options import Materialized, NameLike, option, plain_name
-from streams.dsl.top import TopAggregator, checked_top
 from streams.errors import TopologyError
+from streams.model.aggregates import Aggregate, agg, results
 from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import Int64Serde

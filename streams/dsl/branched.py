@@ -6,12 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.functions import Function, key_value
-from streams.dsl.graph_builder import GraphBuilder, Port
 from streams.dsl.options import Branched, option
 from streams.errors import TopologyError
-from streams.operators.branch import Branch
-from streams.operators.pass_through import PassThrough
+from streams.operators.stateless.branch import Branch
+from streams.operators.stateless.pass_through import PassThrough
 from streams.topology.naming import numbered
 
 if TYPE_CHECKING:

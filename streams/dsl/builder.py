@@ -7,16 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
-from streams.dsl.finish import finished
+from streams.dsl.build.finalize import finalize
+from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.dsl.build.materialize import key_value_store
+from streams.dsl.build.table_source import add_table
 from streams.dsl.functions import timestamp_function
 from streams.dsl.global_table import GlobalKTable, add_global_store
-from streams.dsl.graph_builder import GraphBuilder, Port
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable import KTable
-from streams.dsl.materialize import key_value_store
 from streams.dsl.options import Consumed, Materialized, NameLike, option, plain_name
-from streams.dsl.table_source import add_table
 from streams.errors import TopologyError
+from streams.model.timestamps import ConsumedRecord, CustomTimestampExtractor, TimestampExtractor
 from streams.operators.processor import Processor
 from streams.operators.wrapped import ProcessorWrapper
 from streams.serdes.base import Serde
@@ -26,7 +27,6 @@ from streams.topology.check import check_explicit_names, check_sources
 from streams.topology.graph import GlobalTable, SourceNode, StoreNode, Topology
 from streams.topology.naming import check_topic, numbered
 from streams.topology.pattern_name import pattern_name
-from streams.topology.timestamps import ConsumedRecord, CustomTimestampExtractor, TimestampExtractor
 
 
 class StreamsBuilder:
@@ -185,7 +185,7 @@ class StreamsBuilder:
         check_sources(built)
         if self._explicit_names:
             check_explicit_names(built)
-        return finished(built, self._wrapper, self._persistent)
+        return finalize(built, self._wrapper, self._persistent)
 
     def _global_source(self, topic: str, consumed: Consumed | None) -> SourceNode:
         given = option(consumed, Consumed)

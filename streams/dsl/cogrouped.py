@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from streams.dsl import functions
 from streams.dsl.aggregating import Aggregation
-from streams.dsl.custom_windows import Windows
+from streams.dsl.build.materialize import table_names
+from streams.dsl.build.stream_join import common_key_serde
+from streams.dsl.build.table_node import TableNode
+from streams.dsl.build.windowing import AnyWindows, Windowing
 from streams.dsl.grouped import Group, KGroupedStream, windowing_of
-from streams.dsl.materialize import table_names
 from streams.dsl.options import Materialized, NameLike, option, plain_name
-from streams.dsl.stream_join import common_key_serde
-from streams.dsl.table_node import TableNode
-from streams.dsl.windowing import AnyWindows, Windowing
-from streams.dsl.windows import SessionWindows, SlidingWindows, TimeWindows
 from streams.errors import TopologyError
-from streams.operators.pass_through import PassThrough
+from streams.model.custom_windows import Windows
+from streams.model.windows import SessionWindows, SlidingWindows, TimeWindows
+from streams.operators.stateless.pass_through import PassThrough
 from streams.topology.graph import Parameters
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from state.stores.spec import StoreKind
-from streams.dsl.graph_builder import GraphBuilder
-from streams.dsl.process import checked_supplier
+from streams.dsl.build.graph_builder import GraphBuilder
+from streams.dsl.build.process import checked_supplier
 from streams.errors import TopologyError
 from streams.operators.processor import Processor
-from streams.operators.views import StoreView, View
+from streams.operators.table.value_getter import StoreValueGetter, ValueGetter
 from streams.topology.graph import GlobalTable, SourceNode, StoreNode
 
 
@@ -32,8 +32,8 @@ class GlobalKTable:
         return self._table.store.name
 
     @property
-    def _view(self) -> View:
-        return StoreView(self.store_name)
+    def _view(self) -> ValueGetter:
+        return StoreValueGetter(self.store_name)
 
 
 def add_global_store(

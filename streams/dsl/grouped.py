@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from streams.dsl import functions
-from streams.dsl.aggregates import Aggregate
 from streams.dsl.aggregating import Aggregating, AggregatingByRecord, Aggregation, built_in_aggregation
-from streams.dsl.custom_windows import Windows
-from streams.dsl.graph_builder import GraphBuilder, Port
-from streams.dsl.materialize import table_names
+from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.dsl.build.materialize import table_names
+from streams.dsl.build.windowing import AnyWindows, Windowing
 from streams.dsl.options import Grouped, Materialized, NameLike
-from streams.dsl.windowing import AnyWindows, Windowing
-from streams.dsl.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows
 from streams.errors import TopologyError
+from streams.model.aggregates import Aggregate
+from streams.model.custom_windows import Windows
+from streams.model.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows
 from streams.serdes.base import Serde
 from streams.topology.graph import Parameters
 

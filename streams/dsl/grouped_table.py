@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl import functions
-from streams.dsl.graph_builder import GraphBuilder, Port
-from streams.dsl.materialize import key_value_store, table_names
+from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.dsl.build.materialize import key_value_store, table_names
+from streams.dsl.build.top import checked_top
 from streams.dsl.options import Grouped, Materialized, NameLike, option, plain_name
-from streams.dsl.top import checked_top
-from streams.operators.table_aggregate import TableAggregate
-from streams.operators.table_top import TableTop
+from streams.operators.table.table_aggregate import TableAggregate
+from streams.operators.table.table_top import TableTop
 from streams.serdes.base import Serde
 from streams.serdes.change import ChangeSerde
 from streams.serdes.json import JsonSerde

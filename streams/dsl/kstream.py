@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 from streams.dsl import functions
 from streams.dsl.branched import BranchedKStream
-from streams.dsl.dropped import add_dropped
-from streams.dsl.graph_builder import GraphBuilder, Port
+from streams.dsl.build.dropped import add_dropped
+from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.dsl.build.materialize import table_names
+from streams.dsl.build.process import add_process, add_process_values
+from streams.dsl.build.table_source import add_table
+from streams.dsl.enrich_mixin import EnrichMixin
 from streams.dsl.grouped import KGroupedStream
-from streams.dsl.kstream_calls import CallingStream
-from streams.dsl.kstream_joins import JoiningStream
-from streams.dsl.materialize import table_names
+from streams.dsl.kstream_joins import JoinMixin
 from streams.dsl.options import Grouped, Materialized, NameLike, Produced, Repartitioned, option, plain_name
-from streams.dsl.process import add_process, add_process_values
-from streams.dsl.table_source import add_table
-from streams.operators.filter import Filter
-from streams.operators.flat_map import FlatMap, FlatMapValues
-from streams.operators.map import Map, SelectKey
-from streams.operators.map_values import MapValues
-from streams.operators.pass_through import PassThrough
-from streams.operators.peek import Peek
 from streams.operators.processor import Processor
+from streams.operators.stateless.filter import Filter
+from streams.operators.stateless.flat_map import FlatMap, FlatMapValues
+from streams.operators.stateless.map import Map, SelectKey
+from streams.operators.stateless.map_values import MapValues
+from streams.operators.stateless.pass_through import PassThrough
+from streams.operators.stateless.peek import Peek
 from streams.topology.graph import SinkNode
 from streams.topology.naming import check_topic, stateful_name
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from streams.dsl.ktable import KTable
 
 
-class KStream(JoiningStream, CallingStream):
+class KStream(JoinMixin, EnrichMixin):
     """A stream of records. Made by ``StreamsBuilder.stream`` and by the methods of streams and tables.
 
     Example::

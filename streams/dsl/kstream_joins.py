@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from streams.dsl import functions
-from streams.dsl.graph_builder import GraphBuilder, Port
-from streams.dsl.join import join_any
-from streams.dsl.join_all import check_names, join_all_streams, port_of
+from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.dsl.build.join import join_any
+from streams.dsl.build.join_all import check_names, join_all_streams, port_of
+from streams.dsl.build.stream_extras import add_deduplicate, join_as_of
 from streams.dsl.options import Joined, NameLike, StreamJoined, option, plain_name
-from streams.dsl.stream_extras import add_deduplicate, join_as_of
-from streams.dsl.windows import Duration, JoinWindows
 from streams.errors import TopologyError
-from streams.operators.views import JoinKind
+from streams.model.windows import Duration, JoinWindows
+from streams.operators.table.value_getter import JoinKind
 from streams.serdes.base import Serde
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from streams.dsl.ktable import KTable
 
 
-class JoiningStream:
+class JoinMixin:
     """What of a ``KStream`` needs state of its own to meet other records."""
 
     _graph: GraphBuilder
@@ -206,7 +206,7 @@ class JoiningStream:
 
     def _check_stream(self, other: Any) -> None:
         self._check_same_builder(other)
-        if not isinstance(other, JoiningStream):
+        if not isinstance(other, JoinMixin):
             raise TopologyError(f"Here belongs a stream, not a {type(other).__name__}: a table has to_stream().")
 
     def _check_same_builder(self, other: Any) -> None:

@@ -11,22 +11,22 @@ from functools import partial
 from typing import Any
 
 from streams.dsl import functions
-from streams.dsl.dropped import add_dropped
-from streams.dsl.foreign_key_join import join_foreign_key
-from streams.dsl.graph_builder import GraphBuilder, Port
+from streams.dsl.build.dropped import add_dropped
+from streams.dsl.build.foreign_key_join import join_foreign_key
+from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.dsl.build.suppress import add_suppress
+from streams.dsl.build.table_join import join_tables
+from streams.dsl.build.table_node import TableNode
+from streams.dsl.build.table_steps import add_filter, add_map_values, add_transform_values
 from streams.dsl.grouped_table import KGroupedTable
 from streams.dsl.kstream import KStream
 from streams.dsl.options import Grouped, Materialized, NameLike, option, plain_name
-from streams.dsl.suppress import add_suppress
 from streams.dsl.suppressed import Suppressed
-from streams.dsl.table_join import join_tables
-from streams.dsl.table_node import TableNode
-from streams.dsl.table_steps import add_filter, add_map_values, add_transform_values
 from streams.errors import TopologyError
-from streams.operators.table_group_by import TableGroupBy
-from streams.operators.table_to_stream import TableToStream
-from streams.operators.table_transform_values import ValueTransformer
-from streams.operators.views import JoinKind
+from streams.operators.table.table_group_by import TableGroupBy
+from streams.operators.table.table_to_stream import TableToStream
+from streams.operators.table.table_transform_values import ValueTransformer
+from streams.operators.table.value_getter import JoinKind
 from streams.serdes.base import Serde
 
 
@@ -168,7 +168,7 @@ class KTable:
         that changes is first taken out of the group it was in.
         """
         fn = functions.key_value(selector, "group selector")
-        self._node.enable_old(True)
+        self._node.send_old_values(True)
         supplier = partial(TableGroupBy, fn, self._node.versioned)
         port = self._graph.stateless(
             "KTABLE-SELECT", self._port, supplier, plain_name(named), new_key=True, new_value=True
@@ -261,4 +261,4 @@ class KTable:
 
     def _enable_old_values(self) -> None:
         """Makes the updates hold the value before; keeps a table above, if that is what it takes."""
-        self._node.enable_old(True)
+        self._node.send_old_values(True)

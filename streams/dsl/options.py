@@ -14,11 +14,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
-from streams.dsl.windows import Duration, to_ms
 from streams.errors import TopologyError
+from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, ConsumedRecord, TimestampExtractor
+from streams.model.windows import Duration, to_ms
 from streams.serdes.base import Serde
 from streams.topology.naming import check_name
-from streams.topology.timestamps import FAIL_ON_INVALID_TIMESTAMP, ConsumedRecord, TimestampExtractor
 
 if TYPE_CHECKING:
     from streams.dsl.kstream import KStream

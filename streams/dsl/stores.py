@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from state.stores.spec import StoreKind, StoreSpec
-from streams.dsl.windows import Duration, to_ms
+from streams.model.windows import Duration, to_ms
 from streams.serdes.base import Serde
 from streams.topology.graph import StoreNode
 from streams.topology.naming import check_name

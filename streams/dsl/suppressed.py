@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from streams.dsl.windows import Duration, to_ms
 from streams.errors import TopologyError
+from streams.model.windows import Duration, to_ms
 
 
 @dataclass(frozen=True)

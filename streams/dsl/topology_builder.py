@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from streams.dsl import functions
+from streams.dsl.build.graph_builder import Port
+from streams.dsl.build.process import checked_supplier, split_stores
 from streams.dsl.builder import StreamsBuilder
-from streams.dsl.graph_builder import Port
 from streams.dsl.options import Consumed, Produced, option
-from streams.dsl.process import checked_supplier, split_stores
 from streams.errors import TopologyError
 from streams.operators.processor import Processor
 from streams.topology.graph import ProcessorNode, SinkNode, StoreNode, Topology

@@ -11,7 +11,7 @@ from state.kafka.columns import RecordColumns
 from streams.microbatch.job import QueryJob
 from streams.microbatch.partitions import PlannedCall, PlannedRange
 from streams.microbatch.rows import TaskRow
-from streams.runtime.head import Head
+from streams.runtime.reader.pipeline import ReaderPipeline
 from streams.runtime.rows import encode
 
 
@@ -20,7 +20,7 @@ def read_range(job: QueryJob, planned: PlannedRange, pieces: Iterable[RecordColu
 
     The last one has no payload: it carries the head's counters (and the partition time, where an extractor asks for it)
     to the task that reports this partition's progress, which so runs even if no record is for it. Nor have the rows for tasks
-    that must be called because another attempt may have had rows for them: those that `Head.touched` names.
+    that must be called because another attempt may have had rows for them: those that `ReaderPipeline.touched` names.
 
     Args:
         job: the query.
@@ -28,7 +28,7 @@ def read_range(job: QueryJob, planned: PlannedRange, pieces: Iterable[RecordColu
         pieces: its records.
     """
     offsets = planned.offsets
-    head = Head(job.sub, job.tasks, job.settings)
+    head = ReaderPipeline(job.sub, job.tasks, job.settings)
     if planned.now_ms is not None:
         head.now_ms = planned.now_ms
     place = (offsets.topic, offsets.partition)

@@ -14,7 +14,7 @@ from state.stores.task_store import TaskStore
 from streams.microbatch.job import QueryJob
 from streams.microbatch.rows import Row, TaskInput
 from streams.runtime.outputs import OutputTopics
-from streams.runtime.task import StepOutput, StreamTask
+from streams.runtime.task.task import StepOutput, StreamTask
 from streams.source.partition_times import remember
 
 GlobalStores = Callable[[Mapping[str, Any]], Mapping[str, Any]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams.operators.record import Change, Record
+from streams.model.record import Change, Record
 
 REASON_HEADER = "__streams.dropped.reason"
 NODE_HEADER = "__streams.dropped.node"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.errors import TopologyError
+from streams.model.record import Record
 from streams.operators.processor import OuterProcessor, Processor, ProcessorContext
-from streams.operators.record import Record
 
 
 class FixedKeyProcessor(OuterProcessor):

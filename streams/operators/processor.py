@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
-from streams.operators.record import HeldRecord, Record, RecordMetadata
+from streams.model.record import HeldRecord, Record, RecordMetadata
 
 Mode = Literal["strict", "compat"]
 PunctuationType = Literal["stream_time", "wall_clock"]
@@ -71,7 +71,7 @@ class ProcessorContext(Protocol):
         """The same, shared by all nodes of the task that ask for `name` (the two sides of a join)."""
 
     def store(self, name: str) -> Any:
-        """The typed store `name` (`streams.operators.stores`)."""
+        """The typed store `name` (`streams.operators.stores.key_value`)."""
 
     def forward(self, record: Record, child: str | None = None) -> None:
         """Hand a record to all children in the order they were added, depth first, or only to the one named."""

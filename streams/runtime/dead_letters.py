@@ -12,7 +12,7 @@ import traceback
 from typing import NamedTuple
 
 from state.kafka.topic_limits import wire_size
-from streams.operators.record import Headers
+from streams.model.record import Headers
 
 PREFIX = "__streams.errors."
 CUT = PREFIX + "cut"

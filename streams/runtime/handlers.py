@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from streams.errors import RecordError, RegistryError
-from streams.operators.record import Headers
+from streams.model.record import Headers
 from streams.runtime.counters import Counters
 from streams.runtime.dead_letters import DeadLetter, error_headers
 from streams.runtime.settings import Policy, TaskSettings

@@ -11,12 +11,12 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from streams.errors import RecordError, StreamsError, TopologyError
+from streams.model.record import HeldRecord, Record, RecordMetadata
 from streams.operators.dropped import dropped_record
 from streams.operators.processor import Mode, Processor, PunctuationType
-from streams.operators.record import HeldRecord, Record, RecordMetadata
 from streams.runtime.handlers import RecordFailedError
-from streams.runtime.punctuation import Punctuation, Punctuations
-from streams.runtime.run import Run
+from streams.runtime.step_context import StepContext
+from streams.runtime.task.punctuation import Punctuation, Punctuations
 
 
 class Receiver(Protocol):
@@ -31,7 +31,7 @@ class Receiver(Protocol):
 class NodeContext:
     """`ProcessorContext` of one node in one run."""
 
-    def __init__(self, node: str, run: Run, punctuations: Punctuations) -> None:
+    def __init__(self, node: str, run: StepContext, punctuations: Punctuations) -> None:
         self.node = node
         self.forwarded = 0
         self._run = run
@@ -164,7 +164,7 @@ class NodeContext:
 class NodeRunner:
     """One processor node in one run: counts, guards, and keeps the operator and its context together."""
 
-    def __init__(self, name: str, processor: Processor, context: NodeContext, run: Run) -> None:
+    def __init__(self, name: str, processor: Processor, context: NodeContext, run: StepContext) -> None:
         self.name = name
         self.processor = processor
         self.context = context
@@ -187,7 +187,7 @@ class NodeRunner:
         self.received = self.context.forwarded = 0
 
 
-def guard(error: Exception, node: str, run: Run) -> None:
+def guard(error: Exception, node: str, run: StepContext) -> None:
     """Apply the processing policy to an exception that came out of a node."""
     not_the_records_fault = isinstance(error, StreamsError) and not isinstance(error, RecordError)
     if not_the_records_fault or isinstance(error, RecordFailedError | MemoryError):

@@ -14,7 +14,7 @@ from state.changelog.topics import INTERNAL_ENDINGS
 from state.errors import TopicNotFoundError
 from state.kafka.topic_limits import NO_LIMIT, UNLIMITED, TopicLimits, wire_size
 from streams.errors import RecordError
-from streams.operators.record import Headers
+from streams.model.record import Headers
 from streams.runtime.event_time import LATEST, checked, in_words
 from streams.runtime.settings import TaskSettings
 

@@ -21,7 +21,7 @@ from typing import Final
 import pyarrow as pa
 
 DEAD_LETTER_ENTRY: Final = -1
-"""Entry number of rows that go to the dead-letter topic as they are."""
+"""TaskInput number of rows that go to the dead-letter topic as they are."""
 
 NOW: Final = -(2**63)
 """Timestamp written by the reader for `WallclockTimestampExtractor`: the task puts the step's wall clock there."""
@@ -34,7 +34,7 @@ class RowBatch:
     Attributes:
         topic: Source topic.
         partition: Source partition.
-        entry: Index of the `Entry` of the sub-topology, or `DEAD_LETTER_ENTRY`.
+        entry: Index of the `TaskInput` of the sub-topology, or `DEAD_LETTER_ENTRY`.
         rows: Columns as in the module's description.
     """
 

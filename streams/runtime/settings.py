@@ -33,7 +33,7 @@ class TaskSettings:
         emit_interval_ms: In `compat` mode, how much of the wall clock must pass between two looks for closed windows or
             unjoined records (Kafka Streams: 1000 in production, 0 in its test driver). `strict` mode never waits.
         idle_timeout_ms: After how much of the wall clock without records a task's event time goes on with the wall clock,
-            ms; None = never. See `streams.runtime.idle`.
+            ms; None = never. See `streams.runtime.task.idle`.
     """
 
     application_id: str

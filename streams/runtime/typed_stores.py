@@ -7,10 +7,15 @@ from typing import Any, Protocol
 
 from state.kafka.topic_limits import NO_LIMIT, RECORD_OVERHEAD
 from state.stores.spec import StoreKind
-from streams.operators.codec import Codec
-from streams.operators.session_store import SessionStore
-from streams.operators.stores import KeyValueStore, TimestampedKeyValueStore, TimestampedWindowStore, WindowStore
-from streams.operators.versioned_store import VersionedStore
+from streams.operators.stores.codec import Codec
+from streams.operators.stores.key_value import (
+    KeyValueStore,
+    TimestampedKeyValueStore,
+    TimestampedWindowStore,
+    WindowStore,
+)
+from streams.operators.stores.session import SessionStore
+from streams.operators.stores.versioned import VersionedStore
 from streams.topology.graph import StoreNode
 from streams.topology.plan import SubTopology
 

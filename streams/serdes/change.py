@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from streams.operators.record import Change
+from streams.model.record import Change
 from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize
 
 _OLD, _NEW, _BOTH = 0, 1, 2

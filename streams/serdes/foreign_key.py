@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from streams.operators.foreign_key import CombinedKey, Response, Subscription
+from streams.model.foreign_key import CombinedKey, Response, Subscription
 from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize
 
 _LENGTH = struct.Struct(">i")

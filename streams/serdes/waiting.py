@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from state.kafka.headers import decode_headers, encode_headers
-from streams.operators.waiting import Waiting, WaitingKey
+from streams.operators.stores.time_ordered_buffer import WaitingKey, WaitingRecord
 from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize
 
 _TIME_SIDE = struct.Struct(">qB")
@@ -51,17 +51,17 @@ class WaitingSerde:
     left: Serde
 
     def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
-        """Bytes of a ``Waiting``. Raises ``SerdeError`` for anything else."""
+        """Bytes of a ``WaitingRecord``. Raises ``SerdeError`` for anything else."""
         if value is None:
             return None
-        if not isinstance(value, Waiting):
+        if not isinstance(value, WaitingRecord):
             raise cannot_serialize(self, topic, value)
         cell = encode_headers(value.headers)
         data = (self.left if value.side else self.right).serialize(topic, value.value, value.headers)
         return b"".join((bytes((value.side,)), _LENGTH.pack(len(cell)), cell, data or b""))
 
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Waiting | None:
-        """The ``Waiting``. Raises ``SerdeError`` if the bytes are too few."""
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingRecord | None:
+        """The ``WaitingRecord``. Raises ``SerdeError`` if the bytes are too few."""
         if data is None:
             return None
         if len(data) < 1 + _LENGTH.size:
@@ -70,4 +70,4 @@ class WaitingSerde:
         end = at + _LENGTH.unpack_from(data, 1)[0]
         own = tuple(decode_headers(data[at:end]))
         value = (self.left if data[0] else self.right).deserialize(topic, data[end:], own)
-        return Waiting(data[0], value, own, data[end:])
+        return WaitingRecord(data[0], value, own, data[end:])

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from streams.operators.record import Window, Windowed
+from streams.model.record import Window, Windowed
 from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize, serde_identity
 
 _START = struct.Struct(">q")

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from state.commit.marker import CommitMarker
 from state.kafka.columns import RecordColumns
 from state.kafka.reader import shared_reader
-from streams.source.offsets import OffsetRange
-from streams.topology.graph import SourceNode
-from streams.topology.timestamps import (
+from streams.model.timestamps import (
     FailOnInvalidTimestamp,
     FieldTimestampExtractor,
     LogAndSkipOnInvalidTimestamp,
     WallclockTimestampExtractor,
 )
+from streams.source.offsets import OffsetRange
+from streams.topology.graph import SourceNode
 
 if TYPE_CHECKING:
     from streams.source.admin import Admin

@@ -307,8 +307,8 @@ def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
     """A planner on a real cluster."""
     from state.kafka.admin import KafkaAdmin
     from state.kafka.config import QUIET
-    from state.kafka.decided import wait_until_decided
     from state.kafka.sampler import RecordSampler
+    from state.kafka.transactions import wait_until_decided
     from streams.source.partition_times import LiveLog, PartitionTimes
 
     patience = Patience(min(SHORT_WAIT_S, spec.broker_wait_ms / 1000))

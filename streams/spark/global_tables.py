@@ -19,12 +19,12 @@ from typing import Any
 
 from state.errors import StateCorruptedError, StateLockedError
 from state.kafka.reader import shared_reader
-from state.stores.memory import MemoryTable
-from state.stores.rocks_options import RocksSettings
 from state.stores.task_store import TaskStore, open_task_store
+from state.tables.memory import MemoryTable
+from state.tables.rocks_options import RocksSettings
 from streams.microbatch.job import QueryJob
 from streams.runtime.counters import Counters
-from streams.runtime.global_tables import GlobalTables, global_store_specs
+from streams.runtime.globals.global_tables import GlobalTables, global_store_specs
 from streams.source.offsets import TopicOffsets
 
 BeginOffset = Callable[[tuple[str, int]], int]
@@ -55,7 +55,7 @@ def global_stores(
     if not job.sub.global_tables:
         return {}
     copy = _copy_of(job, _folder(job, ends))
-    copy.bring_to(ends, begin_offset, now_ms)
+    copy.restore_to(ends, begin_offset, now_ms)
     return copy.tables.stores
 
 
@@ -89,7 +89,7 @@ class _Copy:
         """Whether somebody has deleted the folder."""
         return self._directory is not None and not (self._directory / "db" / "CURRENT").exists()
 
-    def bring_to(self, ends: Mapping[str, TopicOffsets], begin_offset: BeginOffset, now_ms: int) -> None:
+    def restore_to(self, ends: Mapping[str, TopicOffsets], begin_offset: BeginOffset, now_ms: int) -> None:
         """Reads what is missing, no further than the ends."""
         places = {(topic, p): end for topic, of in ends.items() for p, end in enumerate(of.offsets)}
         if any(self.tables.position(*place) > end for place, end in places.items()):

@@ -12,7 +12,7 @@ from streams.microbatch.read import call_every_task, read_range
 from streams.microbatch.rows import TaskRow
 from streams.source.range_size import bounded
 from streams.spark.job import load_job
-from streams.spark.salts import task_salts
+from streams.spark.shuffle_keys import shuffle_keys
 
 ROW_SCHEMA = pa.schema(
     [
@@ -41,7 +41,7 @@ CHUNK_RECORDS = 100_000
 def read_partition(payload: bytes, planned: PlannedPartition) -> Iterator[pa.RecordBatch]:
     """Rows of `ROW_SCHEMA` for one partition of a micro-batch."""
     job = load_job(payload)
-    salts = task_salts(job.tasks)
+    keys_of_tasks = shuffle_keys(job.tasks)
     if isinstance(planned, PlannedCall):
         rows = call_every_task(job, planned)
     else:
@@ -50,7 +50,7 @@ def read_partition(payload: bytes, planned: PlannedPartition) -> Iterator[pa.Rec
         pieces = bounded(reader.read(offsets.end, CHUNK_RECORDS), offsets, job.source.max_bytes)
         rows = read_range(job, planned, pieces)
     for row in rows:
-        yield _batch(salts[row.task], row)
+        yield _batch(keys_of_tasks[row.task], row)
 
 
 def _batch(task_key: int, row: TaskRow) -> pa.RecordBatch:

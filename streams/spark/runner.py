@@ -20,9 +20,9 @@ from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from state.kafka.patience import Patience
 from streams.application.check_start import check_start
-from streams.application.kept_topology import keep_topology
 from streams.application.preflight import Preflight
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application
+from streams.application.topology_manifest import write_manifest
 from streams.config import StreamsConfig
 from streams.microbatch.job import QueryJob
 from streams.source.offsets import FirstBatch, SourceOffsets
@@ -94,7 +94,7 @@ class StreamsApplication:
             counts = ensure_internal_topics(application, admin, self.progress.say)
         finally:
             admin.close()
-        keep_topology(application.plan, self.config.checkpoint_dir)
+        write_manifest(application.plan, self.config.checkpoint_dir)
         with self._signals(), self.progress:
             own = session is None
             if own:

@@ -64,11 +64,11 @@ def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: 
     check_session(session, log.warning)
     session.sparkContext.setLogLevel(settings.get("spark.log.level", "ERROR"))
     if "spark.log.level" not in settings:
-        _leave_telling_to_us(session)
+        _silence_duplicate_logs(session)
     return session
 
 
-def _leave_telling_to_us(session: SparkSession) -> None:
+def _silence_duplicate_logs(session: SparkSession) -> None:
     """Silences the pages of stack traces by which Spark tells of each attempt of a task, and of the end of a query.
 
     What ends a query is raised as one sentence, with Spark's error as its cause. Any `spark.log.level` brings them back.

@@ -18,14 +18,14 @@ from state.commit.decide import Decision
 from state.commit.live import LiveKafka
 from state.commit.marker import MarkerCopy
 from state.commit.step import CommitStep, StepResult
-from state.restore.task_stores import TaskStores
+from state.restore.task_stores import TaskStateManager
 from streams.microbatch.job import QueryJob
 from streams.microbatch.rows import TaskInput
 from streams.microbatch.step import BatchContext, run_step
 from streams.source.offsets import topics_from_json
 from streams.spark.global_tables import count_global_tables, global_stores
 from streams.spark.job import load_job
-from streams.spark.salts import task_salts
+from streams.spark.shuffle_keys import shuffle_keys
 
 STATE_SCHEMA = "marker BINARY, offset BIGINT"
 REPORT_SCHEMA = "report STRING"
@@ -52,7 +52,7 @@ def _run(
     payload: bytes, key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
     job = load_job(payload)
-    task = task_salts(job.tasks).index(int(key[0]))
+    task = shuffle_keys(job.tasks).index(int(key[0]))
     started, cpu = time.perf_counter(), time.process_time()
     result, given = _step(job, task, frames, state)
     state.update((result.copy.data, result.copy.offset))
@@ -91,7 +91,7 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
     specs = [node.spec for node in job.sub.stores.values()]
     # Nobody waits for an attempt any more whose transaction has timed out: for so long it may hold on to the store.
     patience_s = job.transaction_timeout_ms / 1000
-    stores = TaskStores(
+    stores = TaskStateManager(
         kafka,
         identity,
         specs,

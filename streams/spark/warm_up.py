@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from state.kafka.warm_up import warm_up as warm_up_kafka
+from state.kafka.native.warm_up import warm_up as warm_up_kafka
 from streams import StreamsBuilder, TimeWindows, agg
 from streams.testing import TopologyTestDriver
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from state.commit.decide import TaskIdentity
-from state.restore.task_stores import StoreSource, TaskStores, WorkerMemory
+from state.restore.task_stores import StoreSource, TaskStateManager, WorkerMemory
 from state.stores.spec import StoreSpec
 from streams.testing.simulation import SimulatedStores, SimulatedTable
 
@@ -19,7 +19,7 @@ class Disks(Protocol):
 
     def stores(
         self, source: StoreSource, identity: TaskIdentity, specs: Sequence[StoreSpec], now_ms: int
-    ) -> TaskStores:
+    ) -> TaskStateManager:
         """The stores of a task, for one step."""
 
     def crash(self, sub_topology: str, wipe_state: bool) -> None:
@@ -38,7 +38,7 @@ class MemoryDisks:
 
     def stores(
         self, source: StoreSource, identity: TaskIdentity, specs: Sequence[StoreSpec], now_ms: int
-    ) -> TaskStores:
+    ) -> TaskStateManager:
         """See `Disks`."""
         place = identity.sub_topology, identity.task
         table = self._tables.setdefault(place, SimulatedTable(location=str(identity)))
@@ -68,10 +68,10 @@ class FolderDisks:
 
     def stores(
         self, source: StoreSource, identity: TaskIdentity, specs: Sequence[StoreSpec], now_ms: int
-    ) -> TaskStores:
+    ) -> TaskStateManager:
         """See `Disks`."""
         memory = self._memories.setdefault(identity.sub_topology, WorkerMemory())
-        return TaskStores(source, identity, specs, self._folder.name, memory=memory, clock_ms=lambda: now_ms)
+        return TaskStateManager(source, identity, specs, self._folder.name, memory=memory, clock_ms=lambda: now_ms)
 
     def crash(self, sub_topology: str, wipe_state: bool) -> None:
         """See `Disks`."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from state.stores.memory import MemoryTable
 from state.stores.task_store import TaskStore
-from streams.runtime.global_tables import GlobalTables, global_store_specs
+from state.tables.memory import MemoryTable
+from streams.runtime.globals.global_tables import GlobalTables, global_store_specs
 from streams.runtime.settings import TaskSettings
 from streams.testing.simulation import SimulatedKafka
 from streams.topology.graph import Topology

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from state.stores.memory import MemoryTable
 from state.stores.task_store import TaskStore
+from state.tables.memory import MemoryTable
+from streams.model.record import HeldRecord, Record, RecordMetadata
 from streams.operators.processor import Mode, PunctuationType
-from streams.operators.record import HeldRecord, Record, RecordMetadata
-from streams.runtime.punctuation import Punctuation, Punctuations
+from streams.runtime.task.punctuation import Punctuation, Punctuations
 from streams.runtime.typed_stores import typed_store
 from streams.topology.graph import StoreNode
 

@@ -16,15 +16,15 @@ from state.commit.decide import TaskIdentity
 from state.commit.last_marker import read_last_marker
 from state.commit.marker import CommitMarker, MarkerCopy
 from state.commit.step import CommitStep
-from state.restore.task_stores import TaskStores
+from state.restore.task_stores import TaskStateManager
 from state.stores.task_store import TaskStore
 from streams.microbatch.job import QueryJob
 from streams.microbatch.partitions import PlannedCall, PlannedRange
 from streams.microbatch.read import call_every_task, read_range
 from streams.microbatch.rows import TaskRow
 from streams.microbatch.step import BatchContext, run_step
-from streams.runtime.head import Head
 from streams.runtime.outputs import OutputTopics
+from streams.runtime.reader.pipeline import ReaderPipeline
 from streams.runtime.settings import TaskSettings
 from streams.runtime.typed_stores import typed_stores
 from streams.source.offsets import OffsetRange, SourceOffsets, TopicOffsets, batch_digest
@@ -87,7 +87,7 @@ class DriverQuery:
         self.sub = sub
         self._global_tables = global_tables
         # What a process keeps open for the operators of its heads is shared by all of them: this one closes it.
-        self._head = Head(sub, self.tasks, self._settings)
+        self._head = ReaderPipeline(sub, self.tasks, self._settings)
         app = self._settings.application_id
         source = SourceSpec(dict.fromkeys(sub.topics, "earliest"))
         self._job = QueryJob(sub, self.tasks, self._settings, source, {}, Path(), 60_000, 1 << 26, False, self._faults)
@@ -208,7 +208,7 @@ class DriverQuery:
     def _identity(self, task: int) -> TaskIdentity:
         return self._job.identity(task, QUERY_ID)
 
-    def _stores(self, task: int, now_ms: int) -> TaskStores:
+    def _stores(self, task: int, now_ms: int) -> TaskStateManager:
         specs = [node.spec for node in self.sub.stores.values()]
         return self._disks.stores(self._kafka, self._identity(task), specs, now_ms)
 
@@ -225,4 +225,4 @@ class DriverQuery:
             if last is not None:
                 stores = self._stores(task, 0)
                 with stores.open() as store:
-                    stores.bring_to(store, last.marker)
+                    stores.restore_to(store, last.marker)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from state.kafka.headers import decode_headers
-from streams.operators.record import Headers
+from streams.model.record import Headers
 from streams.serdes.base import Serde
 from streams.testing.simulation import Entry, SimulatedKafka
 

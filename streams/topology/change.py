@@ -25,7 +25,7 @@ _ORDER = list(Severity)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TopologyChange:
     """One difference.
 
     Attributes:
@@ -48,22 +48,22 @@ class Change:
         return f"{self.severity.value}: {self.where}: {self.what} {self.says}"
 
 
-def safe(where: str, what: str, says: str) -> Change:
+def safe(where: str, what: str, says: str) -> TopologyChange:
     """A change after which the engine goes on, and nothing is lost."""
-    return Change(Severity.SAFE, where, what, says)
+    return TopologyChange(Severity.SAFE, where, what, says)
 
 
-def refused(where: str, what: str, says: str) -> Change:
+def refused(where: str, what: str, says: str) -> TopologyChange:
     """A change with which the engine does not start; it says so, and what to do."""
-    return Change(Severity.NEEDS_MIGRATION, where, what, f"{says}. {REFUSED}", refused=True)
+    return TopologyChange(Severity.NEEDS_MIGRATION, where, what, f"{says}. {REFUSED}", refused=True)
 
 
-def worst_first(changes: Iterable[Change]) -> list[Change]:
+def worst_first(changes: Iterable[TopologyChange]) -> list[TopologyChange]:
     """The changes, the worst first; of the same severity in the order in which they came."""
     return sorted(changes, key=lambda change: -_ORDER.index(change.severity))
 
 
-def worst(changes: Iterable[Change]) -> Severity:
+def worst(changes: Iterable[TopologyChange]) -> Severity:
     """The worst of the changes; safe if there is none."""
     return max((change.severity for change in changes), key=_ORDER.index, default=Severity.SAFE)
 

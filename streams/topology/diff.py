@@ -16,19 +16,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from streams.errors import TopologyError
-from streams.topology.change import Change, Severity, differences, refused, safe, worst, worst_first
-from streams.topology.description import FORMAT, Description, description
+from streams.topology.change import Severity, TopologyChange, differences, refused, safe, worst, worst_first
 from streams.topology.diff_stores import changed_store, missing_store
 from streams.topology.graph import Topology
+from streams.topology.manifest import FORMAT, Manifest, manifest
 
-__all__ = ["Change", "Severity", "compare", "worst"]
+__all__ = ["Severity", "TopologyChange", "compare", "worst"]
 
 
-def compare(old: Mapping[str, Any], new: Topology) -> list[Change]:
+def compare(old: Mapping[str, Any], new: Topology) -> list[TopologyChange]:
     """All differences, the worst first; none for an equal topology.
 
     Args:
-        old: what ``description(topology)`` gave for the program that wrote the state.
+        old: what ``manifest(topology)`` gave for the program that wrote the state.
         new: the program to be started.
 
     Raises:
@@ -39,11 +39,11 @@ def compare(old: Mapping[str, Any], new: Topology) -> list[Change]:
             f"This is no description of a topology in format {FORMAT}: make one of the old program with "
             f"`streams describe --format json MODULE:TOPOLOGY`."
         )
-    now = description(new, sorted(old["sub_topologies"]))
+    now = manifest(new, sorted(old["sub_topologies"]))
     return worst_first([*_sub_topologies(old, now), *_repartition_topics(old, now), *_global_tables(old, now)])
 
 
-def _sub_topologies(old: Mapping[str, Any], now: Description) -> Iterator[Change]:
+def _sub_topologies(old: Mapping[str, Any], now: Manifest) -> Iterator[TopologyChange]:
     before, after = old["sub_topologies"], now["sub_topologies"]
     home = {store: name for name, sub in after.items() for store in sub["stores"]}
     for name, sub in before.items():
@@ -61,7 +61,7 @@ def _sub_topologies(old: Mapping[str, Any], now: Description) -> Iterator[Change
 
 def _gone(
     where: str, old: Mapping[str, Any], after: Mapping[str, Mapping[str, Any]], home: Mapping[str, str]
-) -> Iterator[Change]:
+) -> Iterator[TopologyChange]:
     """A sub-topology whose name is gone: its stores and sources may be elsewhere now."""
     moved = [
         refused(
@@ -93,7 +93,7 @@ def _matches(pattern: str, topic: str) -> bool:
 
 def _sub_topology(
     where: str, old: Mapping[str, Any], new: Mapping[str, Any], home: Mapping[str, str]
-) -> Iterator[Change]:
+) -> Iterator[TopologyChange]:
     yield from _sources(where, old["sources"], new["sources"])
     yield from _operators(where, old, new)
     added = {name: settings for name, settings in new["stores"].items() if name not in old["stores"]}
@@ -106,7 +106,7 @@ def _sub_topology(
         yield from _harmless(where, kind, old[part], new[part])
 
 
-def _sources(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+def _sources(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[TopologyChange]:
     for name in [*old, *(name for name in new if name not in old)]:
         was, now = old.get(name), new.get(name)
         if was != now:
@@ -114,7 +114,7 @@ def _sources(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iter
             yield refused(where, f"source '{name}'", said)
 
 
-def _operators(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+def _operators(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[TopologyChange]:
     before, after = old["operators"], new["operators"]
     for name, was in before.items():
         now, what = after.get(name), f"operator '{name}'"
@@ -133,7 +133,7 @@ def _operators(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> It
             yield refused(where, f"operator '{name}'", "is new, and would begin empty in the midst of its input")
 
 
-def _harmless(where: str, kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+def _harmless(where: str, kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[TopologyChange]:
     for name in [*old, *(name for name in new if name not in old)]:
         if name not in new:
             yield safe(where, f"{kind} '{name}'", "is gone")
@@ -144,7 +144,7 @@ def _harmless(where: str, kind: str, old: Mapping[str, Any], new: Mapping[str, A
             yield safe(where, f"{kind} '{name}'", said)
 
 
-def _repartition_topics(old: Mapping[str, Any], now: Description) -> Iterator[Change]:
+def _repartition_topics(old: Mapping[str, Any], now: Manifest) -> Iterator[TopologyChange]:
     before, after = old["repartition_topics"], now["repartition_topics"]
     for name, partitions in before.items():
         what = f"repartition topic '{name}'"
@@ -153,13 +153,13 @@ def _repartition_topics(old: Mapping[str, Any], now: Description) -> Iterator[Ch
                 "is gone: what was not read from it yet would be lost, and as long as there is any, the engine refuses to "
                 "start. Let the old program run until its lag is 0, then stop it"
             )
-            yield Change(Severity.NEEDS_MIGRATION, "topics", what, said, refused=True, depends=True)
+            yield TopologyChange(Severity.NEEDS_MIGRATION, "topics", what, said, refused=True, depends=True)
         elif after[name] != partitions:
             said = f"asks for {after[name] or 'as many as tasks'} partitions instead of {partitions or 'as many as tasks'}, "
             said += "and the engine refuses to start if the topic that exists has another number: its keys would move. Name it anew"
-            yield Change(Severity.NEEDS_MIGRATION, "topics", what, said, refused=True, depends=True)
+            yield TopologyChange(Severity.NEEDS_MIGRATION, "topics", what, said, refused=True, depends=True)
 
 
-def _global_tables(old: Mapping[str, Any], now: Description) -> Iterator[Change]:
+def _global_tables(old: Mapping[str, Any], now: Manifest) -> Iterator[TopologyChange]:
     said = _harmless("global tables", "table", old["global_tables"], now["global_tables"])
     return (safe(one.where, one.what, f"{one.says}; it is read from its topic") for one in said)

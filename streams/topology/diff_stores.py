@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from streams.topology.change import REFUSED, Change, Severity, differences, refused, safe
+from streams.topology.change import REFUSED, Severity, TopologyChange, differences, refused, safe
 
 _ALIKE = ("kind", "key_serde", "value_serde", "retain_duplicates")
 
 
-def changed_store(where: str, name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+def changed_store(where: str, name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[TopologyChange]:
     """The differences between two descriptions of one store."""
     what = f"store '{name}'"
     for part in _ALIKE:
@@ -18,7 +18,7 @@ def changed_store(where: str, name: str, old: Mapping[str, Any], new: Mapping[st
             hint = "If only the form of the values changed, keep the serde and wrap it in VersionedSerde. "
             said = f"holds bytes of another {part}: {old[part]} before, {new[part]} now. "
             said += (hint if part == "value_serde" else "") + REFUSED
-            yield Change(Severity.NEEDS_MIGRATION, where, what, said, refused=True)
+            yield TopologyChange(Severity.NEEDS_MIGRATION, where, what, said, refused=True)
     if old["retention_ms"] != new["retention_ms"]:
         yield _retention(where, what, old["retention_ms"], new["retention_ms"])
     if old["logged"] != new["logged"]:
@@ -26,27 +26,27 @@ def changed_store(where: str, name: str, old: Mapping[str, Any], new: Mapping[st
             said = "gets a changelog, which does not hold the rows that it has: a restore would lack them"
             yield refused(where, what, said)
         else:
-            yield Change(Severity.LOSES_STATE, where, what, "has no changelog any more: it cannot be restored")
+            yield TopologyChange(Severity.LOSES_STATE, where, what, "has no changelog any more: it cannot be restored")
     if old["persistent"] != new["persistent"]:
         kept = old["logged"] and new["logged"]
         said = f"moves {'to disk' if new['persistent'] else 'into memory'}, "
         said += "from its changelog" if kept else "empty, for it has no changelog"
-        yield Change(Severity.SAFE if kept else Severity.LOSES_STATE, where, what, said)
+        yield TopologyChange(Severity.SAFE if kept else Severity.LOSES_STATE, where, what, said)
     if old["changelog_config"] != new["changelog_config"]:
         said = f"asks for other settings of its changelog ({differences(old['changelog_config'], new['changelog_config'])}); "
         yield safe(where, what, said + "a topic that exists keeps its own")
 
 
-def _retention(where: str, what: str, old: int | None, new: int | None) -> Change:
+def _retention(where: str, what: str, old: int | None, new: int | None) -> TopologyChange:
     said = f"keeps rows for {new} ms instead of {old} ms"
     if (new or 0) < (old or 0):
-        return Change(Severity.LOSES_STATE, where, what, f"{said}; older ones are dropped")
+        return TopologyChange(Severity.LOSES_STATE, where, what, f"{said}; older ones are dropped")
     return safe(where, what, f"{said}; it is rebuilt from its changelog, what has expired stays gone")
 
 
 def missing_store(
     where: str, name: str, old: Mapping[str, Any], added: Mapping[str, Any], home: Mapping[str, str], stays: bool
-) -> Change:
+) -> TopologyChange:
     """A store that its sub-topology has no more.
 
     Args:
@@ -67,4 +67,4 @@ def missing_store(
         said += f". If it is now called '{renamed[0]}': give it its old name, with Materialized(name='{name}')"
     if stays:
         said += f". {REFUSED}"
-    return Change(Severity.LOSES_STATE, where, what, said, refused=stays)
+    return TopologyChange(Severity.LOSES_STATE, where, what, said, refused=stays)

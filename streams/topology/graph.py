@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streams.errors import TopologyError
+from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, TimestampExtractor
 from streams.serdes.base import Serde
 from streams.topology.pattern_name import pattern_name, pattern_text
-from streams.topology.timestamps import FAIL_ON_INVALID_TIMESTAMP, TimestampExtractor
 
 if TYPE_CHECKING:
     from state.stores.spec import StoreSpec
@@ -258,9 +258,9 @@ class Topology:
 
     def describe(self) -> str:
         """The topology as text, in the format of Kafka Streams' ``TopologyDescription``, which its viewers read."""
-        from streams.topology.describe import describe
+        from streams.topology.text import topology_text
 
-        return describe(self)
+        return topology_text(self)
 
     def mermaid(self) -> str:
         """The topology as a Mermaid flow chart, as GitHub draws it: heads, tasks, stores and topics."""

@@ -38,7 +38,7 @@ class Lineage:
     def __or__(self, other: Lineage) -> Lineage:
         return Lineage(_union(self.topics, other.topics), _union(self.through, other.through))
 
-    def past(self, name: str) -> Lineage:
+    def behind(self, name: str) -> Lineage:
         """The lineage of what a stateful operator or a repartition topic gives."""
         return Lineage(self.topics, (name,))
 

@@ -31,10 +31,10 @@ from streams.topology.graph import (
     StoreNode,
     Topology,
 )
-from streams.topology.groups import node_groups
 from streams.topology.hashing import topology_hash
 from streams.topology.run_order import in_run_order
 from streams.topology.sub_names import sub_topology_name
+from streams.topology.sub_topologies import sub_topologies
 
 _SEES_STREAM_TIME = {"KSTREAM-PROCESSOR", "KSTREAM-PROCESSVALUES", "KTABLE-TRANSFORMVALUES"}
 
@@ -42,7 +42,7 @@ Transport: TypeAlias = Literal["raw", "object", "columns"]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TaskInput:
     """One edge out of the head, into a node that runs in the task.
 
     Attributes:
@@ -97,7 +97,7 @@ class SubTopology:
     sinks: tuple[SinkNode, ...]
     stores: dict[str, StoreNode]
     head: frozenset[str]
-    entries: tuple[Entry, ...]
+    entries: tuple[TaskInput, ...]
     topology_hash: str
     global_tables: dict[str, GlobalTable] = field(default_factory=dict)
     reads_internal: bool = False
@@ -174,7 +174,7 @@ def build_plan(topology: Topology, application_id: str, known: Sequence[str] = (
         if isinstance(topic, InternalTopic)
     }
     subs: list[SubTopology] = []
-    for index, names in enumerate(node_groups(topology)):
+    for index, names in enumerate(sub_topologies(topology)):
         subs.append(_sub_topology(topology, application_id, index, in_run_order(topology, names), known))
     _check_names(subs)
     plan = Plan(application_id, topology, tuple(subs), internal)
@@ -249,8 +249,8 @@ def _head(nodes: dict[str, Node]) -> frozenset[str]:
     return frozenset(head)
 
 
-def _entries(topology: Topology, nodes: dict[str, Node], head: frozenset[str]) -> tuple[Entry, ...]:
-    entries: list[Entry] = []
+def _entries(topology: Topology, nodes: dict[str, Node], head: frozenset[str]) -> tuple[TaskInput, ...]:
+    entries: list[TaskInput] = []
     for node in nodes.values():
         if node.name in head:
             continue
@@ -267,10 +267,10 @@ def _entries(topology: Topology, nodes: dict[str, Node], head: frozenset[str]) -
     return tuple(entries)
 
 
-def _from_head(index: int, nodes: dict[str, Node], node: Node, parent: str, key_serde: Serde) -> Entry:
+def _from_head(index: int, nodes: dict[str, Node], node: Node, parent: str, key_serde: Serde) -> TaskInput:
     way = _way(nodes, parent)
     keyed_by = tuple(one.name for one in way if one.key_changing)
-    return Entry(
+    return TaskInput(
         index,
         node.name,
         parent,
@@ -292,15 +292,15 @@ def _way(nodes: dict[str, Node], name: str) -> list[ProcessorNode]:
     return [*(one for parent in node.parents for one in _way(nodes, parent)), node]
 
 
-def _from_source(index: int, nodes: dict[str, Node], node: Node, source: SourceNode) -> Entry:
+def _from_source(index: int, nodes: dict[str, Node], node: Node, source: SourceNode) -> TaskInput:
     projection = node.projection if isinstance(node, ProcessorNode) else None
     # Columns are processed ahead of the step's other records: a table that others look up must not run ahead of them, nor
     # must stream time where a user's processor sees it or is called by it.
     looked_up = any(other is not node and set(other.stores) & set(node.stores) for other in nodes.values())
     seen = any(isinstance(other, ProcessorNode) and other.kind in _SEES_STREAM_TIME for other in nodes.values())
     if projection is not None and type(source.value_serde) is JsonSerde and not looked_up and not seen:
-        return Entry(index, node.name, source.name, "columns", source.name, source.key_serde, projection)
-    return Entry(index, node.name, source.name, "raw", source.name, source.key_serde)
+        return TaskInput(index, node.name, source.name, "columns", source.name, source.key_serde, projection)
+    return TaskInput(index, node.name, source.name, "raw", source.name, source.key_serde)
 
 
 def _key_serde(topology: Topology, nodes: dict[str, Node], node: Node, above: Node) -> Serde:

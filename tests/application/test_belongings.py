@@ -5,7 +5,7 @@ from __future__ import annotations
 from streams import Grouped, Materialized, StreamsBuilder
 from streams.application.belongings import belongings
 from streams.application.newest_marker import newest_marker
-from streams.topology.description import description
+from streams.topology.manifest import manifest
 from tests.application.cluster import CONTROL, Cluster, marker
 
 PROGRAM = StreamsBuilder()
@@ -17,7 +17,7 @@ PROGRAM = StreamsBuilder()
     .group_by(lambda v: v, Grouped(name="again"))
     .count("m", Materialized(name="plain", logging=False))
 )
-KEPT = description(PROGRAM.build())
+KEPT = manifest(PROGRAM.build())
 MADE = (
     "orders-in-commits",
     "orders-counts-changelog",

@@ -14,9 +14,9 @@ from state.errors import ChangelogMismatchError, CheckpointMismatchError
 from streams import Consumed, Materialized, Repartitioned, StreamsBuilder
 from streams.application.check_start import check_start
 from streams.application.dead_letter_topic import check_dead_letter_topic
-from streams.application.kept_topology import keep_topology, kept_topology
 from streams.application.prepare import Application, plan_application
 from streams.application.reset_checkpoint import note_reset
+from streams.application.topology_manifest import write_manifest, written_manifest
 from streams.config import StreamsConfig
 from streams.errors import ConfigError, ResetUnfinishedError, TopologyMismatchError
 from streams.topology.change import REFUSED
@@ -57,7 +57,7 @@ def start(program: Program, kafka: Any, config: StreamsConfig) -> Application:
     """All that a start does before it makes topics, and what it keeps when they are made."""
     application = plan_application(built(program), config, kafka)
     check_start(application, kafka, kafka)
-    keep_topology(application.plan, config.checkpoint_dir)
+    write_manifest(application.plan, config.checkpoint_dir)
     return application
 
 
@@ -117,7 +117,7 @@ def test_what_is_safe_starts_and_is_kept(tmp_path: Path) -> None:
     kafka, config = cluster(), settings(tmp_path)
     run(counts, kafka, config)
     run(lambda b: (counts(b), b.stream("in").filter(lambda v: v).to("out"), copy(b, "more")), kafka, config)
-    kept = kept_topology(config.checkpoint_dir)
+    kept = written_manifest(config.checkpoint_dir)
     assert kept is not None
     assert set(kept["sub_topologies"]) == {"in", "more"}
     assert kept["sub_topologies"]["in"]["stateless"]
@@ -127,7 +127,7 @@ def test_as_long_as_nothing_is_committed_programs_come_and_go(tmp_path: Path) ->
     kafka, config = cluster().put("app-in-commits"), settings(tmp_path)
     start(counts, kafka, config)
     start(lambda b: counts(b, name="other"), kafka, config)
-    kept = kept_topology(config.checkpoint_dir)
+    kept = written_manifest(config.checkpoint_dir)
     assert kept is not None
     assert list(kept["sub_topologies"]["in"]["stores"]) == ["other"]
 
@@ -142,7 +142,7 @@ def test_a_sub_topology_keeps_the_name_of_its_commits(with_file: bool, tmp_path:
     kafka, config = cluster(), settings(tmp_path)
     start(two, kafka, config)
     file = Path(config.checkpoint_dir) / "topology.json"
-    assert kept_topology(config.checkpoint_dir)["sub_topologies"].keys() == {"in"}  # type: ignore[index]
+    assert written_manifest(config.checkpoint_dir)["sub_topologies"].keys() == {"in"}  # type: ignore[index]
     if with_file:
         file.write_bytes(
             file.read_bytes().replace(b'"sub_topologies": {\n    "in"', b'"sub_topologies": {\n    "more"')
@@ -246,7 +246,7 @@ def test_diff_and_start_agree(tmp_path: Path) -> None:
     for at, (before, after, _) in enumerate(OTHER_PROGRAMS.values()):
         kafka, config = cluster().put("a"), settings(tmp_path / str(at))
         run(before, kafka, config)
-        kept = kept_topology(config.checkpoint_dir)
+        kept = written_manifest(config.checkpoint_dir)
         assert kept is not None
         assert any(change.refused and not change.depends for change in compare(kept, built(after)))
 
@@ -256,7 +256,7 @@ def test_a_file_that_nobody_can_read_is_no_description(tmp_path: Path) -> None:
     for text in ("{", "[1]", '{"format": 99}', '{"format": 1}'):
         Path(config.checkpoint_dir).mkdir(parents=True, exist_ok=True)
         (Path(config.checkpoint_dir) / "topology.json").write_text(text)
-        assert kept_topology(config.checkpoint_dir) is None
+        assert written_manifest(config.checkpoint_dir) is None
     kafka = cluster()
     remote = settings(tmp_path, checkpoint_dir="s3://bucket/app")
-    assert keep_topology(run(counts, kafka, remote).plan, "s3://bucket/app") is None
+    assert write_manifest(run(counts, kafka, remote).plan, "s3://bucket/app") is None

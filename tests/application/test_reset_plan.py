@@ -9,9 +9,9 @@ import pytest
 
 from state.errors import CheckpointMismatchError
 from state.restore.directory import StateDirectory
-from streams.application.kept_topology import keep_topology
 from streams.application.reset import plan_reset, reset
 from streams.application.reset_checkpoint import check_no_reset, noted_topics
+from streams.application.topology_manifest import write_manifest
 from streams.config import StreamsConfig
 from streams.errors import ConfigError, ResetUnfinishedError
 from streams.topology.plan import build_plan
@@ -25,7 +25,7 @@ OTHERS = {"orders-eu-in-commits", "orders-eu-counts-changelog", "orders-eu-chang
 def config(tmp_path: Path) -> StreamsConfig:
     """Of an application with a checkpoint, a description and local state, beside another one's."""
     settings = StreamsConfig(application_id="orders", bootstrap_servers="nowhere:1", base_dir=tmp_path)
-    keep_topology(build_plan(PROGRAM.build(), "orders"), settings.checkpoint_dir)
+    write_manifest(build_plan(PROGRAM.build(), "orders"), settings.checkpoint_dir)
     for folder in (
         "checkpoint/orders/in/offsets",
         "checkpoint/orders/in~replaced-7/offsets",

@@ -11,9 +11,9 @@ from state.commit.last_marker import read_last_marker
 from state.commit.live import LiveKafka
 from state.commit.marker import MARKER_KEY
 from state.kafka.admin import KafkaAdmin
-from state.kafka.decided import wait_until_decided
 from state.kafka.producer import TransactionalProducer
 from state.kafka.topics import TopicSpec
+from state.kafka.transactions import wait_until_decided
 from streams import StreamsBuilder
 from streams.broker import EmbeddedBroker
 from streams.topology.graph import Topology

@@ -11,7 +11,7 @@ from state.kafka.admin import KafkaAdmin
 from state.kafka.producer import TransactionalProducer
 from state.kafka.topics import TopicSpec
 from streams import Grouped, Materialized, StreamsBuilder
-from streams.application.kept_topology import keep_topology
+from streams.application.topology_manifest import write_manifest
 from streams.broker import EmbeddedBroker
 from streams.topology.plan import Plan, build_plan
 from tests.application.cluster import marker
@@ -68,7 +68,7 @@ def application(broker: EmbeddedBroker, tmp_path: Path) -> dict[str, str]:
     ):
         (tmp_path / "var" / folder).mkdir(parents=True)
         (tmp_path / "var" / folder / "file").touch()
-    keep_topology(plan(), str(tmp_path / "var/checkpoint/app-resets"))
+    write_manifest(plan(), str(tmp_path / "var/checkpoint/app-resets"))
     return client
 
 

@@ -17,9 +17,9 @@ from state.errors import (
     UnexpectedOffsetError,
 )
 from state.restore.task_stores import WorkerMemory
-from state.stores.memory import MemoryTable
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import TaskStore
+from state.tables.memory import MemoryTable
 from streams.testing.simulation import Event, SimulatedKafka, SimulatedStores, SimulatedTable
 from streams.testing.simulation.events import NothingHappens
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import TopologyError, agg
-from streams.dsl.aggregates import pick, results
+from streams.model.aggregates import pick, results
 
 CELLS = (
     st.none()

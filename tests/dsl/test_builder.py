@@ -27,7 +27,7 @@ from streams import (
     UnlimitedWindows,
     agg,
 )
-from streams.operators.column_aggregate import ColumnAggregate
+from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
 from streams.topology.graph import InternalTopic, Topology
 
 

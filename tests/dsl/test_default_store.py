@@ -14,8 +14,8 @@ from streams import (
     TimeWindows,
 )
 from streams.testing import TopologyTestDriver
-from streams.topology.description import description
 from streams.topology.diff import compare, worst
+from streams.topology.manifest import manifest
 
 
 def built(persistent):
@@ -62,6 +62,6 @@ def test_results_and_restores_are_the_same():
 
 
 def test_moving_them_is_told():
-    changes = compare(description(built(True)), built(False))
+    changes = compare(manifest(built(True)), built(False))
     assert any("into memory" in change.says for change in changes)
     assert worst(changes).value != "loses state"

@@ -20,8 +20,8 @@ from streams import (
     VersionedSerde,
     agg,
 )
-from streams.topology.description import description, description_json
 from streams.topology.diff import Severity, compare, worst
+from streams.topology.manifest import manifest, manifest_json
 
 SAFE, MIGRATION, LOSS = Severity
 
@@ -164,7 +164,7 @@ DEPENDS = {"another repartition topic", "its partitions"}
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_the_engine_does_is_told(what):
     before, after, severity, _ = CHANGES[what]
-    refused = [change for change in compare(description(build(before)), build(after)) if change.refused]
+    refused = [change for change in compare(manifest(build(before)), build(after)) if change.refused]
     assert bool(refused) is (severity is not SAFE and what not in STARTS_ALL_THE_SAME)
     assert any(change.depends for change in refused) is (what in DEPENDS)
     assert all("The engine refuses to start" in change.says for change in refused if not change.depends)
@@ -180,12 +180,12 @@ def test_changes(what):
     before, after, severity, said = CHANGES[what]
     old, new = build(before), build(after)
     # Through JSON, as from a file.
-    changes = compare(json.loads(description_json(old)), new)
+    changes = compare(json.loads(manifest_json(old)), new)
     assert worst(changes) is severity, changes
     assert changes or not said
     if said:
         assert any(re.search(said, str(change)) for change in changes if change.severity is severity), changes
-    if not same_hashes(description(old), description(new)):
+    if not same_hashes(manifest(old), manifest(new)):
         assert any(change.refused for change in changes), "no task would take it"
         assert worst(changes) is not SAFE
 
@@ -194,14 +194,14 @@ def test_the_worst_comes_first():
     def after(builder):
         counts(builder.stream("in").filter(lambda v: v), "new")
 
-    found = [change.severity for change in compare(description(build(base)), build(after))]
+    found = [change.severity for change in compare(manifest(build(base)), build(after))]
     assert found == sorted(found, key=list(Severity).index, reverse=True)
     assert set(found) == {SAFE, MIGRATION, LOSS}
 
 
 def test_descriptions_know_no_application_and_are_stable():
-    assert description_json(build(two)) == description_json(build(two))
-    assert compare(description(build(two)), build(two)) == []
+    assert manifest_json(build(two)) == manifest_json(build(two))
+    assert compare(manifest(build(two)), build(two)) == []
 
 
 @pytest.mark.parametrize("old", [{}, {"format": 99, "sub_topologies": {}}, {"format": 1}])

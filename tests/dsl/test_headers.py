@@ -23,7 +23,7 @@ from streams import (
     ValueTransformer,
     agg,
 )
-from streams.dsl.windows import EmitStrategy
+from streams.model.windows import EmitStrategy
 from streams.testing import TopologyTestDriver
 
 EVERY = Materialized(caching=False)

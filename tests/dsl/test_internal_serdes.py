@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import Change, Int64Serde, JsonSerde, SerdeError, StringSerde
-from streams.operators.foreign_key import CombinedKey, Response, Subscription
-from streams.operators.waiting import Waiting, WaitingKey
+from streams.model.foreign_key import CombinedKey, Response, Subscription
+from streams.operators.stores.time_ordered_buffer import WaitingKey, WaitingRecord
 from streams.serdes.change import ChangeSerde
 from streams.serdes.foreign_key import CombinedKeySerde, ResponseSerde, SubscriptionSerde
 from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
@@ -61,7 +61,7 @@ def test_waiting_records(time, side, key, number, value, own):
     if value is not None:
         serde = WaitingSerde(StringSerde(), JsonSerde())
         data = (serde.left if side else serde.right).serialize("t", value)
-        both_ways(serde, Waiting(side, value, own, data))
+        both_ways(serde, WaitingRecord(side, value, own, data))
 
 
 def test_waiting_records_are_ordered_by_time_side_key_and_arrival():

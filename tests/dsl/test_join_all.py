@@ -17,9 +17,9 @@ from streams import (
     StringSerde,
     TopologyError,
 )
-from streams.operators.stream_join_all import StreamJoinAll
-from streams.topology.description import description_json
+from streams.operators.join.stream_join_all import StreamJoinAll
 from streams.topology.diff import Severity, compare, worst
+from streams.topology.manifest import manifest_json
 from streams.topology.plan import build_plan
 
 TEN = JoinWindows.of_time_difference_and_grace(10, 5)
@@ -122,7 +122,7 @@ def test_diff(what):
     changed, severity, said = DIFFERENT[what]
     how = StreamJoined(name="j")
     old, new = build(joined=how), build(**{"joined": how, **changed})
-    changes = compare(json.loads(description_json(old)), new)
+    changes = compare(json.loads(manifest_json(old)), new)
     assert worst(changes) is severity
     assert said is None or any(said in str(change) for change in changes)
     hashes = [build_plan(topology, "app").sub_topologies[0].topology_hash for topology in (old, new)]

@@ -7,8 +7,8 @@ import pytest
 
 from streams import Consumed, Grouped, Int64Serde, JsonSerde, Materialized, StreamsBuilder, StringSerde, TopologyError
 from streams.testing import TopologyTestDriver
-from streams.topology.description import description
 from streams.topology.diff import compare, worst
+from streams.topology.manifest import manifest
 from streams.topology.patterns import with_matching_topics
 from streams.topology.plan import build_plan
 
@@ -49,11 +49,11 @@ def test_names_hashes_and_descriptions_do_not_depend_on_the_topics():
     assert {subs[0].name for subs in plans} == {"orders-pattern"}
     assert len({subs[0].topology_hash for subs in plans}) == 1
     assert [subs[0].topics for subs in plans] == [(), ("orders-a",), ("orders-a", "orders-b")]
-    assert compare(description(few), many) == []
+    assert compare(manifest(few), many) == []
     assert "Source: KSTREAM-SOURCE-orders-pattern (topics: orders-.*)" in topology.describe()
     assert "/orders-.*/" in topology.mermaid()
     other = built(re.compile("orders-.+"))
-    assert worst(compare(description(topology), other)).value == "needs migration"
+    assert worst(compare(manifest(topology), other)).value == "needs migration"
 
 
 def test_one_source_for_one_pattern_and_flags_count():

@@ -36,7 +36,7 @@ from streams import (
     Windowed,
 )
 from streams.serdes.base import serde_identity
-from streams.topology.description import description_json
+from streams.topology.manifest import manifest_json
 
 GOLDEN = [
     (StringSerde(), "Zürich", b"Z\xc3\xbcrich"),
@@ -257,7 +257,7 @@ def test_a_custom_serde_is_the_same_structure_at_each_start():
         builder = StreamsBuilder()
         kept = Materialized(name="kept", value_serde=Custom(encrypt=lambda data: data))
         builder.table("in", materialized=kept).to_stream().to("out")
-        return description_json(builder.build())
+        return manifest_json(builder.build())
 
     assert described() == described()
     assert "hunter" not in described()

@@ -10,8 +10,8 @@ import pytest
 from streams import Consumed, Grouped, Materialized, StreamsBuilder, TopologyError, agg
 from streams.errors import TopologyMismatchError
 from streams.testing import TopologyTestDriver
-from streams.topology.description import description
 from streams.topology.graph import Topology
+from streams.topology.manifest import manifest
 from streams.topology.plan import SubTopology, build_plan
 from streams.topology.sub_names import check_one_name
 
@@ -78,7 +78,7 @@ def columns(first: str) -> Topology:
 )
 def test_swapped_declarations_change_nothing(program: Callable[[bool], Topology]) -> None:
     assert shape(only(program(True))) == shape(only(program(False)))
-    assert description(program(True))["sub_topologies"] == description(program(False))["sub_topologies"]
+    assert manifest(program(True))["sub_topologies"] == manifest(program(False))["sub_topologies"]
 
 
 def test_each_sub_topology_keeps_its_name() -> None:

@@ -5,9 +5,9 @@ import pytest
 from state.errors import KafkaClientError, TopicMismatchError, TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import ClientConfig
-from state.kafka.decided import wait_until_decided
 from state.kafka.producer import TransactionalProducer
 from state.kafka.topics import TopicSpec
+from state.kafka.transactions import wait_until_decided
 from tests.conftest import TopicFactory
 
 from .rows import Row, commit_rows, eventually

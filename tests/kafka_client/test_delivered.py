@@ -6,7 +6,7 @@ import pytest
 
 from state.commit.live import LiveKafka
 from state.errors import ProducerStateError
-from state.kafka import decided
+from state.kafka import transactions
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import ClientConfig
 from state.kafka.producer import TransactionalProducer
@@ -50,7 +50,7 @@ def test_offsets_are_asked_within_the_transaction(client: ClientConfig, topic: T
 def test_an_open_transaction_is_seen_in_the_ends(
     client: ClientConfig, topic: TopicFactory, admin: KafkaAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decided, "DECIDE_S", 0.1)
+    monkeypatch.setattr(transactions, "DECIDE_S", 0.1)
     name = topic(partitions=1)
     kafka = LiveKafka(client, transaction_timeout_ms=100)
     place = (name, 0)
@@ -61,7 +61,7 @@ def test_an_open_transaction_is_seen_in_the_ends(
         producer.flush()
         assert kafka.log_ends([place]) == {place: (0, 3)}
         producer.commit()
-    monkeypatch.setattr(decided, "DECIDE_S", 60.0)
+    monkeypatch.setattr(transactions, "DECIDE_S", 60.0)
     assert kafka.log_ends([place]) == {place: (4, 4)}
     assert kafka.topic_ids([name, "missing"]) == {name: admin.describe_topics([name])[name].topic_id}
     assert kafka.delete_retention_ms(name) == int(admin.topic_config(name)["delete.retention.ms"])

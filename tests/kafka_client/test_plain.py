@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state import errors
-from state.kafka import compiled
+from state import errors, numba_kernels
 from state.kafka.config import MASK, consumer_config, producer_config, redact
 from state.kafka.headers import decode_headers, encode_headers
-from state.kafka.library import bulk_available
+from state.kafka.native.librdkafka import bulk_available
 from state.kafka.partitioner import murmur2, partition_for_key, partition_for_keys
 
 HEADERS = st.lists(st.tuples(st.text(), st.none() | st.binary()))
@@ -124,7 +123,7 @@ def test_errors_survive_pickling(error: errors.StreamsError) -> None:
 
 def test_bulk_is_available_with_the_installed_wheel_and_can_be_switched_off() -> None:
     assert bulk_available()
-    code = "from state.kafka.library import bulk_available; print(bulk_available())"
+    code = "from state.kafka.native.librdkafka import bulk_available; print(bulk_available())"
     told = subprocess.run(
         [sys.executable, "-c", code], env={"STREAMS_KAFKA_BULK": "0"}, capture_output=True, text=True, check=True
     )
@@ -133,9 +132,9 @@ def test_bulk_is_available_with_the_installed_wheel_and_can_be_switched_off() ->
 
 def test_warm_up_compiles_all_and_starts_no_client() -> None:
     code = (
-        "import threading; from state.kafka.warm_up import warm_up; warm_up(); warm_up();"
-        "from state.kafka import gather, scatter, partitioner;"
-        "print([f.signatures for f in (gather.gather, scatter.produce_rows, partitioner.hash_cells)].count([]))"
+        "import threading; from state.kafka.native.warm_up import warm_up; warm_up(); warm_up();"
+        "from state.kafka.native import consume_kernel, produce_kernel; from state.kafka import partitioner;"
+        "print([f.signatures for f in (consume_kernel.gather, produce_kernel.produce_rows, partitioner.hash_cells)].count([]))"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout == "0\n"
@@ -147,11 +146,11 @@ def test_kernels_are_cached_elsewhere_when_the_package_is_read_only(
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(compiled.os, "access", lambda *_: False)
-    compiled._use_writable_cache()
+    monkeypatch.setattr(numba_kernels.os, "access", lambda *_: False)
+    numba_kernels._use_writable_cache()
     (folder,) = tmp_path.iterdir()
     assert str(folder) == numba.config.CACHE_DIR
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o777)
-    compiled._use_writable_cache()
+    numba_kernels._use_writable_cache()
     assert str(folder) != numba.config.CACHE_DIR, "code is never loaded from a folder that others can write"

@@ -8,9 +8,9 @@ import pytest
 
 from state.errors import FencedError, KafkaClientError, ProduceError, ProducerStateError, RecordTooLargeError
 from state.kafka.admin import KafkaAdmin
-from state.kafka.bulk_producer import BulkTransport
 from state.kafka.config import ClientConfig
 from state.kafka.headers import encode_headers
+from state.kafka.native.producer import BulkTransport
 from state.kafka.partitioner import partition_for_key
 from state.kafka.producer import ProducerState, TransactionalProducer
 from tests.conftest import TopicFactory

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPa
 
 from state.errors import ClientFailure, FencedError, KafkaClientError, ReadTimeoutError, TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
-from state.kafka.failures import failure_of
+from state.kafka.error_mapping import failure_of
 from state.kafka.patience import Patience, delete_if_possible
 
 PASSING = [

@@ -13,7 +13,7 @@ from streams import (
     TimeWindows,
     TopologyError,
 )
-from streams.operators.stores import KeyValueStore
+from streams.operators.stores.key_value import KeyValueStore
 from streams.testing import TopologyTestDriver
 
 ON_CLOSE = EmitStrategy.on_window_close()

@@ -19,9 +19,9 @@ from streams import (
     Window,
     Windowed,
 )
-from streams.runtime.head import Head
+from streams.runtime.reader.pipeline import ReaderPipeline
 from streams.runtime.settings import TaskSettings
-from streams.runtime.task import StreamTask
+from streams.runtime.task.task import StreamTask
 from streams.testing import TopologyTestDriver
 from streams.topology.plan import build_plan
 
@@ -96,7 +96,7 @@ def head_rows(topology, values, sizes):
     """What the head gives in pieces of these sizes: rows by (task, entry)."""
     (sub,) = build_plan(topology, "app").sub_topologies
     settings = TaskSettings("app", deserialization="dlq", processing="dlq", dead_letter_topic="letters")
-    head = Head(sub, 3, settings)
+    head = ReaderPipeline(sub, 3, settings)
     found, start = {}, 0
     while start < len(values):
         end = min(len(values), start + next(sizes))
@@ -260,7 +260,7 @@ def attempt(function, key="a"):
     enriched.group_by_key().count().to_stream().to("out")
     settings = TaskSettings("app", processing="dlq", dead_letter_topic="letters")
     (sub,) = build_plan(builder.build(), "app").sub_topologies
-    head = Head(sub, 8, settings)
+    head = ReaderPipeline(sub, 8, settings)
     batches = list(head.run(columns([1, 2, 3, 4], 0, 4)))
     head.close()
     return head.touched, {(task, batch.entry) for task, batch in batches}, batches

@@ -4,11 +4,11 @@ import pytest
 
 from streams import JsonSerde, Processor, StreamsBuilder, StringSerde, TopologyError
 from streams.dsl.stores import Stores
-from streams.operators.table_transform_values import ValueTransformer
+from streams.operators.table.table_transform_values import ValueTransformer
 from streams.runtime.handlers import RecordFailedError
 from streams.testing import TopologyTestDriver
-from streams.topology.description import description
 from streams.topology.diff import compare, worst
+from streams.topology.manifest import manifest
 
 
 class ByCode(Processor):
@@ -126,8 +126,8 @@ def test_it_is_described_and_compared():
     topology = built()
     assert list(topology.stores) == []
     assert "Processor: GLOBAL-STORE-airports (stores: [by-code])" in topology.describe()
-    assert worst(compare(description(topology), built(store="other"))).value != "loses state"
-    assert description(topology)["global_tables"] == {"by-code": "airports"}
+    assert worst(compare(manifest(topology), built(store="other"))).value != "loses state"
+    assert manifest(topology)["global_tables"] == {"by-code": "airports"}
 
 
 def test_mistakes_are_told():

@@ -15,8 +15,8 @@ from streams import (
     Suppressed,
     TimeWindows,
 )
+from streams.model.record import Record, Windowed
 from streams.operators.processor import Processor
-from streams.operators.record import Record, Windowed
 from streams.testing import TopologyTestDriver
 
 ON_CLOSE = EmitStrategy.on_window_close()

@@ -16,8 +16,8 @@ from streams import (
 )
 from streams.errors import RecordError
 from streams.testing import TopologyTestDriver
-from streams.topology.description import description
 from streams.topology.diff import compare, worst
+from streams.topology.manifest import manifest
 
 
 class Numbered(ValueTransformer):
@@ -127,7 +127,7 @@ def test_it_is_described_and_a_lost_store_is_told():
     kept = built(lambda builder, made: made.to_stream().to("out"), Materialized(name="numbered"))
     assert "Processor: KTABLE-TRANSFORMVALUES-numbered (stores: [versions, numbered])" in kept.describe()
     renamed = built(lambda builder, made: made.to_stream().to("out"), Materialized(name="other"))
-    assert worst(compare(description(kept), renamed)).value == "loses state"
+    assert worst(compare(manifest(kept), renamed)).value == "loses state"
     builder = StreamsBuilder(ensure_explicit_naming=True)
     builder.stream("asks").join(table(builder), lambda ask, found: found).to("out")
     with pytest.raises(TopologyError, match="KTABLE-TRANSFORMVALUES-STATE-STORE"):

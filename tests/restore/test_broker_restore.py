@@ -10,14 +10,14 @@ from state.changelog.topics import changelog_topic, ensure_changelogs
 from state.changelog.trim import trim, trim_targets
 from state.commit.digest import StepDigest
 from state.kafka.admin import KafkaAdmin
-from state.kafka.decided import wait_until_decided
 from state.kafka.reader import open_range_reader
+from state.kafka.transactions import wait_until_decided
 from state.restore.plan import RestoreTarget
 from state.restore.restorer import Restorer
 from state.stores.dump import state_digest
-from state.stores.memory import MemoryTable
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import StorePosition, TaskStore, open_task_store
+from state.tables.memory import MemoryTable
 from tests.restore.logs import SPECS, write_random
 
 TASK = 1
@@ -109,7 +109,7 @@ class Application:
 
     def restored(self, path, target):
         store = open_task_store(path, self.specs)
-        report = Restorer(self, self.name, TASK).bring_to(store, target, now_ms=target.written_ms)
+        report = Restorer(self, self.name, TASK).restore_to(store, target, now_ms=target.written_ms)
         return store, report
 
     def digests(self, store):

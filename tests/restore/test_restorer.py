@@ -11,8 +11,8 @@ from state.restore import loading
 from state.restore.plan import Action
 from state.restore.restorer import Restorer
 from state.stores.dump import state_digest
-from state.stores.memory import MemoryTable
 from state.stores.task_store import StorePosition, TaskStore, open_task_store
+from state.tables.memory import MemoryTable
 from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, write_random
 
 
@@ -49,7 +49,7 @@ def digests(store):
 
 def bring(store, logs, target, now_ms=None, **options):
     now_ms = target.written_ms if now_ms is None else now_ms
-    return Restorer(logs, APPLICATION, 0, **options).bring_to(store, target, now_ms=now_ms)
+    return Restorer(logs, APPLICATION, 0, **options).restore_to(store, target, now_ms=now_ms)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -197,7 +197,7 @@ def test_records_of_another_kind_of_store_are_refused():
 
 def test_without_any_commit_local_state_is_foreign():
     live, logs, _ = live_store(9, steps=3)
-    Restorer(logs, APPLICATION, 0).bring_to(live, None, now_ms=0)
+    Restorer(logs, APPLICATION, 0).restore_to(live, None, now_ms=0)
     assert live.position is None
     assert live.offsets == {}
     assert all(not list(live.rows(spec.name)) for spec in SPECS)

@@ -16,9 +16,9 @@ from state.restore.plan import Action
 from state.restore.restorer import Restorer
 from state.stores.codec import timestamped
 from state.stores.dump import state_digest
-from state.stores.memory import MemoryTable
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import StoreOrigin, StorePosition, TaskStore
+from state.tables.memory import MemoryTable
 from tests.restore.logs import APPLICATION, MemoryLogs, commit
 
 A, B = StoreSpec("a", StoreKind.KEY_VALUE), StoreSpec("b", StoreKind.KEY_VALUE)
@@ -51,7 +51,7 @@ class FragileTable(MemoryTable):
 
 
 def bring(store, logs, target, now_ms=1000, reach=nowhere):
-    return Restorer(logs, APPLICATION, 0).bring_to(store, target, now_ms, reach)
+    return Restorer(logs, APPLICATION, 0).restore_to(store, target, now_ms, reach)
 
 
 def put_both(store, value):

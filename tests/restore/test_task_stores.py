@@ -11,14 +11,14 @@ from state.commit.marker import CommitMarker
 from state.errors import StateCorruptedError, StateFormatError
 from state.restore.directory import StateDirectory
 from state.restore.plan import Action
-from state.restore.task_stores import TaskStores
+from state.restore.task_stores import TaskStateManager
 from state.stores.codec import timestamped
 from state.stores.dump import state_digest
-from state.stores.memory import MemoryTable
 from state.stores.position import META_KEY
-from state.stores.rocks import RocksTable
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import TaskStore, open_task_store
+from state.tables.memory import MemoryTable
+from state.tables.rocks import RocksTable
 from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, write_random
 
 IDENTITY = TaskIdentity(APPLICATION, "orders", 0, 1, "query", "hash")
@@ -62,7 +62,7 @@ def life():
 
 def opened(stores, marker, check):
     with stores.open() as store:
-        stores.bring_to(store, marker)
+        stores.restore_to(store, marker)
         check(store)
     return {one.store: one.action for one in stores.report.stores}
 
@@ -73,15 +73,15 @@ def test_restores_then_finds_everything_there(life, tmp_path):
     def check(store):
         assert [state_digest(store, s.name) for s in SPECS] == [state_digest(live, s.name) for s in SPECS]
 
-    assert set(opened(TaskStores(logs, IDENTITY, SPECS, tmp_path), marker, check).values()) == {Action.FROM_START}
-    assert opened(TaskStores(logs, IDENTITY, SPECS, tmp_path), marker, check) == {}
+    assert set(opened(TaskStateManager(logs, IDENTITY, SPECS, tmp_path), marker, check).values()) == {Action.FROM_START}
+    assert opened(TaskStateManager(logs, IDENTITY, SPECS, tmp_path), marker, check) == {}
     assert (tmp_path / APPLICATION / "orders" / "0" / "db").is_dir()
 
 
 @pytest.mark.parametrize("victim", ["CURRENT", "MANIFEST-*", "*.sst"])
 def test_a_damaged_store_is_wiped_and_restored(life, tmp_path, victim):
     logs, _, marker = life
-    stores = TaskStores(logs, IDENTITY, SPECS, tmp_path)
+    stores = TaskStateManager(logs, IDENTITY, SPECS, tmp_path)
     opened(stores, marker, lambda store: None)
     for file in (stores.directory.path / "db").glob(victim):
         file.write_bytes(b"rubbish")
@@ -91,7 +91,7 @@ def test_a_damaged_store_is_wiped_and_restored(life, tmp_path, victim):
 
 def test_a_store_of_another_format_is_wiped_and_restored(life, tmp_path):
     logs, _, marker = life
-    stores = TaskStores(logs, IDENTITY, SPECS, tmp_path)
+    stores = TaskStateManager(logs, IDENTITY, SPECS, tmp_path)
     opened(stores, marker, lambda store: None)
     table = RocksTable(stores.directory.path / "db")
     meta = orjson.loads(table.get(META_KEY))
@@ -104,7 +104,7 @@ def test_a_store_of_another_format_is_wiped_and_restored(life, tmp_path):
 
 def test_a_store_of_an_older_version_is_believed(life, tmp_path):
     logs, _, marker = life
-    stores = TaskStores(logs, IDENTITY, SPECS, tmp_path)
+    stores = TaskStateManager(logs, IDENTITY, SPECS, tmp_path)
     opened(stores, marker, lambda store: None)
     table = RocksTable(stores.directory.path / "db")
     meta = orjson.loads(table.get(META_KEY))
@@ -122,7 +122,7 @@ def test_how_long_a_store_is_waited_for(life, tmp_path):
         waits.append(settings.lock_timeout_s)
         return TaskStore(MemoryTable(), specs)
 
-    stores = TaskStores(logs, IDENTITY, SPECS, tmp_path, lock_timeout_s=60, open_store=open_store)
+    stores = TaskStateManager(logs, IDENTITY, SPECS, tmp_path, lock_timeout_s=60, open_store=open_store)
     for patient in (True, False):
         with stores.open(patient):
             pass
@@ -132,10 +132,10 @@ def test_how_long_a_store_is_waited_for(life, tmp_path):
 def test_age_goes_by_the_clock_and_not_by_the_batch_time(life, tmp_path):
     """A batch that was logged before a long pause has an old batch time; the store is old all the same."""
     logs, live, marker = life
-    opened(TaskStores(logs, IDENTITY, SPECS, tmp_path, clock_ms=lambda: 5000), marker, lambda store: None)
+    opened(TaskStateManager(logs, IDENTITY, SPECS, tmp_path, clock_ms=lambda: 5000), marker, lambda store: None)
     live.store("table").put(b"sure", timestamped(b"w", 6), 6)
     later = marker_of(commit(live, logs, 6))
-    old = TaskStores(logs, IDENTITY, SPECS, tmp_path, clock_ms=lambda: DELETE_RETENTION_MS)
+    old = TaskStateManager(logs, IDENTITY, SPECS, tmp_path, clock_ms=lambda: DELETE_RETENTION_MS)
     actions = opened(old, later, lambda store: None)
     assert actions["table"] is Action.FROM_START
     assert actions["join"] in (Action.TAIL, Action.NOTHING), "what is not compacted loses no tombstones"
@@ -143,7 +143,7 @@ def test_age_goes_by_the_clock_and_not_by_the_batch_time(life, tmp_path):
 
 def test_damage_met_in_a_step_fails_it_and_wipes_the_store(life, tmp_path):
     logs, _, marker = life
-    stores = TaskStores(logs, IDENTITY, SPECS, tmp_path)
+    stores = TaskStateManager(logs, IDENTITY, SPECS, tmp_path)
 
     def fail(store):
         raise StateCorruptedError("db", "block checksum mismatch")
@@ -156,7 +156,7 @@ def test_damage_met_in_a_step_fails_it_and_wipes_the_store(life, tmp_path):
 
 def test_any_other_failure_keeps_the_store(life, tmp_path):
     logs, _, marker = life
-    stores = TaskStores(logs, IDENTITY, SPECS, tmp_path)
+    stores = TaskStateManager(logs, IDENTITY, SPECS, tmp_path)
 
     def fail(store):
         store.store("plain").put(b"never", b"applied", 1)
@@ -173,7 +173,7 @@ def test_stores_in_memory_live_as_long_as_the_process(life, tmp_path):
     specs = [MEMORY if spec.name == "plain" else spec for spec in SPECS]
 
     def bring():
-        return opened(TaskStores(logs, IDENTITY, specs, tmp_path), marker, lambda store: None)
+        return opened(TaskStateManager(logs, IDENTITY, specs, tmp_path), marker, lambda store: None)
 
     assert set(bring().values()) == {Action.FROM_START}
     assert bring() == {}

@@ -6,10 +6,10 @@ import pytest
 
 from state.changelog.topics import changelog_topic
 from state.changelog.trim import due, note_needed, noted, trim_notes
-from state.restore.task_stores import TaskStores, WorkerMemory
-from state.stores.memory import MemoryTable
+from state.restore.task_stores import TaskStateManager, WorkerMemory
 from state.stores.spec import StoreKind
 from state.stores.task_store import TaskStore
+from state.tables.memory import MemoryTable
 from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit
 from tests.restore.test_task_stores import IDENTITY, marker_of
 
@@ -85,16 +85,16 @@ def test_a_tasks_stores_cut_only_what_the_marker_says_is_due(tmp_path):
         store.expire(windows, start)
         target = commit(store, logs, version)
     # A store that is just made from the changelog judges nothing: the step before has made it.
-    before = TaskStores(logs, IDENTITY, SPECS, tmp_path, memory=WorkerMemory())
+    before = TaskStateManager(logs, IDENTITY, SPECS, tmp_path, memory=WorkerMemory())
     with before.open() as opened:
-        before.bring_to(opened, marker_of(target))
+        before.restore_to(opened, marker_of(target))
     for trim_delay_ms, notes, cut in (
         (0, {}, 2),
         (DAY, {}, None),
         (DAY, {windows: [[5, 1]]}, None),
         (DAY, {windows: [[4, 1]]}, 1),
     ):
-        stores = TaskStores(
+        stores = TaskStateManager(
             logs,
             IDENTITY,
             SPECS,
@@ -106,7 +106,7 @@ def test_a_tasks_stores_cut_only_what_the_marker_says_is_due(tmp_path):
         marker = replace(marker_of(target), operator_state={"task": {"needed": notes}})
         logs.cuts.clear()
         with stores.open() as opened:
-            stores.bring_to(opened, marker)
+            stores.restore_to(opened, marker)
             stores.trim(opened)
         place = (changelog_topic(APPLICATION, windows), 0)
         assert [one[place] for one in logs.cuts if place in one] == ([] if cut is None else [cut])

@@ -16,7 +16,7 @@ from streams import (
     agg,
 )
 from streams.runtime.handlers import RecordFailedError
-from streams.runtime.head import Head
+from streams.runtime.reader.pipeline import ReaderPipeline
 from streams.runtime.rows import NOW, RowBatch, decode, encode
 from streams.runtime.settings import TaskSettings
 from streams.testing import TopologyTestDriver
@@ -58,7 +58,7 @@ def test_rows_go_to_the_task_of_their_key(kind, tasks):
     else:
         stream.group_by_key().count()
     keys = [b"k%d" % (i % 11) if i % 5 else None for i in range(60)]
-    head = Head(plan_of(builder), tasks, SETTINGS)
+    head = ReaderPipeline(plan_of(builder), tasks, SETTINGS)
     found = {}
     for task, batch in head.run(columns(keys, [b'{"x":%d}' % i for i in range(60)], partition=7)):
         batch = decode(encode(batch))
@@ -90,7 +90,7 @@ def test_rows_of_one_record_keep_depth_first_order_over_all_entries():
 def times_of(extractor, timestamps, partition_time=None):
     builder = StreamsBuilder()
     builder.stream("in", Consumed(timestamp_extractor=extractor)).group_by_key().count()
-    head = Head(plan_of(builder), 1, SETTINGS)
+    head = ReaderPipeline(plan_of(builder), 1, SETTINGS)
     if partition_time is not None:
         head.partition_times[("in", 0)] = partition_time
     n = len(timestamps)
@@ -128,7 +128,7 @@ def test_the_head_gives_the_same_rows_whatever_the_pieces():
     whole = columns(keys, values)
 
     def rows(pieces):
-        head = Head(sub, 2, SETTINGS)
+        head = ReaderPipeline(sub, 2, SETTINGS)
         return sorted(
             (task, *row.values())
             for piece in pieces

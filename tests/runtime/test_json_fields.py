@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.operators.accumulate import cell
-from streams.operators.fields import pick
-from streams.runtime.json_fields import read_fields
+from streams.model.fields import pick
+from streams.operators.aggregate.columns.accumulate import cell
+from streams.runtime.reader.json_fields import read_fields
 
 PATHS = ("a", "bb", "long name", "é", "a.0", "a.2", "bb.1")
 

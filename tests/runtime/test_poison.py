@@ -9,12 +9,12 @@ import pytest
 from state.kafka.columns import RecordColumns
 from state.kafka.headers import decode_headers, encode_headers
 from streams import Consumed, Materialized, StreamsBuilder, agg, timestamp_field
+from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, UsePartitionTimeOnInvalidTimestamp
 from streams.runtime.handlers import RecordFailedError
-from streams.runtime.head import Head
+from streams.runtime.reader.pipeline import ReaderPipeline
 from streams.runtime.settings import TaskSettings
 from streams.testing import TopologyTestDriver
 from streams.topology.plan import build_plan
-from streams.topology.timestamps import FAIL_ON_INVALID_TIMESTAMP, UsePartitionTimeOnInvalidTimestamp
 
 DAY = 86_400_000
 NOW = 1_700_000_000_000
@@ -142,7 +142,7 @@ def test_what_lies_a_day_ahead_is_let_through_and_without_a_bound_everything_is(
 
 def test_a_head_that_is_not_told_the_time_leaves_it_to_the_task():
     (sub,) = build_plan(far_ahead(), "app").sub_topologies
-    head = Head(sub, 1, TaskSettings("app", max_future_ms=DAY))
+    head = ReaderPipeline(sub, 1, TaskSettings("app", max_future_ms=DAY))
     offsets = np.arange(1, dtype=np.int64)
     columns = RecordColumns("in", 0, offsets, offsets + 2**45, pa.array([b"k"]), pa.array([b"1"]), None)
     assert sum(batch.rows.num_rows for _, batch in head.run(columns)) == 1

@@ -5,7 +5,7 @@ import pytest
 from state.errors import StateCorruptedError
 from streams import Materialized, StreamsBuilder, TimeWindows, agg
 from streams.errors import SerdeError
-from streams.operators.stores import Entry, TimestampedKeyValueStore
+from streams.operators.stores.key_value import CachedRow, TimestampedKeyValueStore
 from streams.runtime.handlers import RecordFailedError
 from streams.testing import TopologyTestDriver
 
@@ -25,14 +25,14 @@ def sums(windowed):
 @pytest.fixture
 def damage(monkeypatch):
     """From the call on, the stored rows of two keys cannot be read."""
-    read = Entry.__init__
+    read = CachedRow.__init__
 
     def fail(self, key, start, stored, codec):
         if stored is not None and key.decode() in BAD:
             raise SerdeError(f"the row of {key!r} is no JSON")
         read(self, key, start, stored, codec)
 
-    return lambda: monkeypatch.setattr(Entry, "__init__", fail)
+    return lambda: monkeypatch.setattr(CachedRow, "__init__", fail)
 
 
 def send(driver):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from state.stores.memory import MemoryTable
+from state.tables.memory import MemoryTable
 from streams import StreamsBuilder
 from streams.runtime.users_code import users_line
 from streams.testing import TopologyTestDriver

@@ -12,9 +12,9 @@ from state.commit.marker import CommitMarker
 from state.restore.restorer import Restorer
 from state.restore.task_stores import target_of
 from state.stores.dump import state_digest
-from state.stores.memory import MemoryTable
 from state.stores.position import read_meta
 from state.stores.task_store import TaskStore
+from state.tables.memory import MemoryTable
 from streams.microbatch.job import QueryJob
 from streams.testing.simulation import SimulatedKafka
 from tests.simulation.cluster import Cluster
@@ -100,5 +100,5 @@ def _check_state(cluster: Cluster, job: QueryJob, task: int) -> None:
 def restored(kafka: SimulatedKafka, job: QueryJob, task: int, table: MemoryTable, marker: CommitMarker) -> TaskStore:
     """A task's stores, brought to a marker."""
     store = TaskStore(table, [node.spec for node in job.sub.stores.values()])
-    Restorer(kafka, APPLICATION, task).bring_to(store, target_of(marker), kafka.now_ms)
+    Restorer(kafka, APPLICATION, task).restore_to(store, target_of(marker), kafka.now_ms)
     return store

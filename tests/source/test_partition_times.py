@@ -5,9 +5,9 @@ from functools import partial
 
 from state.commit.marker import MARKER_KEY, CommitMarker
 from state.kafka.admin import KafkaAdmin
-from state.kafka.decided import wait_until_decided
 from state.kafka.producer import TransactionalProducer
 from state.kafka.reader import close_shared_readers
+from state.kafka.transactions import wait_until_decided
 from streams.broker import EmbeddedBroker
 from streams.source.offsets import OffsetRange
 from streams.source.partition_times import NO_TIME, LiveLog, PartitionTimes, remember

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from state.kafka.admin import KafkaAdmin
-from state.kafka.decided import wait_until_decided
 from state.kafka.topics import TopicSpec
+from state.kafka.transactions import wait_until_decided
 from streams.config import StreamsConfig
 from streams.spark.progress import Progress
 from streams.spark.runner import StreamsApplication

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from state.kafka.decided import wait_until_decided
+from state.kafka.transactions import wait_until_decided
 from streams import BytesSerde, Consumed, StreamsBuilder, UsePartitionTimeOnInvalidTimestamp
 from streams.source.offsets import OffsetRange
 from streams.source.partition_times import NO_TIME, LiveLog, PartitionTimes

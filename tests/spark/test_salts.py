@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.spark.salts import spark_hash, task_salts
+from streams.spark.shuffle_keys import shuffle_keys, spark_hash
 
 
 def test_spark_hash_equals_sparks() -> None:
@@ -12,4 +12,4 @@ def test_spark_hash_equals_sparks() -> None:
 
 @pytest.mark.parametrize("tasks", [1, 2, 3, 16, 200])
 def test_each_task_has_its_own_partition(tasks: int) -> None:
-    assert [spark_hash(salt) % tasks for salt in task_salts(tasks)] == list(range(tasks))
+    assert [spark_hash(salt) % tasks for salt in shuffle_keys(tasks)] == list(range(tasks))

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 
 from streams import StreamsBuilder
+from streams.model.record import Record
 from streams.operators.processor import Processor, ProcessorContext
-from streams.operators.record import Record
 from tests.spark.harness import Harness, Sent
 from tests.spark.live import eventually, running
 

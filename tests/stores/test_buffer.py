@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.stores.buffer import BufferMemory, WriteBuffer, delete_left_scratch
 from state.stores.codec import prefix_end
-from state.stores.memory import MemoryTable
-from state.stores.merge import overlay
-from state.stores.rocks import RocksTable
+from state.tables.buffer import BufferMemory, WriteBuffer, delete_left_scratch
+from state.tables.memory import MemoryTable
+from state.tables.merge import overlay
+from state.tables.rocks import RocksTable
 
 PREFIX = b"\x00\x01"
 END = b"\x00\x02"

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.stores.memory import MemoryTable
-from state.stores.rocks import RocksTable
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import StorePosition, TaskStore
+from state.tables.memory import MemoryTable
+from state.tables.rocks import RocksTable
 
 KEYS = st.sampled_from(
     [

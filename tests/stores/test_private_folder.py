@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from state.restore.directory import StateDirectory
-from state.stores.private_folder import make_private
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import open_task_store
+from state.tables.private_folder import make_private
 from streams import StreamsBuilder
-from streams.application.kept_topology import keep_topology
+from streams.application.topology_manifest import write_manifest
 from streams.topology.plan import build_plan
 
 
@@ -46,6 +46,6 @@ def test_the_state_of_a_task_is_private(tmp_path: Path) -> None:
 def test_what_is_kept_beside_the_checkpoint_is_private(tmp_path: Path) -> None:
     builder = StreamsBuilder()
     builder.stream("in").to("out")
-    file = keep_topology(build_plan(builder.build(), "app"), str(tmp_path / "checkpoint" / "app"))
+    file = write_manifest(build_plan(builder.build(), "app"), str(tmp_path / "checkpoint" / "app"))
     assert file is not None
     assert (mode(file), mode(file.parent), mode(file.parent.parent)) == (0o600, 0o700, 0o700)

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from state.errors import StateCorruptedError, StateError, StateLockedError
-from state.stores.rocks import RocksTable
-from state.stores.rocks_options import RocksSettings, database_options
+from state.tables.rocks import RocksTable
+from state.tables.rocks_options import RocksSettings, database_options
 
 QUICK, PATIENT = RocksSettings(lock_timeout_s=0.2), RocksSettings(lock_timeout_s=120)
 ROWS = [(b"%05d" % i, os.urandom(100)) for i in range(20_000)]
@@ -73,7 +73,7 @@ def test_a_table_closes_with_scans_open_and_can_be_opened_again(tmp_path):
 def test_a_store_open_elsewhere_is_named(tmp_path):
     path = tmp_path / "db"
     process = child(f"""
-        from state.stores.rocks import RocksTable
+        from state.tables.rocks import RocksTable
         table = RocksTable({str(path)!r})
         print("open")
         input()
@@ -159,7 +159,7 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path):
 def test_killed_after_each_write_nothing_of_it_is_lost(tmp_path):
     process = child(f"""
         import os, signal
-        from state.stores.rocks import RocksTable
+        from state.tables.rocks import RocksTable
         table = RocksTable({str(tmp_path / "db")!r})
         table.write((b"%05d" % i, b"v") for i in range(3000))
         table.write_sorted(iter([(b"x%05d" % i, b"v") for i in range(3000)]))
@@ -175,7 +175,7 @@ def test_killed_at_any_time_a_write_is_there_as_a_whole_or_not_at_all(tmp_path):
     path = tmp_path / "db"
     for attempt in range(3):
         process = child(f"""
-            from state.stores.rocks import RocksTable
+            from state.tables.rocks import RocksTable
             table = RocksTable({str(path)!r})
             done = step = int(table.get(b"step") or b"0")
             while True:

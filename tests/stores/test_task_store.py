@@ -11,13 +11,13 @@ import pytest
 from state.changelog import records
 from state.commit.digest import StepDigest
 from state.errors import StateError
-from state.stores.buffer import BufferMemory
 from state.stores.codec import timestamped, window_key
 from state.stores.dump import dump, dump_table, state_digest
-from state.stores.memory import MemoryTable
 from state.stores.position import META_KEY
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import StorePosition, TaskStore, open_task_store
+from state.tables.buffer import BufferMemory
+from state.tables.memory import MemoryTable
 
 TABLE = StoreSpec("table", StoreKind.TIMESTAMPED_KEY_VALUE)
 JOIN = StoreSpec("join", StoreKind.WINDOW, retention_ms=100, segment_ms=10, retain_duplicates=True)

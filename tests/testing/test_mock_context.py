@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from streams import Processor, ProcessorContext, Record, Stores, StringSerde, ValueTransformer
-from streams.operators.record import RecordMetadata
+from streams.model.record import RecordMetadata
 from streams.runtime.nodes import NodeContext
 from streams.serdes import Int64Serde
 from streams.testing import Forwarded, MockProcessorContext

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from state.errors import StateLockedError
-from state.stores.memory import MemoryTable
-from state.stores.table import Change, KeyRange
+from state.tables.memory import MemoryTable
+from state.tables.table import KeyRange, RowChange
 from streams.testing.simulation.events import Event, Hook, NothingHappens
 
 
 class SimulatedTable(MemoryTable):
-    """An ordered table whose every write is atomic, and flushed before it returns, as `state.stores.rocks` does it.
+    """An ordered table whose every write is atomic, and flushed before it returns, as `state.tables.rocks` does it.
 
     Args:
         hook: told of every write and flush.
@@ -29,7 +29,7 @@ class SimulatedTable(MemoryTable):
         self.location = location
         self.owner: object = None
         self._hook: Hook = hook or NothingHappens()
-        self._unflushed: list[Change] = []
+        self._unflushed: list[RowChange] = []
 
     def lock(self, owner: object) -> None:
         """Opens it for one process.
@@ -54,7 +54,7 @@ class SimulatedTable(MemoryTable):
 
     def write(
         self,
-        changes: Iterable[Change],
+        changes: Iterable[RowChange],
         delete_ranges: Sequence[KeyRange] = (),
         halfway: Callable[[], None] | None = None,
     ) -> None:
@@ -76,11 +76,11 @@ class SimulatedTable(MemoryTable):
         self._unflushed = []
         self._hook.after(flushed)
 
-    def write_sorted(self, changes: Iterator[Change], halfway: Callable[[], None] | None = None) -> None:
+    def write_sorted(self, changes: Iterator[RowChange], halfway: Callable[[], None] | None = None) -> None:
         """See `OrderedTable`."""
         self.write(changes, (), halfway)
 
-    def _write_torn(self, changes: list[Change]) -> None:
+    def _write_torn(self, changes: list[RowChange]) -> None:
         for change in changes:
             super().write([change])
             self._unflushed = []

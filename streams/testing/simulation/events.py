@@ -1,7 +1,7 @@
 """What happens in a simulation, as events that a test can see coming, forbid, delay, or die at.
 
 Every request to the simulated Kafka and every write to a simulated disk is an event: the hook is asked before it and told
-after it. A crash before an event is a process that died with its request unsent; a crash after it, one that never read
+after it. A crash before an event is a process that died with its request dirty; a crash after it, one that never read
 the reply. An error after it is a reply that was lost.
 """
 

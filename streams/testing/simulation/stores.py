@@ -1,4 +1,4 @@
-"""The local stores of a task on a simulated disk; all else is the engine's own `TaskStores`."""
+"""The local stores of a task on a simulated disk; all else is the engine's own `TaskStateManager`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from state.commit.decide import TaskIdentity
-from state.restore.task_stores import StoreSource, TaskStores, WorkerMemory
-from state.stores.memory import MemoryTable
-from state.stores.rocks_options import RocksSettings
+from state.restore.task_stores import StoreSource, TaskStateManager, WorkerMemory
 from state.stores.spec import StoreSpec
 from state.stores.task_store import TaskStore
+from state.tables.memory import MemoryTable
+from state.tables.rocks_options import RocksSettings
 from streams.testing.simulation.disk import SimulatedTable
 
 
-class SimulatedStores(TaskStores):
+class SimulatedStores(TaskStateManager):
     """The stores of one task for one step.
 
     Args:

@@ -1,0 +1,206 @@
+"""Compiled kernel: an array of `rd_kafka_message_t` pointers -> Arrow buffers.
+
+One pass: each message is looked at, copied and freed while it is in the cache (several passes cost half as much again).
+The buffers have a fixed capacity, and a run ends where the next record does not fit, so nothing has to be measured
+before. The twin in plain Python is `ordinary.py`: tests demand equal results. Invariant: exactly the records that are
+counted in the result were copied, and their messages freed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import carray
+
+from state.numba_kernels import as_pointer, call, copy_bytes, kernel
+
+# Words of rd_kafka_message_t (9 x 8 bytes).
+_ERROR, _PAYLOAD, _KEY, _OFFSET, _WORDS = 0, 3, 5, 7, 9
+# The zigzag varint of -1: the length of a null key or value in a record.
+_NULL_LENGTH = 1
+# Which functions' addresses a kernel gets, in this order.
+FUNCTIONS = ("message_timestamp", "message_headers", "header_get_all", "message_destroy")
+_TIMESTAMP, _HEADERS, _HEADER, _DESTROY = range(4)
+# What `gather` returns, as an int64 array: records copied, bytes of the columns, nulls of the columns, and which column
+# had no room for the next record (-1 = none) with the bytes that record needs there.
+RECORDS, BYTES, NULLS, FULL, NEEDED, RESULTS = 0, 1, 4, 7, 8, 9
+KEYS, VALUES, HEADERS = 0, 1, 2
+# One row of the table of columns that `gather` gets: addresses of the buffers, bytes of the data buffer.
+_ENDS, _DATA, _VALID, _CAPACITY = range(4)
+
+
+@kernel
+def gather(messages: Any, first: int, last: int, end: int, functions: Any, numbers: Any, columns: Any) -> Any:
+    """Move the records at the head of the queue into columns: up to `end`, an event, a full buffer or n records.
+
+    Args:
+        messages: int64[], addresses of messages; the queue is [first, last).
+        first: head of the queue.
+        last: end of the queue.
+        end: first offset that does not belong to the run.
+        functions: int64[4], addresses of the functions named in `FUNCTIONS`.
+        numbers: int64[2, n], filled with offsets and timestamps (-1 = none).
+        columns: int64[3, 4], for keys, values, encoded headers: addresses of ends (int32[n + 1]), data (uint8[]) and
+            validity bitmap (uint8[], zero), to be filled as Arrow columns; bytes of data. Addresses and not arrays,
+            because numba counts references for each use of an array in a tuple.
+
+    Returns:
+        int64[9], see `RECORDS` and the following.
+    """
+    result = np.zeros(RESULTS, np.int64)
+    result[FULL] = -1
+    scratch = np.zeros(4, np.int64)
+    for i in range(min(last - first, numbers.shape[1])):
+        address = messages[first + i]
+        message = carray(as_pointer(address), _WORDS, np.int64)
+        if np.int32(message[_ERROR]) != 0 or message[_OFFSET] >= end:
+            break
+        header_bytes = 0 if surely_without_headers(message) else measure_headers(address, functions, scratch)
+        if not (
+            has_room(columns, result, KEYS, message[_KEY + 1])
+            and has_room(columns, result, VALUES, message[_PAYLOAD + 1])
+            and has_room(columns, result, HEADERS, header_bytes)
+        ):
+            break
+        add_cell(columns, result, KEYS, message[_KEY], message[_KEY + 1])
+        add_cell(columns, result, VALUES, message[_PAYLOAD], message[_PAYLOAD + 1])
+        if header_bytes > 0:
+            write_headers(functions, scratch, columns[HEADERS, _DATA] + result[BYTES + HEADERS])
+        count_cell(columns, result, HEADERS, header_bytes, header_bytes > 0)
+        numbers[0, i] = message[_OFFSET]
+        numbers[1, i] = call(functions[_TIMESTAMP], (address, np.int64(0)))
+        call(functions[_DESTROY], (address,))
+        result[RECORDS] += 1
+    return result
+
+
+@kernel
+def has_room(columns: Any, result: Any, which: int, size: int) -> bool:
+    """Whether `size` more bytes fit into the column; notes in `result` if they do not."""
+    if result[BYTES + which] + size <= columns[which, _CAPACITY]:
+        return True
+    result[FULL] = which
+    result[NEEDED] = size
+    return False
+
+
+@kernel
+def add_cell(columns: Any, result: Any, which: int, source: int, size: int) -> None:
+    """Append one cell; a null pointer is a null."""
+    if source != 0:
+        copy_bytes(columns[which, _DATA] + result[BYTES + which], source, size)
+        count_cell(columns, result, which, size, True)
+    else:
+        count_cell(columns, result, which, 0, False)
+
+
+@kernel
+def count_cell(columns: Any, result: Any, which: int, size: int, is_valid: bool) -> None:
+    """Note end and validity of a cell whose bytes are in place."""
+    row = result[RECORDS]
+    result[BYTES + which] += size
+    carray(as_pointer(columns[which, _ENDS] + 4 * (row + 1)), 1, np.int32)[0] = result[BYTES + which]
+    if is_valid:
+        carray(as_pointer(columns[which, _VALID] + (row >> 3)), 1, np.uint8)[0] |= 1 << (row & 7)
+    else:
+        result[NULLS + which] += 1
+
+
+@kernel
+def destroy(messages: Any, first: int, last: int, functions: Any) -> None:
+    """Free the messages [first, last)."""
+    for i in range(first, last):
+        call(functions[_DESTROY], (messages[i],))
+
+
+@kernel
+def surely_without_headers(message: Any) -> bool:
+    """Whether a look at the record itself shows that it has no headers; False = ask the library.
+
+    Asking costs more than all the rest of a record: the library parses even an empty list into newly made objects. In
+    Kafka's record format (v2) the varint of a field's length comes before the field, and the count of headers right behind
+    the value; librdkafka hands out pointers into the fetched record. That it does is checked for each record: only if the
+    length stands before the field is the byte behind it taken for the count of headers.
+    """
+    if message[_PAYLOAD] != 0:
+        return follows_its_length(message[_PAYLOAD], message[_PAYLOAD + 1]) and (
+            byte_at(message[_PAYLOAD] + message[_PAYLOAD + 1]) == 0
+        )
+    if message[_KEY] != 0 and follows_its_length(message[_KEY], message[_KEY + 1]):
+        behind = message[_KEY] + message[_KEY + 1]
+        return byte_at(behind) == _NULL_LENGTH and byte_at(behind + 1) == 0
+    return False
+
+
+@kernel
+def follows_its_length(field: int, size: int) -> bool:
+    """Whether the bytes before `field` are the zigzag varint of its size."""
+    word = size << 1
+    length = 1
+    while word >> (7 * length) != 0:
+        length += 1
+    for i in range(length):
+        expected = ((word >> (7 * i)) & 0x7F) | (0x80 if i < length - 1 else 0)
+        if byte_at(field - length + i) != expected:
+            return False
+    return True
+
+
+@kernel
+def byte_at(address: int) -> int:
+    """One byte of memory."""
+    byte: int = carray(as_pointer(address), 1, np.uint8)[0]
+    return byte
+
+
+@kernel
+def measure_headers(message: int, functions: Any, scratch: Any) -> int:
+    """Bytes of a message's encoded header list (format: `state.kafka.headers`); leaves its address in scratch[0]."""
+    if np.int32(call(functions[_HEADERS], (message, np.int64(scratch.ctypes.data)))) != 0:
+        return 0
+    size = 0
+    index = 0
+    while get_header(functions, scratch, index):
+        size += 8 + name_length(scratch[1]) + (scratch[3] if scratch[2] != 0 else 0)
+        index += 1
+    return size
+
+
+@kernel
+def write_headers(functions: Any, scratch: Any, target: int) -> None:
+    """Write the encoded header list whose address is in scratch[0] to `target`."""
+    index = 0
+    while get_header(functions, scratch, index):
+        target = write_field(target, scratch[1], name_length(scratch[1]))
+        target = write_field(target, scratch[2], scratch[3] if scratch[2] != 0 else -1)
+        index += 1
+
+
+@kernel
+def get_header(functions: Any, scratch: Any, index: int) -> bool:
+    """Put name, value and its size of one header of the list scratch[0] into scratch[1:4]; False = no such header."""
+    at = np.int64(scratch.ctypes.data)
+    found: bool = np.int32(call(functions[_HEADER], (scratch[0], np.int64(index), at + 8, at + 16, at + 24))) == 0
+    return found
+
+
+@kernel
+def name_length(name: int) -> int:
+    """`strlen`."""
+    size = 0
+    while byte_at(name + size) != 0:
+        size += 1
+    return size
+
+
+@kernel
+def write_field(target: int, source: int, size: int) -> int:
+    """Write a length and its bytes (none for -1) at `target`; returns the address behind them."""
+    length = carray(as_pointer(target), 4, np.uint8)
+    for i in range(4):
+        length[i] = (size >> (8 * i)) & 0xFF
+    if size <= 0:
+        return target + 4
+    copy_bytes(target + 4, source, size)
+    return target + 4 + size

@@ -1,0 +1,205 @@
+"""`OrdinaryTransport`: produces with `confluent_kafka.Producer`, record by record.
+
+Why: the fallback where librdkafka's C API cannot be used, and the measure the bulk way is compared with in tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from itertools import repeat
+
+import numpy as np
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from state.errors import ProduceError
+from state.kafka.config import ClientConfig, consumer_config
+from state.kafka.error_mapping import failure_of, record_error, transaction_error
+from state.kafka.headers import Header, decode_headers, name_bytes
+from state.kafka.transport import LAST_WORD_S, SendColumns
+
+_WAIT_FOR_ROOM_S = 0.02
+# librdkafka reads timestamp 0 as "now", which would make results differ from run to run. This client cannot be told
+# otherwise (`time_zero` tells the bulk one), so it writes the next time there is.
+_EARLIEST_MS = 1
+_NOWHERE = -1
+
+
+class OrdinaryTransport:
+    """Producer on confluent-kafka's Python API.
+
+    Args:
+        config: the user's client properties.
+        properties: librdkafka properties (`producer_config`).
+        transactional_id: for messages of errors.
+    """
+
+    def __init__(self, config: ClientConfig, properties: Mapping[str, str], transactional_id: str) -> None:
+        self._id = transactional_id
+        self._config = config
+        self._failure: ProduceError | None = None
+        self._delivered: dict[tuple[str, int], int] = {}
+        # The one property that confluent-kafka handles itself, and wants as a bool.
+        own = {"delivery.report.only.error": False, "on_delivery": self._on_delivery}
+        self._producer: Producer | None = Producer({**properties, **own})
+
+    @property
+    def _client(self) -> Producer:
+        assert self._producer is not None, "the transport was closed"
+        return self._producer
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            if (message.topic(), message.partition()) in self._delivered:
+                self._delivered[message.topic(), message.partition()] = message.offset()
+        elif self._failure is None:
+            key, value = message.key(), message.value()
+            size = len(key or b"") + len(value or b"")
+            self._failure = record_error(
+                self._id,
+                message.topic(),
+                message.partition(),
+                key=key,
+                size=size,
+                offset=message.offset() if message.offset() is not None else -1,
+                failure=failure_of(error),
+            )
+
+    def delivered(self, topic: str, partition: int) -> int | None:
+        """See `ProducerTransport`."""
+        offset = self._delivered.get((topic, partition), _NOWHERE)
+        return offset if offset >= 0 else None
+
+    def raise_delivery_failure(self) -> None:
+        """See `ProducerTransport`."""
+        if self._failure is not None:
+            raise self._failure
+
+    def init_transactions(self, timeout_s: float) -> None:
+        """See `ProducerTransport`."""
+        deadline = time.monotonic() + timeout_s
+        # See BulkTransport: hastens the first connection.
+        with contextlib.suppress(KafkaException):
+            self._client.list_topics(timeout=timeout_s)
+        try:
+            self._client.init_transactions(max(deadline - time.monotonic(), LAST_WORD_S))
+        except KafkaException as exception:
+            raise transaction_error(self._id, "init_transactions", failure_of(exception.args[0])) from exception
+
+    def begin(self) -> None:
+        """See `ProducerTransport`."""
+        try:
+            self._client.begin_transaction()
+        except KafkaException as exception:
+            raise transaction_error(self._id, "begin", failure_of(exception.args[0])) from exception
+
+    def send(self, columns: SendColumns, timeout_s: float) -> None:
+        """See `ProducerTransport`."""
+        if columns.partition is not None:
+            self._delivered.setdefault((columns.topic, columns.partition), _NOWHERE)
+        keys = repeat(None) if columns.keys is None else columns.keys.to_pylist()
+        headers = repeat(None) if columns.headers is None else columns.headers.to_pylist()
+        times = np.maximum(columns.timestamps, _EARLIEST_MS).tolist()
+        rows = zip(
+            keys, columns.values.to_pylist(), columns.partitions.tolist(), times, headers, strict=False,
+        )  # fmt: skip
+        for key, value, partition, timestamp, cell in rows:
+            self._send_row(columns.topic, key, value, partition, timestamp, cell, timeout_s)
+        self._serve(0)
+        self.raise_delivery_failure()
+
+    def _serve(self, wait_s: float) -> None:
+        """Take delivery reports, and errors that end the client."""
+        try:
+            self._client.poll(wait_s)
+        except (KafkaException, SystemError) as exception:
+            raise self._fatal_error("send", exception) from exception
+
+    def _fatal_error(self, what: str, exception: BaseException) -> BaseException:
+        """The named error of an exception that came out of serving callbacks.
+
+        confluent-kafka raises fatal errors there; where a delivery report came in the same call, Python makes a
+        SystemError of it, with or without the true one behind it. Then a call that is refused within a transaction in any
+        case is asked for the reason: a fatal error goes before the wrong state.
+        """
+        behind = exception.__cause__ or exception.__context__
+        for candidate in (exception, behind):
+            if isinstance(candidate, KafkaException):
+                return transaction_error(self._id, what, failure_of(candidate.args[0]))
+        try:
+            self._client.begin_transaction()
+        except KafkaException as told:
+            return transaction_error(self._id, what, failure_of(told.args[0]))
+        return exception
+
+    def _send_row(
+        self, topic: str, key: bytes | None, value: bytes | None, partition: int, timestamp: int, cell: bytes | None,
+        timeout_s: float,
+    ) -> None:  # fmt: skip
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                self._client.produce(
+                    topic, value, key, partition, timestamp=timestamp, headers=self._headers(topic, key, cell)
+                )
+            except BufferError:
+                self._serve(_WAIT_FOR_ROOM_S)
+                self.raise_delivery_failure()
+                if time.monotonic() > deadline:
+                    raise ProduceError(
+                        f"no room to send with transactional id {self._id!r} for {timeout_s:g} s: are brokers up?",
+                        topic=topic, partition=partition, key=key,
+                    ) from None  # fmt: skip
+            except KafkaException as exception:
+                size = len(key or b"") + len(value or b"")
+                raise record_error(
+                    self._id, topic, partition, key=key, size=size, offset=-1, failure=failure_of(exception.args[0])
+                ) from exception
+            else:
+                return
+
+    def _headers(self, topic: str, key: bytes | None, cell: bytes | None) -> list[Header] | None:
+        """The headers as this client takes them: over a name that is not UTF-8 it would take the process down."""
+        headers = decode_headers(cell)
+        for name, _ in headers:
+            if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
+                raise ProduceError(
+                    f"the record with key {key!r} for {topic} has a header whose name {name_bytes(name)!r} is not UTF-8, which "
+                    f"this client cannot write: set bulk_io to true, or give the header another name",
+                    topic=topic,
+                    key=key,
+                )
+        return headers or None
+
+    def send_offsets(self, offsets: Mapping[tuple[str, int], int], group_id: str, timeout_s: float) -> None:
+        """See `ProducerTransport`."""
+        # confluent-kafka gives group metadata only by way of a consumer; this one never joins the group.
+        consumer = Consumer(consumer_config({**self._config, "group.id": group_id}))
+        try:
+            positions = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+            self._client.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), timeout_s)
+        except KafkaException as exception:
+            raise transaction_error(self._id, "send_offsets", failure_of(exception.args[0])) from exception
+        finally:
+            consumer.close()
+
+    def flush(self, timeout_s: float) -> int:
+        """See `ProducerTransport`."""
+        try:
+            return int(self._client.flush(timeout_s))
+        except (KafkaException, SystemError) as exception:
+            raise self._fatal_error("flush", exception) from exception
+
+    def commit(self, timeout_s: float) -> None:
+        """See `ProducerTransport`."""
+        try:
+            self._client.commit_transaction(timeout_s)
+        except KafkaException as exception:
+            raise transaction_error(self._id, "commit", failure_of(exception.args[0])) from exception
+
+    def close(self) -> None:
+        """See `ProducerTransport`."""
+        if self._producer is not None:
+            self._producer.purge(blocking=False)
+            self._producer = None

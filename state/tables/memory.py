@@ -1,0 +1,58 @@
+"""`MemoryTable`: an ordered table in memory, for tests, for the test driver and for stores that need not survive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from sortedcontainers import SortedDict
+
+from state.tables.table import KeyRange, Row, RowChange
+
+
+class MemoryTable:
+    """A sorted dictionary behind the interface `OrderedTable`."""
+
+    location = "memory"
+
+    def __init__(self) -> None:
+        self._rows: SortedDict = SortedDict()
+
+    def get(self, key: bytes) -> bytes | None:
+        """See `OrderedTable`."""
+        value: bytes | None = self._rows.get(key)
+        return value
+
+    def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """See `OrderedTable`."""
+        return [self._rows.get(key) for key in keys]
+
+    def scan(self, lower: bytes, upper: bytes | None, reverse: bool = False) -> Iterator[Row]:
+        """See `OrderedTable`. The rows are copied, so that the table may change while they are read."""
+        rows = self._rows
+        return iter([(key, rows[key]) for key in rows.irange(lower, upper, (True, False), reverse)])
+
+    def write(
+        self,
+        changes: Iterable[RowChange],
+        delete_ranges: Sequence[KeyRange] = (),
+        halfway: Callable[[], None] | None = None,
+    ) -> None:
+        """See `OrderedTable`."""
+        if halfway is not None:
+            halfway()
+        rows = self._rows
+        for lower, upper in delete_ranges:
+            for key in list(rows.irange(lower, upper, (True, False))):
+                del rows[key]
+        for key, value in changes:
+            if value is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = value
+
+    def write_sorted(self, changes: Iterator[RowChange], halfway: Callable[[], None] | None = None) -> None:
+        """See `OrderedTable`."""
+        self.write(changes, (), halfway)
+
+    def close(self) -> None:
+        """Keeps the rows: whoever holds the table may use it again."""

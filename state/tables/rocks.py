@@ -1,0 +1,230 @@
+"""`RocksTable`: the ordered table of a task on disk, one RocksDB for all of the task's stores.
+
+Invariants: no write-ahead log; each write is one batch followed by a flush, or one ingested file, so after a SIGKILL
+the database holds all of a write or nothing of it. A RocksDB iterator that is alive keeps the lock even after the
+database is closed: so the table knows its scans and ends them first. An iterator that meets a damaged block merely
+becomes invalid: so its status is asked at every end, otherwise rows would vanish in silence.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import rocksdict
+
+from state.errors import StateCorruptedError, StateError, StateLockedError
+from state.tables.private_folder import make_private
+from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings, database_options, write_options
+from state.tables.table import KeyRange, Row, RowChange
+
+_LOCK_RETRY_S = 0.05
+# What RocksDB says of its lock file, and of nothing else: a path or "block checksum mismatch" has the word in it too.
+_LOCKED = ("While lock file", "lock hold by current process")
+
+
+class RocksTable:
+    """An ordered table in a folder.
+
+    Args:
+        path: the folder; made if missing, for its owner alone.
+        settings: memory and patience; equal settings share one cache in this process.
+
+    Raises:
+        StateLockedError: another process has it open and does not let go in time.
+        StateCorruptedError: it is damaged; delete the folder and restore.
+    """
+
+    def __init__(self, path: Path | str, settings: RocksSettings = DEFAULT_SETTINGS) -> None:
+        self.path = Path(path)
+        self.location = str(path)
+        self._options = database_options(settings)
+        self._write_options = write_options()
+        self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
+        make_private(self.path)
+        self._db: Any = self._open(settings.lock_timeout_s)
+
+    def _open(self, lock_timeout_s: float) -> Any:
+        deadline = time.monotonic() + lock_timeout_s
+        while True:
+            try:
+                return rocksdict.Rdict(self.location, self._options)
+            except Exception as error:
+                if not any(words in str(error) for words in _LOCKED):
+                    raise self._named(error, opening=True) from error
+                if time.monotonic() >= deadline:
+                    raise StateLockedError(self.location, lock_timeout_s, str(error)) from error
+            time.sleep(_LOCK_RETRY_S)
+
+    def get(self, key: bytes) -> bytes | None:
+        """See `OrderedTable`."""
+        try:
+            value: bytes | None = self._db.get(key)
+        except Exception as error:
+            raise self._named(error) from error
+        return value
+
+    def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """See `OrderedTable`."""
+        try:
+            values: list[bytes | None] = self._db.get(list(keys))
+        except Exception as error:
+            raise self._named(error) from error
+        return values
+
+    def scan(self, lower: bytes, upper: bytes | None, reverse: bool = False) -> Iterator[Row]:
+        """See `OrderedTable`. A snapshot: later writes are not seen."""
+        try:
+            cursor = self._db.iter()
+            if not reverse:
+                cursor.seek(lower)
+            elif upper is None:
+                cursor.seek_to_last()
+            else:
+                cursor.seek_for_prev(upper)
+                if cursor.valid() and cursor.key() == upper:
+                    cursor.prev()
+        except Exception as error:
+            raise self._named(error) from error
+        scan = _Scan(self, cursor, lower, upper, reverse)
+        self._scans.add(scan)
+        return scan
+
+    def write(
+        self,
+        changes: Iterable[RowChange],
+        delete_ranges: Sequence[KeyRange] = (),
+        halfway: Callable[[], None] | None = None,
+    ) -> None:
+        """See `OrderedTable`."""
+        self._write(changes, delete_ranges)
+        if halfway is not None:
+            halfway()
+        self._flush()
+
+    def write_unsafe(self, changes: Iterable[RowChange]) -> None:
+        """A write that a crash may lose, for scratch tables."""
+        self._write(changes, ())
+
+    def _write(self, changes: Iterable[RowChange], delete_ranges: Sequence[KeyRange]) -> None:
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        for lower, upper in delete_ranges:
+            batch.delete_range(lower, upper)
+        put, delete = batch.put, batch.delete
+        for key, value in changes:
+            if value is None:
+                delete(key)
+            else:
+                put(key, value)
+        try:
+            self._db.write(batch, self._write_options)
+        except Exception as error:
+            raise self._named(error) from error
+
+    def _flush(self) -> None:
+        try:
+            self._db.flush()
+        except Exception as error:
+            raise self._named(error) from error
+
+    def write_sorted(self, changes: Iterator[RowChange], halfway: Callable[[], None] | None = None) -> None:
+        """See `OrderedTable`. Writes one sorted file and hands it over to RocksDB."""
+        part = self.path / "ingest.part"
+        writer = rocksdict.SstFileWriter(self._options)
+        try:
+            writer.open(str(part))
+            count = 0
+            for count, (key, value) in enumerate(changes, 1):  # noqa: B007
+                if value is None:
+                    del writer[key]
+                else:
+                    writer[key] = value
+            if count:
+                writer.finish()
+                options = rocksdict.IngestExternalFileOptions()
+                options.set_move_files(True)
+                if halfway is not None:
+                    halfway()
+                self._db.ingest_external_file([str(part)], options)
+        except StateError:
+            raise
+        except Exception as error:
+            raise self._named(error) from error
+        finally:
+            part.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """See `OrderedTable`. May be called twice."""
+        for scan in list(self._scans):
+            scan.end()
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def _named(self, error: Exception, opening: bool = False) -> StateError:
+        """The engine's own error for one of RocksDB's, which are all plain `Exception`s."""
+        text = str(error)
+        if self._db_closed():
+            return StateError(f"the store in {self.location} is closed; open it again (this is an error in the caller)")
+        if "Corruption" in text or (opening and "No such file" in text):
+            return StateCorruptedError(self.location, text)
+        return StateError(
+            f"the store in {self.location} could not be {'opened' if opening else 'used'}: {text}; check the disk's "
+            f"free space and the folder's permissions"
+        )
+
+    def _db_closed(self) -> bool:
+        return getattr(self, "_db", self) is None
+
+
+class _Scan:
+    """Rows of a range, one after the other; drops RocksDB's iterator as soon as it can."""
+
+    __slots__ = ("__weakref__", "_advance", "_cursor", "_ended", "_lower", "_reverse", "_table", "_upper")
+
+    def __init__(self, table: RocksTable, cursor: Any, lower: bytes, upper: bytes | None, reverse: bool) -> None:
+        self._table = table
+        self._cursor = cursor
+        self._advance = cursor.prev if reverse else cursor.next
+        self._lower = lower
+        self._upper = upper
+        self._reverse = reverse
+        self._ended = False
+
+    def __iter__(self) -> _Scan:
+        return self
+
+    def __next__(self) -> Row:
+        cursor = self._cursor
+        if cursor is None:
+            if self._ended:
+                raise StateError(
+                    f"the store in {self._table.location} was closed while a scan of it was still being read"
+                )
+            raise StopIteration
+        if not cursor.valid():
+            self._finish(cursor)
+            raise StopIteration
+        key: bytes = cursor.key()
+        if (key < self._lower) if self._reverse else (self._upper is not None and key >= self._upper):
+            self._cursor = self._advance = None
+            raise StopIteration
+        value: bytes = cursor.value()
+        self._advance()
+        return key, value
+
+    def _finish(self, cursor: Any) -> None:
+        self._cursor = self._advance = None
+        try:
+            cursor.status()
+        except Exception as error:
+            raise self._table._named(error) from error
+
+    def end(self) -> None:
+        """Lets go of the iterator; reading on is an error."""
+        if self._cursor is not None:
+            self._cursor = self._advance = None
+            self._ended = True

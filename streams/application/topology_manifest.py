@@ -1,0 +1,101 @@
+"""The description of the program that wrote an application's state, kept beside its checkpoint.
+
+The start compares it with the program (`check_start`), `streams diff` shows the same, and `streams reset` learns from it what the
+application has made.
+
+Invariants: the file names its application; it is replaced as a whole, and only after the start has found that the program fits:
+after a change that is refused, it still tells what the state was written by. A checkpoint in a remote storage has no such file
+(then keep ``streams describe --format json`` with the program).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from state.changelog.topics import changelog_topic, commits_topic
+from state.errors import CheckpointMismatchError
+from state.tables.private_folder import make_private
+from streams.checkpoint.files import is_local
+from streams.config import StreamsConfig
+from streams.topology.manifest import FORMAT, Manifest, manifest
+from streams.topology.plan import Plan
+
+FILE = "topology.json"
+
+
+def local_folder(checkpoint_dir: str) -> Path | None:
+    """The folder of a checkpoint; None if it is in a remote storage."""
+    return Path(checkpoint_dir.removeprefix("file:")) if is_local(checkpoint_dir) else None
+
+
+def written_manifest(checkpoint_dir: str) -> Manifest | None:
+    """The description that is there; None if there is none, or none that this version can read."""
+    folder = local_folder(checkpoint_dir)
+    try:
+        found = orjson.loads((folder / FILE).read_bytes()) if folder else None
+    except (FileNotFoundError, orjson.JSONDecodeError):
+        return None
+    readable = (
+        isinstance(found, dict) and found.get("format") == FORMAT and isinstance(found.get("sub_topologies"), dict)
+    )
+    return found if readable else None
+
+
+def own_manifest(config: StreamsConfig) -> Manifest | None:
+    """As `written_manifest`, of an application's own checkpoint.
+
+    Raises:
+        CheckpointMismatchError: the checkpoint is another application's.
+    """
+    found = written_manifest(config.checkpoint_dir)
+    # Files of older versions do not tell.
+    if found is not None and found.get("application_id", config.application_id) != config.application_id:
+        raise CheckpointMismatchError(
+            f"the checkpoint {config.checkpoint_dir} belongs to another application id, {found['application_id']!r} (its "
+            f"{FILE} says so), and not to {config.application_id!r}. Nothing was written or deleted. Give each application a "
+            f"checkpoint_dir of its own."
+        )
+    return found
+
+
+def write_manifest(plan: Plan, checkpoint_dir: str) -> Path | None:
+    """Writes the description of a program whose start was allowed.
+
+    Args:
+        plan: what is about to run.
+        checkpoint_dir: the application's.
+
+    Returns:
+        The file; None if the checkpoint is in a remote storage.
+    """
+    if (folder := local_folder(checkpoint_dir)) is None:
+        return None
+    file = folder / FILE
+    make_private(folder)
+    fresh = file.with_suffix(f".{os.getpid()}.tmp")
+    fresh.touch(0o600)
+    described = manifest(plan.topology, [sub.name for sub in plan.sub_topologies])
+    fresh.write_bytes(orjson.dumps({"application_id": plan.application_id, **described}, option=orjson.OPT_INDENT_2))
+    fresh.replace(file)
+    return file
+
+
+def described_topics(kept: Mapping[str, Any], application_id: str) -> set[str]:
+    """The real names of all internal topics of a described program."""
+    subs = kept["sub_topologies"]
+    stores = {name: store for sub in subs.values() for name, store in sub["stores"].items()}
+    return {
+        *(commits_topic(application_id, name) for name in subs),
+        *(changelog_topic(application_id, name) for name, store in stores.items() if store["logged"]),
+        *described_repartitions(kept, application_id),
+    }
+
+
+def described_repartitions(kept: Mapping[str, Any], application_id: str) -> set[str]:
+    """The real names of the repartition topics of a described program."""
+    return {f"{application_id}-{name}" for name in kept["repartition_topics"]}

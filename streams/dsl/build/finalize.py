@@ -1,0 +1,47 @@
+"""What a builder does to all nodes and stores at the end: wraps processors, and decides where stores lie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from streams.operators.wrapped import ProcessorWrapper, wrapped
+from streams.topology.graph import GlobalTable, Node, ProcessorNode, StoreNode, Topology
+
+
+def finalize(topology: Topology, wrapper: ProcessorWrapper | None, persistent: bool) -> Topology:
+    """A copy of a topology that later calls of its builder do not change.
+
+    Args:
+        topology: as built so far.
+        wrapper: wraps each processor, the engine's too. A wrapper sees records, so none is then handled as columns.
+        persistent: for the stores that nobody has decided: on disk, or in memory.
+    """
+    nodes, tables = dict(topology.nodes), dict(topology.global_tables)
+    if wrapper is not None:
+        nodes = {name: _wrapped_node(node, wrapper) for name, node in nodes.items()}
+        tables = {name: _wrapped_table(table, wrapper) for name, table in tables.items()}
+    return replace(
+        topology,
+        nodes=nodes,
+        stores={name: _decided(store, persistent) for name, store in topology.stores.items()},
+        global_tables={name: replace(table, store=_decided(table.store, persistent)) for name, table in tables.items()},
+    )
+
+
+def _wrapped_node(node: Node, wrapper: ProcessorWrapper) -> Node:
+    if not isinstance(node, ProcessorNode):
+        return node
+    return replace(node, supplier=partial(wrapped, wrapper, node.name, node.supplier), projection=None)
+
+
+def _wrapped_table(table: GlobalTable, wrapper: ProcessorWrapper) -> GlobalTable:
+    if table.supplier is None:
+        return table
+    return replace(table, supplier=partial(wrapped, wrapper, table.name, table.supplier))
+
+
+def _decided(store: StoreNode, persistent: bool) -> StoreNode:
+    if store.spec.persistent is not None:
+        return store
+    return replace(store, spec=replace(store.spec, persistent=persistent))

@@ -1,0 +1,127 @@
+"""Foreign-key joins of two tables: three parts in two places, with a repartition topic on each way between them.
+
+```
+left table  ──subscribe──▶ <name>-subscription-repartition ──▶ subscriptions ─┐
+                                                               right table ──update──┴▶ <name>-response-repartition ──▶ result
+```
+The right part runs in the right table's sub-topology, the result in the left table's: they share those tables' stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from state.stores.spec import StoreKind, StoreSpec
+from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.dsl.build.materialize import history_ms, lazy_store, table_names
+from streams.dsl.options import Materialized
+from streams.dsl.build.table_node import TableNode
+from streams.operators.join.foreign_key_left import ForeignKeyResult, ForeignKeySubscribe
+from streams.operators.join.foreign_key_right import ForeignKeySubscriptions, ForeignKeyUpdate
+from streams.operators.stateless.pass_through import PassThrough
+from streams.operators.table.table_source import TableSource
+from streams.operators.table.value_getter import JoinKind
+from streams.serdes.foreign_key import CombinedKeySerde, ResponseSerde, SubscriptionSerde
+from streams.topology.naming import stateful_name
+
+Table = tuple[Port, TableNode]
+
+
+def join_foreign_key(
+    left: Table,
+    right: Table,
+    extractor: Callable[[Any, Any], Any],
+    joiner: Callable[[Any, Any, Any], Any],
+    kind: JoinKind,
+    name: str | None,
+    how: Materialized,
+) -> Table:
+    """A table with the left one's keys. Both tables are kept from here on."""
+    (left_port, left_node), (right_port, right_node) = left, right
+    graph, is_left = left_node.graph, kind == "left"
+    base = name or stateful_name("KTABLE-FK-JOIN", left_port.lineage | right_port.lineage, (("kind", kind),))
+    left_key, right_key = graph.key_serde(left_port.key_serde), graph.key_serde(right_port.key_serde)
+    left_value = graph.value_serde(left_port.value_serde)
+    left_node.send_old_values(True)
+    right_node.send_old_values(True)
+    this = left_node.view()
+
+    asked = graph.stateless(
+        "KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION",
+        left_port,
+        partial(ForeignKeySubscribe, extractor, left_value, is_left, left_node.versioned),
+        f"{base}-subscription-registration",
+        new_key=True,
+        new_value=True,
+        drops=True,
+    )
+    subscriptions = graph.repartition(asked, f"{base}-subscription", right_key, SubscriptionSerde(left_key))
+    responses = _right_part(graph, base, subscriptions, right_port, right_node, left_key, how)
+    right_value = graph.value_serde(right_port.value_serde)
+    answered = graph.repartition(responses, f"{base}-response", left_key, ResponseSerde(right_value))
+    joined = graph.stateful(
+        "KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-RESOLVER",
+        answered,
+        partial(ForeignKeyResult, this, left_value, joiner, is_left),
+        f"{base}-response-resolver",
+        stores=this.stores,
+        input_key_serde=left_key,
+        key_serde=left_key,
+        value_serde=how.value_serde,
+        parameters=(("kind", kind),),
+    )
+    return _output(graph, joined, base, how)
+
+
+def _right_part(
+    graph: GraphBuilder,
+    base: str,
+    subscriptions: Port,
+    right_port: Port,
+    right_node: TableNode,
+    left_key: Any,
+    how: Materialized,
+) -> Port:
+    """What runs where the right table is: the store of subscriptions, and what answers them."""
+    right_key = graph.key_serde(right_port.key_serde)
+    keys, other = CombinedKeySerde(right_key, left_key), right_node.view()
+    spec = StoreSpec(f"{base}-subscription-store", StoreKind.KEY_VALUE, persistent=how.persistent, logged=how.logging)
+    store = graph.store(spec, keys, SubscriptionSerde(left_key))
+    add = partial(graph.stateful, input_key_serde=right_key, key_serde=right_key, value_serde=None)
+    answers = add(
+        "KTABLE-FK-JOIN-SUBSCRIPTION-PROCESSOR",
+        subscriptions,
+        partial(ForeignKeySubscriptions, store, other),
+        f"{base}-subscription-processor",
+        stores=tuple(dict.fromkeys((store, *other.stores))),
+    )
+    updates = add(
+        "KTABLE-FK-JOIN-FOREIGN-PROCESSOR",
+        right_port,
+        partial(ForeignKeyUpdate, store, keys, right_node.versioned),
+        f"{base}-foreign-processor",
+        stores=(store,),
+    )
+    return graph.stateless(
+        "KTABLE-FK-JOIN-RESPONSE", answers, PassThrough, f"{base}-response", others=(updates,), new_key=True
+    )
+
+
+def _output(graph: GraphBuilder, joined: Port, base: str, how: Materialized) -> Table:
+    """The result as a table; kept if it has a name, or once it is looked up."""
+    key_serde, value_serde = graph.key_serde(joined.key_serde), graph.value_serde(how.value_serde)
+    name, store = table_names("KTABLE-FK-JOIN-OUTPUT", joined.lineage, f"{base}-output", how, ())
+    port = graph.stateful(
+        "KTABLE-FK-JOIN-OUTPUT",
+        joined,
+        partial(TableSource, store=None, caching=how.caching),
+        name,
+        stores=(),
+        input_key_serde=key_serde,
+        key_serde=key_serde,
+        value_serde=how.value_serde,
+    )
+    made, make = lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde)
+    return port, TableNode(graph, (name,), made, make, history_ms=history_ms(how))

@@ -1,0 +1,264 @@
+"""Adds nodes on behalf of streams and tables, and knows what a stream is at each point: a ``Port``.
+
+Every call adds nodes right away (so that children run in the order of the calls) and gives the port behind them. Where
+records lie is followed along: in the head anything may be re-keyed, since the shuffle comes after it; behind a stateful
+operator a changed key leaves records in the wrong task, until a repartition topic puts them right (``colocated``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, cast
+
+from state.stores.spec import StoreSpec
+from streams.dsl.options import Partitioner
+from streams.errors import TopologyError
+from streams.operators.processor import Processor
+from streams.serdes.base import Serde
+from streams.topology.graph import (
+    InternalTopic,
+    Parameters,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+    StoreNode,
+    Topology,
+)
+from streams.topology.naming import Lineage, numbered, stateful_name, stateless_name
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """What flows out of a node.
+
+    Attributes:
+        node: its name.
+        key_serde, value_serde: None where an operator made something new of unknown type.
+        lineage: for names.
+        in_head: all nodes above are stateless.
+        needs_repartition: the key was changed behind a stateful operator, or behind one that is not repeatable.
+        repeatable: all nodes above, since the last topic, are (`ProcessorNode.repeatable`).
+    """
+
+    node: str
+    key_serde: Serde | None
+    value_serde: Serde | None
+    lineage: Lineage
+    in_head: bool = True
+    needs_repartition: bool = False
+    repeatable: bool = True
+
+
+@dataclass
+class GraphBuilder:
+    """The topology under construction.
+
+    Attributes:
+        topology: what has been built so far.
+        optimize: keep a stream that is joined with itself once.
+        open_splits: splits that no ``default_branch()`` or ``no_default_branch()`` has ended yet.
+        inputs_to_repartition: stateful nodes that take records which are not in the task of their key.
+    """
+
+    topology: Topology
+    optimize: bool = False
+    open_splits: set[str] = field(default_factory=set)
+    inputs_to_repartition: set[str] = field(default_factory=set)
+    _repartitioned: list[tuple[tuple[Port, Serde, Serde], Port]] = field(default_factory=list)
+
+    def key_serde(self, *candidates: Serde | None) -> Serde:
+        """The first key serde that is known, else the builder's default."""
+        return next((serde for serde in candidates if serde is not None), self.topology.default_key_serde)
+
+    def value_serde(self, *candidates: Serde | None) -> Serde:
+        """The first value serde that is known, else the builder's default."""
+        return next((serde for serde in candidates if serde is not None), self.topology.default_value_serde)
+
+    def source(self, source: SourceNode) -> Port:
+        """Adds a source, or finds the one that reads the same topics in the same way.
+
+        Raises:
+            TopologyError: some of the topics are read already, but together with others or in another way.
+        """
+        for other in self.topology.sources():
+            shared = set(source.subscription) & set(other.subscription)
+            if shared and replace(other, name=source.name) != source:
+                raise TopologyError(
+                    f"The topic '{min(shared)}' is read twice in different ways, by '{other.name}' and "
+                    f"'{source.name}': subscribe once and use the stream twice, or give both the same topics and the "
+                    f"same Consumed."
+                )
+            if shared:
+                return self._source_port(other)
+        self.topology.add(source)
+        return self._source_port(source)
+
+    def _source_port(self, source: SourceNode) -> Port:
+        lineage = Lineage(source.lasting_topics)
+        return Port(source.name, source.key_serde, source.value_serde, lineage)
+
+    def stateless(
+        self,
+        kind: str,
+        port: Port,
+        supplier: Callable[[], Processor],
+        name: str | None,
+        *,
+        others: tuple[Port, ...] = (),
+        new_key: bool = False,
+        new_value: bool = False,
+        repeatable: bool = True,
+        drops: bool = False,
+    ) -> Port:
+        """Adds a stateless operator behind one port or several; serdes of what it makes new are unknown."""
+        ports = (port, *others)
+        lineage = port.lineage
+        for other in others:
+            lineage = lineage | other.lineage
+        key_serde = None if new_key or any(other.key_serde != port.key_serde for other in others) else port.key_serde
+        value_serde = None if new_value or any(o.value_serde != port.value_serde for o in others) else port.value_serde
+        name = name or stateless_name(kind, lineage, self.topology.nodes)
+        self.topology.add(
+            ProcessorNode(
+                name=name,
+                kind=kind,
+                supplier=supplier,
+                parents=tuple(dict.fromkeys(parent.node for parent in ports)),
+                key_changing=new_key,
+                key_serde=key_serde,
+                value_serde=value_serde,
+                drops=drops,
+                repeatable=repeatable,
+            )
+        )
+        repeatable_input = all(parent.repeatable for parent in ports)
+        in_head = all(parent.in_head for parent in ports) and (repeatable_input or not new_key)
+        needs_repartition = any(parent.needs_repartition for parent in ports) or (new_key and not in_head)
+        return Port(name, key_serde, value_serde, lineage, in_head, needs_repartition, repeatable and repeatable_input)
+
+    def stateful(
+        self,
+        kind: str,
+        port: Port,
+        supplier: Callable[[], Processor],
+        name: str,
+        *,
+        others: tuple[Port, ...] = (),
+        stores: tuple[str, ...],
+        global_stores: tuple[str, ...] = (),
+        input_key_serde: Serde,
+        key_serde: Serde,
+        value_serde: Serde | None,
+        projection: tuple[str, ...] | None = None,
+        parameters: Parameters = (),
+    ) -> Port:
+        """Adds a stateful operator behind one port or several; what it puts out stays in its task."""
+        lineage = port.lineage
+        for other in others:
+            lineage = lineage | other.lineage
+        self.topology.add(
+            ProcessorNode(
+                name=name,
+                kind=kind,
+                supplier=supplier,
+                parents=tuple(dict.fromkeys(parent.node for parent in (port, *others))),
+                stores=stores,
+                global_stores=global_stores,
+                stateless=False,
+                key_serde=key_serde,
+                value_serde=value_serde,
+                input_key_serde=input_key_serde,
+                projection=projection,
+                parameters=parameters,
+            )
+        )
+        needs_repartition = any(above.needs_repartition for above in (port, *others))
+        if needs_repartition:
+            self.inputs_to_repartition.add(name)
+        return Port(name, key_serde, value_serde, lineage.behind(name), in_head=False, needs_repartition=needs_repartition)
+
+    def store(self, spec: StoreSpec, key_serde: Serde, value_serde: Serde) -> str:
+        """Adds a store and gives its name."""
+        self.topology.add_store(StoreNode(spec, key_serde, value_serde))
+        return spec.name
+
+    def materialize(self, node: str, spec: StoreSpec, key_serde: Serde, value_serde: Serde) -> str:
+        """Gives a table's node, which did without a store so far, a store; and the store's name."""
+        self.store(spec, key_serde, value_serde)
+        table = self.topology.nodes[node]
+        assert isinstance(table, ProcessorNode), "only tables are materialised"
+        self.topology.nodes[node] = replace(table, stores=(*table.stores, spec.name), stateless=False)
+        self.bind(node, store=spec.name)
+        return spec.name
+
+    def bind(self, node: str, **arguments: Any) -> None:
+        """Gives the operator of a node, which stands already, more arguments."""
+        made = self.topology.nodes[node]
+        assert isinstance(made, ProcessorNode), "only operators have suppliers"
+        supplier = partial(cast("Callable[..., Processor]", made.supplier), **arguments)
+        self.topology.nodes[node] = replace(made, supplier=supplier)
+
+    def colocated(self, port: Port, name: str | None, key_serde: Serde, value_serde: Serde) -> Port:
+        """The port, behind a repartition topic if its records are not where their keys belong.
+
+        Asked again without a name for the same port, it gives the topic that is there already.
+        """
+        return self._behind_topic(port, name, key_serde, value_serde) if port.needs_repartition else port
+
+    def in_reader(self, port: Port, name: str | None, key_serde: Serde, value_serde: Serde) -> Port:
+        """The port, behind a repartition topic if what is added to it would not run in a reader."""
+        return port if port.in_head else self._behind_topic(port, name, key_serde, value_serde)
+
+    def _behind_topic(self, port: Port, name: str | None, key_serde: Serde, value_serde: Serde) -> Port:
+        if name is not None:
+            return self.repartition(port, name, key_serde, value_serde)
+        asked = (port, key_serde, value_serde)
+        for known, behind in self._repartitioned:  # a list: serdes of users may not be hashable
+            if known == asked:
+                return behind
+        behind = self.repartition(port, stateful_name("KSTREAM-REPARTITION", port.lineage), key_serde, value_serde)
+        self._repartitioned.append((asked, behind))
+        return behind
+
+    def repartition(
+        self,
+        port: Port,
+        name: str,
+        key_serde: Serde,
+        value_serde: Serde,
+        *,
+        partitions: int | None = None,
+        partitioner: Partitioner | None = None,
+        asked_for: bool = False,
+    ) -> Port:
+        """Adds a repartition topic: a sink that ends one sub-topology, and a source that begins another.
+
+        ``asked_for``: by the user's ``repartition``.
+        """
+        topic = InternalTopic(name, partitions)
+        sink, source = f"{topic}-sink", f"{topic}-source"
+        if sink in self.topology.nodes:
+            raise TopologyError(
+                f"Two repartition topics are called '{topic}': give one of them a name of its own with "
+                f"Repartitioned(name=...), Grouped(name=...), Joined(name=...), StreamJoined(name=...) or enrich(named=...)."
+            )
+        self.topology.add(SinkNode(sink, (port.node,), topic, None, key_serde, value_serde, partitioner, asked_for))
+        self.topology.add(SourceNode(source, (topic,), key_serde, value_serde))
+        return Port(source, key_serde, value_serde, port.lineage.behind(str(topic)))
+
+    def numbered(self, name: str) -> str:
+        """A node name that is free."""
+        return numbered(name, self.topology.nodes)
+
+    def keyed_as(self, port: Port, asked: Serde | None) -> Serde:
+        """The serde by which the records of a port find their task.
+
+        What comes straight from a topic, or from a stateful operator, has its place by the serde it came with; what the
+        head or a repartition topic places, by the serde that is asked for.
+        """
+        from_source = isinstance(self.topology.nodes[port.node], SourceNode)
+        if (from_source or not port.in_head) and not port.needs_repartition:
+            return self.key_serde(port.key_serde)
+        return self.key_serde(asked, port.key_serde)

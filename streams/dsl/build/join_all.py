@@ -1,0 +1,137 @@
+"""``join_all``: several streams joined within one window, a node and a store for each. Kafka Streams lacks it.
+
+Nodes and stores are called after the names that the user gives the streams, so these names last: who renames a stream
+renames its store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from streams.dsl import functions
+from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.dsl.build.materialize import join_store
+from streams.dsl.options import StreamJoined
+from streams.dsl.build.stream_join import common_key_serde
+from streams.model.windows import JoinWindows
+from streams.errors import TopologyError
+from streams.operators.stateless.pass_through import PassThrough
+from streams.operators.join.stream_join_all import StreamJoinAll
+from streams.serdes.base import Serde
+from streams.topology.graph import Parameters
+from streams.topology.naming import check_name, stateful_name
+
+FEWEST, MOST = 2, 8
+"""How many other streams there may be; what more of them would make is rarely meant (see ``KStream.join_all``)."""
+
+
+def join_all_streams(
+    graph: GraphBuilder,
+    ports: Mapping[str, Port],
+    joiner: functions.Function,
+    windows: JoinWindows,
+    how: StreamJoined,
+    value_serdes: Mapping[str, Serde],
+) -> Port:
+    """A processor and a store for each stream, then a merge; ``ports`` in the order of the results, this stream first."""
+    _check_options(windows, how, ports, value_serdes)
+    fn = functions.joiner_of_all(joiner)
+    asked = graph.key_serde(how.key_serde, *(port.key_serde for port in ports.values()))
+    serdes = {name: graph.value_serde(value_serdes.get(name), port.value_serde) for name, port in ports.items()}
+    ports = {
+        name: graph.colocated(port, how.name and f"{how.name}-{name}", asked, serdes[name])
+        for name, port in ports.items()
+    }
+    this, *others = ports.values()
+    for other in others:
+        key_serde = common_key_serde(graph, this, other, asked)
+
+    parameters: Parameters = (("difference_ms", windows.after_ms), ("grace_ms", windows.grace_ms))
+    base = how.name or _generated_name(ports, parameters)
+    stores = {
+        name: graph.store(join_store(f"{how.store_name or base}-{name}-join-store", how, windows), key_serde, serde)
+        for name, serde in serdes.items()
+    }
+    joined = [
+        graph.stateful(
+            "KSTREAM-JOINALL",
+            port,
+            partial(StreamJoinAll, name, stores, f"{base}-merge", windows.after_ms, windows.grace_ms, fn),
+            f"{base}-{name}-join",
+            stores=tuple(stores.values()),
+            input_key_serde=key_serde,
+            key_serde=key_serde,
+            value_serde=None,
+            parameters=parameters,
+        )
+        for name, port in ports.items()
+    ]
+    return graph.stateless("KSTREAM-MERGE", joined[0], PassThrough, f"{base}-merge", others=tuple(joined[1:]))
+
+
+def check_names(this: str, others: Any) -> None:
+    """Raises ``TopologyError`` unless there are some other streams, not too many, each with a fit name of its own."""
+    if not isinstance(others, Mapping) or not FEWEST <= len(others) <= MOST:
+        found = f"{len(others)} of them" if isinstance(others, Mapping) else repr(others)
+        raise TopologyError(
+            f"join_all takes {FEWEST} to {MOST} other streams by name, such as {{'payment': payments, 'shipment': "
+            f"shipments}}, not {found}. For one other stream there is join(...)."
+        )
+    for name in (this, *others):
+        check_name(name)
+    if this in others:
+        raise TopologyError(
+            f"Two streams of join_all are called '{this}', which is this stream's own name: give it another one with "
+            f"this='...', or rename the other."
+        )
+
+
+def port_of(name: str, other: Any) -> Port:
+    """The port of another stream. Raises ``TopologyError`` if it is a table."""
+    port = getattr(other, "_port", None)
+    if not isinstance(port, Port) or hasattr(other, "_node"):
+        raise TopologyError(
+            f"join_all joins streams, but '{name}' is a {type(other).__name__}: join the result with it, or take its "
+            f"to_stream()."
+        )
+    return port
+
+
+def _check_options(
+    windows: JoinWindows, how: StreamJoined, ports: Mapping[str, Port], value_serdes: Mapping[str, Serde]
+) -> None:
+    if not isinstance(windows, JoinWindows):
+        raise TopologyError(
+            f"join_all needs JoinWindows, not {windows!r}: give JoinWindows.of_time_difference_with_no_grace(...) or "
+            f"..._and_grace(...)."
+        )
+    if windows.before_ms != windows.after_ms:
+        raise TopologyError(
+            f"join_all needs symmetric JoinWindows: all records of a combination lie within one time difference, so that "
+            f"'before' ({windows.before_ms} ms) and 'after' ({windows.after_ms} ms) must be equal. For bounds of each pair, "
+            f"join two streams at a time."
+        )
+    if not isinstance(how, StreamJoined):
+        raise TopologyError(f"join_all takes StreamJoined(...), not {how!r}.")
+    if how.value_serde is not None or how.other_value_serde is not None:
+        raise TopologyError(
+            "join_all takes value serdes by the names of the streams, value_serdes={'name': serde}, not in StreamJoined."
+        )
+    unknown = sorted(set(value_serdes) - set(ports))
+    if unknown:
+        raise TopologyError(
+            f"value_serdes of join_all names {', '.join(map(repr, unknown))}, but the streams are called "
+            f"{', '.join(map(repr, ports))}."
+        )
+
+
+def _generated_name(ports: Mapping[str, Port], parameters: Parameters) -> str:
+    this, *others = ports.values()
+    lineage = this.lineage
+    for other in others:
+        lineage = lineage | other.lineage
+    # What tells a join of the same topics under other names; their order is that of the results and tells nothing.
+    streams = {name: "|".join((*port.lineage.topics, *port.lineage.through)) for name, port in ports.items()}
+    return stateful_name("KSTREAM-JOINALL", lineage, (*parameters, *sorted(streams.items())))

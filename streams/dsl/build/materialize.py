@@ -1,0 +1,158 @@
+"""Names and specifications of the stores behind tables and joins, as ``Materialized`` and ``StreamJoined`` say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from state.stores.spec import StoreKind, StoreSpec
+from streams.model.custom_windows import Windows
+from streams.dsl.build.graph_builder import GraphBuilder
+from streams.dsl.options import Materialized, StreamJoined
+from streams.model.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, to_ms
+from streams.errors import TopologyError
+from streams.serdes.base import Serde
+from streams.topology.graph import Parameters
+from streams.topology.naming import Lineage, stateful_name
+
+
+def table_names(
+    kind: str, lineage: Lineage, named: str | None, how: Materialized, parameters: Parameters
+) -> tuple[str, str]:
+    """Names of a table's node and of its store: each as given, else after the other, else generated."""
+    store = how.name
+    if store is None:
+        store = f"{named}-store" if named else stateful_name(f"{kind}-STATE-STORE", lineage, parameters)
+    if named is None:
+        named = f"{kind}-{how.name}" if how.name else stateful_name(kind, lineage, parameters)
+    return named, store
+
+
+def key_value_store(name: str, how: Materialized) -> StoreSpec:
+    """The store of a table without windows."""
+    if how.retention is not None:
+        raise TopologyError(
+            f"The store '{name}' has no windows, so it has no retention: its rows stay until they are deleted."
+        )
+    if how.ttl is not None:
+        raise TopologyError(
+            f"The rows of '{name}' cannot expire: ttl is for tables that are read or made of a stream, and not for versioned "
+            f"ones. Make one: table.to_stream().to_table(Materialized(ttl=...))."
+        )
+    if how.history_retention is not None:
+        raise TopologyError(
+            f"The aggregate '{name}' cannot be kept in a versioned store: history_retention is for tables that are read, "
+            f"made of a stream, filtered, mapped or joined. Make one of it: aggregate.to_stream().to_table(...)."
+        )
+    return StoreSpec(
+        name,
+        StoreKind.TIMESTAMPED_KEY_VALUE,
+        persistent=how.persistent,
+        logged=how.logging,
+        changelog_config=dict(how.changelog_config),
+    )
+
+
+def history_ms(how: Materialized) -> int | None:
+    """How far back a table remembers, ms; None: it is not versioned."""
+    if how.history_retention is None:
+        return None
+    history = to_ms(how.history_retention, "history_retention")
+    if history < 0:
+        raise TopologyError(f"history_retention must not be negative, but is {history} ms.")
+    return history
+
+
+def is_kept(how: Materialized) -> bool:
+    """Whether a table that could do without a store was asked to have one."""
+    wishes = (how.name, how.history_retention, how.retention, how.ttl)
+    return any(wish is not None for wish in wishes)
+
+
+def table_store(name: str, how: Materialized) -> StoreSpec:
+    """The store of a table without windows: versioned, or with the last values only."""
+    history = history_ms(how)
+    if history is None or how.ttl is not None:
+        return key_value_store(name, how)
+    return StoreSpec(
+        name,
+        StoreKind.VERSIONED,
+        retention_ms=history,
+        persistent=how.persistent,
+        logged=how.logging,
+        changelog_config=dict(how.changelog_config),
+    )
+
+
+def lazy_store(
+    graph: GraphBuilder, node: str, store: str, how: Materialized, key_serde: Serde, value_serde: Serde
+) -> tuple[str | None, Callable[[], str]]:
+    """The store of a table that may do without: its name if it has one from the start, and what makes it on demand."""
+    make = partial(graph.materialize, node, table_store(store, how), key_serde, value_serde)
+    return (make() if is_kept(how) else None), make
+
+
+def window_store(name: str, how: Materialized, windows: TimeWindows | Windows | SlidingWindows) -> StoreSpec:
+    """The store of a windowed table. Raises ``TopologyError`` if it would forget windows that are still open."""
+    grace_ms = windows.grace_ms
+    if isinstance(windows, SlidingWindows):
+        difference = windows.difference_ms
+        needed = (
+            2 * difference + grace_ms,
+            f"twice their time difference plus grace, 2 * {difference} + {grace_ms} ms",
+        )
+        # A record in time may look at windows that begin two differences before it.
+        return _segmented_store(name, StoreKind.TIMESTAMPED_WINDOW, how, *needed, 3 * difference + grace_ms)
+    needed_ms = windows.size_ms + grace_ms
+    why = f"their size plus grace, {windows.size_ms} + {grace_ms} ms"
+    return _segmented_store(name, StoreKind.TIMESTAMPED_WINDOW, how, needed_ms, why, needed_ms)
+
+
+def session_store(name: str, how: Materialized, windows: SessionWindows) -> StoreSpec:
+    """The store of sessions; they stay for as long as they can matter, unless another retention is asked for."""
+    needed_ms = windows.gap_ms + windows.grace_ms
+    why = f"their gap plus grace, {windows.gap_ms} + {windows.grace_ms} ms"
+    return _segmented_store(name, StoreKind.SESSION, how, needed_ms, why, needed_ms)
+
+
+def _segmented_store(
+    name: str, kind: StoreKind, how: Materialized, needed_ms: int, why: str, kept_ms: int
+) -> StoreSpec:
+    retention = kept_ms if how.retention is None else to_ms(how.retention, "Retention")
+    if retention < needed_ms:
+        raise TopologyError(
+            f"The store '{name}' must keep its windows for at least {why}, but its retention is {retention} ms: leave it "
+            f"out, or give it more."
+        )
+    return StoreSpec(
+        name,
+        kind,
+        retention_ms=retention,
+        persistent=how.persistent,
+        logged=how.logging,
+        changelog_config=dict(how.changelog_config),
+    )
+
+
+def join_store(name: str, how: StreamJoined, windows: JoinWindows) -> StoreSpec:
+    """The store of one side of a join of streams; it keeps every record, equal ones too."""
+    return StoreSpec(
+        name,
+        StoreKind.WINDOW,
+        retention_ms=windows.keep_ms,
+        retain_duplicates=True,
+        persistent=how.persistent,
+        logged=how.logging,
+        changelog_config=dict(how.changelog_config),
+    )
+
+
+def waiting_store(name: str, how: StreamJoined) -> StoreSpec:
+    """The store of records that wait, ordered by time: of an outer join, or of a join with a table with grace."""
+    return StoreSpec(
+        name,
+        StoreKind.KEY_VALUE,
+        persistent=how.persistent,
+        logged=how.logging,
+        changelog_config=dict(how.changelog_config),
+    )

@@ -1,0 +1,70 @@
+"""Processors of users within the DSL: ``KStream.process`` and ``process_values``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.errors import TopologyError
+from streams.operators.fixed_key import FixedKeyProcessor
+from streams.operators.processor import Processor
+from streams.topology.naming import stateful_name
+
+
+def add_process(
+    graph: GraphBuilder, port: Port, supplier: Callable[[], Processor], stores: Sequence[str], name: str | None
+) -> Port:
+    """A processor that may change keys and values."""
+    made = _add(graph, port, "KSTREAM-PROCESSOR", checked_supplier(supplier), stores, name)
+    return replace(made, key_serde=None, value_serde=None, needs_repartition=True)
+
+
+def add_process_values(
+    graph: GraphBuilder, port: Port, supplier: Callable[[], Processor], stores: Sequence[str], name: str | None
+) -> Port:
+    """A processor that may change values only: its records stay where they are, right or wrong."""
+    fixed = partial(FixedKeyProcessor, checked_supplier(supplier))
+    made = _add(graph, port, "KSTREAM-PROCESSVALUES", fixed, stores, name)
+    return replace(made, key_serde=port.key_serde, value_serde=None, needs_repartition=port.needs_repartition)
+
+
+def _add(
+    graph: GraphBuilder,
+    port: Port,
+    kind: str,
+    supplier: Callable[[], Processor],
+    stores: Sequence[str],
+    name: str | None,
+) -> Port:
+    # Never part of the head, even without stores: it may schedule calls, and keep state in its context.
+    key_serde = graph.key_serde(port.key_serde)
+    names, global_names = split_stores(graph, stores)
+    return graph.stateful(
+        kind,
+        port,
+        supplier,
+        name or stateful_name(kind, port.lineage, tuple((f"store:{store}", True) for store in (*names, *global_names))),
+        stores=names,
+        global_stores=global_names,
+        input_key_serde=key_serde,
+        key_serde=key_serde,
+        value_serde=None,
+    )
+
+
+def split_stores(graph: GraphBuilder, stores: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of a task's own stores, and of global ones, which every task sees as a whole."""
+    names, known = tuple(dict.fromkeys(stores)), graph.topology.global_tables
+    return tuple(name for name in names if name not in known), tuple(name for name in names if name in known)
+
+
+def checked_supplier(supplier: Callable[[], Processor]) -> Callable[[], Processor]:
+    """Refuses a processor where something that makes processors is meant: tasks run side by side, each with its own."""
+    if isinstance(supplier, Processor) or not callable(supplier):
+        raise TopologyError(
+            f"process takes something that makes processors, such as the class or a lambda, not {supplier!r}: every "
+            f"task needs one of its own."
+        )
+    return supplier

@@ -1,0 +1,119 @@
+"""Operators of streams that Kafka Streams lacks: ``deduplicate`` and ``as_of_join``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from state.stores.spec import StoreKind, StoreSpec
+from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.dsl.build.materialize import waiting_store
+from streams.dsl.options import StreamJoined
+from streams.dsl.build.stream_join import common_key_serde, sides
+from streams.model.windows import Duration, to_ms
+from streams.errors import TopologyError
+from streams.operators.join.as_of_join import AsOfJoin
+from streams.operators.aggregate.deduplicate import Deduplicate
+from streams.operators.stateless.pass_through import PassThrough
+from streams.serdes.base import Serde
+from streams.serdes.foreign_key import CombinedKeySerde
+from streams.serdes.json import JsonSerde
+from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
+from streams.topology.graph import Parameters
+from streams.topology.naming import stateful_name
+
+
+def add_deduplicate(
+    graph: GraphBuilder,
+    port: Port,
+    within: Duration,
+    by: Callable[[Any, Any], Any] | None,
+    grace: Duration,
+    key_serde: Serde | None,
+    name: str | None,
+) -> Port:
+    """A node with a window store of what has passed."""
+    within_ms, grace_ms = _positive(within, "deduplicate(within=...)"), _duration(grace, "deduplicate(grace=...)")
+    key_serde = graph.key_serde(key_serde, port.key_serde)
+    placed = graph.colocated(port, name, key_serde, graph.value_serde(port.value_serde))
+    parameters: Parameters = (("within_ms", within_ms), ("grace_ms", grace_ms), ("by", by is not None))
+    node = name or stateful_name("KSTREAM-DEDUPLICATE", placed.lineage, parameters)
+    spec = StoreSpec(f"{node}-store", StoreKind.WINDOW, retention_ms=within_ms + grace_ms, persistent=None)
+    store_key: Serde = key_serde if by is None else CombinedKeySerde(key_serde, JsonSerde())
+    store = graph.store(spec, store_key, JsonSerde())
+    made = graph.stateful(
+        "KSTREAM-DEDUPLICATE",
+        placed,
+        partial(Deduplicate, store, within_ms, grace_ms, by),
+        node,
+        stores=(store,),
+        input_key_serde=key_serde,
+        key_serde=key_serde,
+        value_serde=port.value_serde,
+        parameters=parameters,
+    )
+    return made
+
+
+def join_as_of(
+    graph: GraphBuilder,
+    left: Port,
+    right: Port,
+    joiner: Callable[[Any, Any, Any], Any],
+    within: Duration,
+    grace: Duration,
+    is_left_join: bool,
+    how: StreamJoined,
+) -> Port:
+    """A node for each side, a store of right records, one of left records that wait, and a merge."""
+    within_ms, grace_ms = _duration(within, "as_of_join(within=...)"), _duration(grace, "as_of_join(grace=...)")
+    key_serde = graph.key_serde(how.key_serde, left.key_serde, right.key_serde)
+    value_serde = graph.value_serde(how.value_serde, left.value_serde)
+    other_value_serde = graph.value_serde(how.other_value_serde, right.value_serde)
+    left = graph.colocated(left, how.name and f"{how.name}-left", key_serde, value_serde)
+    right = graph.colocated(right, how.name and f"{how.name}-right", key_serde, other_value_serde)
+    key_serde = common_key_serde(graph, left, right, key_serde)
+    parameters: Parameters = (("within_ms", within_ms), ("grace_ms", grace_ms), ("left", is_left_join))
+    base = how.name or stateful_name("KSTREAM-ASOF", left.lineage | right.lineage, (*parameters, *sides(left, right)))
+    store_base = how.store_name or base
+    spec = StoreSpec(
+        f"{store_base}-right-store",
+        StoreKind.TIMESTAMPED_WINDOW,
+        # A left record that is as late as can be still sees `within` back.
+        retention_ms=within_ms + grace_ms + 1,
+        persistent=how.persistent,
+        logged=how.logging,
+        changelog_config=dict(how.changelog_config),
+    )
+    store = graph.store(spec, key_serde, other_value_serde)
+    waiting_spec = waiting_store(f"{store_base}-left-store", how)
+    waiting = graph.store(waiting_spec, WaitingKeySerde(), WaitingSerde(value_serde, value_serde))
+    operator = partial(
+        AsOfJoin, store, waiting, key_serde, f"{base}-merge", within_ms, grace_ms, joiner, left_join=is_left_join
+    )
+    add = partial(
+        graph.stateful,
+        stores=(store, waiting),
+        input_key_serde=key_serde,
+        key_serde=key_serde,
+        value_serde=None,
+        parameters=parameters,
+    )
+    this = add("KSTREAM-ASOFTHIS", left, partial(operator, is_left=True), f"{base}-this-join")
+    that = add("KSTREAM-ASOFOTHER", right, partial(operator, is_left=False), f"{base}-other-join")
+    return graph.stateless("KSTREAM-MERGE", this, PassThrough, f"{base}-merge", others=(that,))
+
+
+def _duration(given: Duration, what: str) -> int:
+    found = to_ms(given, what)
+    if found < 0:
+        raise TopologyError(f"{what} must not be negative, but is {found} ms.")
+    return found
+
+
+def _positive(given: Duration, what: str) -> int:
+    found = to_ms(given, what)
+    if found <= 0:
+        raise TopologyError(f"{what} must be larger than zero, not {found} ms.")
+    return found

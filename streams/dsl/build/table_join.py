@@ -1,0 +1,94 @@
+"""Joins of two tables by key: a node for each side, and a merge that may keep the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from streams.dsl.build.graph_builder import Port
+from streams.dsl.build.materialize import history_ms, is_kept, table_names, table_store
+from streams.dsl.options import Materialized
+from streams.dsl.build.stream_join import common_key_serde, sides
+from streams.dsl.build.table_node import TableNode
+from streams.dsl.build.table_steps import keep_table
+from streams.operators.join.table_table_join import TableJoinMerge, TableTableJoin
+from streams.operators.table.value_getter import JoinKind, JoinValueGetter, ValueGetter
+from streams.topology.graph import Parameters, Topology
+from streams.topology.naming import stateful_name
+
+Table = tuple[Port, TableNode]
+
+
+def join_tables(
+    left: Table,
+    right: Table,
+    joiner: Callable[[Any, Any, Any], Any],
+    kind: JoinKind,
+    name: str | None,
+    how: Materialized,
+) -> Table:
+    """A joined table. The side that may stand alone keeps its old values, as Kafka Streams has it."""
+    (left_port, left_node), (right_port, right_node) = left, right
+    graph = left_node.graph
+    key_serde = common_key_serde(graph, left_port, right_port, graph.key_serde(left_port.key_serde))
+    if kind != "inner":
+        left_node.send_old_values(True)
+    if kind == "outer":
+        right_node.send_old_values(True)
+    views = left_node.view(), right_node.view()
+    parameters: Parameters = (("kind", kind), *sides(left_port, right_port))
+    base = name or stateful_name("KTABLE-JOIN", left_port.lineage | right_port.lineage, parameters)
+    stores = tuple(dict.fromkeys((*views[0].stores, *views[1].stores)))
+    related = (
+        not set(views[0].stores).isdisjoint(views[1].stores)
+        or _made_of(graph.topology, left_port.node, views[1])
+        or _made_of(graph.topology, right_port.node, views[0])
+    )
+
+    def side(port: Port, node: TableNode, other: ValueGetter, is_left: bool, alone: bool, other_alone: bool) -> Port:
+        return graph.stateful(
+            "KTABLE-JOINTHIS" if is_left else "KTABLE-JOINOTHER",
+            port,
+            partial(TableTableJoin, other, joiner, is_left, alone, other_alone, node.versioned, related),
+            f"{base}-{'this' if is_left else 'other'}-join",
+            stores=stores,
+            input_key_serde=key_serde,
+            key_serde=key_serde,
+            value_serde=None,
+            parameters=(("kind", kind),),
+        )
+
+    this = side(left_port, left_node, views[1], True, kind != "inner", kind == "outer")
+    that = side(right_port, right_node, views[0], False, kind == "outer", kind != "inner")
+    nodes = (this.node, that.node)
+    parents = (left_node, right_node)
+    if not is_kept(how):
+        # Without a store, and with one that old values ask for, every update goes on at once.
+        supplier = partial(TableJoinMerge, caching=False)
+        merged = graph.stateless("KTABLE-MERGE", this, supplier, base, others=(that,))
+
+        def computed() -> ValueGetter:
+            return JoinValueGetter(left_node.view(), right_node.view(), joiner, kind)
+
+        def keep() -> str:
+            spec = table_store(f"{base}-store", how)
+            return graph.materialize(merged.node, spec, how.key_serde or key_serde, graph.value_serde(how.value_serde))
+
+        node = TableNode(graph, (*nodes, merged.node), None, keep, parents, computed, joined=True, related=related)
+        return merged, node
+    name, store = table_names("KTABLE-MERGE", this.lineage | that.lineage, base, how, ())
+    supplier = partial(TableJoinMerge, caching=how.caching)
+    value_serde = graph.value_serde(how.value_serde)
+    port, store = keep_table(graph, "KTABLE-MERGE", (this, that), supplier, name, store, how, value_serde)
+    return port, TableNode(graph, (*nodes, port.node), store, parents=parents, history_ms=history_ms(how), joined=True)
+
+
+def _made_of(topology: Topology, node: str, table: ValueGetter) -> bool:
+    """Whether a node's table is made of another one, within the same task: then one update changes both before either is joined."""
+    filled_by = {next(name for name, one in topology.nodes.items() if store in one.stores) for store in table.stores}
+    above, waiting = set[str](), [node]
+    while waiting:
+        above.add(name := waiting.pop())
+        waiting.extend(topology.nodes[name].parents)
+    return not above.isdisjoint(filled_by)

@@ -1,0 +1,90 @@
+"""Tables that are read from a topic or made of a stream: kept from the start, or once somebody needs it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.dsl.build.materialize import history_ms, key_value_store, lazy_store, waiting_store
+from streams.dsl.options import Materialized, StreamJoined
+from streams.dsl.build.table_node import TableNode
+from streams.model.windows import to_ms
+from streams.errors import TopologyError
+from streams.operators.table.expiring_table import ExpiringTable
+from streams.operators.table.table_source import TableSource
+from streams.serdes.base import Serde
+from streams.serdes.primitives import BytesSerde
+from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
+
+
+def add_table(
+    graph: GraphBuilder,
+    kind: str,
+    port: Port,
+    name: str,
+    store: str,
+    how: Materialized,
+    key_serde: Serde,
+    value_serde: Serde,
+) -> tuple[Port, TableNode]:
+    """The table's operator behind a port whose records lie where they belong.
+
+    Args:
+        graph: where it is built.
+        kind: Kafka Streams' name of the operator.
+        port: the records.
+        name: of the operator.
+        store: of the store, if there comes to be one.
+        how: as the user says.
+        key_serde: of the records' keys.
+        value_serde: of their values.
+    """
+    if how.ttl is not None:
+        return _add_expiring(graph, kind, port, name, store, how, key_serde, value_serde)
+    table = graph.stateful(
+        kind,
+        port,
+        partial(TableSource, store=None, caching=how.caching),
+        name,
+        stores=(),
+        input_key_serde=key_serde,
+        key_serde=key_serde,
+        value_serde=value_serde,
+    )
+    kept, make = lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde)
+    return table, TableNode(graph, (name,), kept, make, history_ms=history_ms(how))
+
+
+def _add_expiring(
+    graph: GraphBuilder,
+    kind: str,
+    port: Port,
+    name: str,
+    store: str,
+    how: Materialized,
+    key_serde: Serde,
+    value_serde: Serde,
+) -> tuple[Port, TableNode]:
+    """A table whose rows expire; it has its store from the start, and one of their deadlines."""
+    ttl_ms = to_ms(how.ttl or 0, "Materialized(ttl=...)")
+    if ttl_ms <= 0 or how.history_retention is not None:
+        raise TopologyError(
+            f"The table '{name}' needs a ttl above zero and no history_retention, but has {ttl_ms} ms and "
+            f"{how.history_retention}: rows either expire or are remembered."
+        )
+    kept = graph.store(key_value_store(store, replace(how, ttl=None)), how.key_serde or key_serde, value_serde)
+    deadlines = waiting_store(f"{store}-deadlines", StreamJoined(logging=how.logging, persistent=how.persistent))
+    deadline_store = graph.store(deadlines, WaitingKeySerde(), WaitingSerde(BytesSerde(), BytesSerde()))
+    table = graph.stateful(
+        kind,
+        port,
+        partial(ExpiringTable, kept, deadline_store, key_serde, ttl_ms, caching=how.caching),
+        name,
+        stores=(kept, deadline_store),
+        input_key_serde=key_serde,
+        key_serde=key_serde,
+        value_serde=value_serde,
+        parameters=(("ttl_ms", ttl_ms),),
+    )
+    return table, TableNode(graph, (name,), kept)

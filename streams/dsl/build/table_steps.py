@@ -1,0 +1,141 @@
+"""``filter``, ``map_values`` and ``transform_values`` of tables: a node that keeps nothing, or one with a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.dsl.build.materialize import history_ms, is_kept, lazy_store, table_names, table_store
+from streams.dsl.options import Materialized
+from streams.dsl.build.process import split_stores
+from streams.dsl.build.table_node import TableNode
+from streams.errors import TopologyError
+from streams.operators.processor import Processor
+from streams.operators.table.table_filter import TableFilter
+from streams.operators.table.table_map_values import TableMapValues
+from streams.operators.table.table_transform_values import TableTransformValues, ValueTransformer
+from streams.operators.table.value_getter import FilterValueGetter, MapValueGetter, ValueGetter
+from streams.serdes.base import Serde
+from streams.topology.graph import Parameters
+
+
+def add_filter(
+    port: Port,
+    above: TableNode,
+    predicate: Callable[[Any, Any], bool],
+    negate: bool,
+    name: str | None,
+    how: Materialized,
+) -> tuple[Port, TableNode]:
+    """A filtered table. It leaves needless deletions out if the table above can tell old values for nothing."""
+    knows_old = above.send_old_values(False)
+    supplier = partial(
+        TableFilter, predicate, negate, knows_old=knows_old, told_old=above.old_values_are_exact, versioned=above.versioned
+    )
+
+    def computed() -> ValueGetter:
+        return FilterValueGetter(above.view(), predicate, negate)
+
+    value_serde = how.value_serde or port.value_serde
+    return _add("KTABLE-FILTER", port, above, supplier, name, how, value_serde, computed)
+
+
+def add_map_values(
+    port: Port, above: TableNode, fn: Callable[[Any, Any], Any], name: str | None, how: Materialized
+) -> tuple[Port, TableNode]:
+    """A table with mapped values."""
+
+    def computed() -> ValueGetter:
+        return MapValueGetter(above.view(), fn)
+
+    supplier = partial(TableMapValues, fn)
+    made, node = _add("KTABLE-MAPVALUES", port, above, supplier, name, how, how.value_serde, computed)
+    # In a store a row that comes and goes would be left out.
+    node.forwards_all = node.store is None
+    return made, node
+
+
+def add_transform_values(
+    port: Port,
+    above: TableNode,
+    supplier: Callable[[], ValueTransformer],
+    stores: Sequence[str],
+    name: str | None,
+    how: Materialized,
+) -> tuple[Port, TableNode]:
+    """A table whose values a transformer makes. It is kept if it has a name, is looked up, or must tell old values."""
+    if isinstance(supplier, ValueTransformer) or not callable(supplier):
+        raise TopologyError(
+            f"transform_values takes something that makes value transformers, such as the class or a lambda, not "
+            f"{supplier!r}: every task needs one of its own."
+        )
+    graph, kind = above.graph, "KTABLE-TRANSFORMVALUES"
+    names, global_names = split_stores(graph, stores)
+    parameters: Parameters = tuple((f"store:{used}", True) for used in (*names, *global_names))
+    name, store = table_names(kind, port.lineage, name, how, parameters)
+    key_serde, value_serde = graph.key_serde(port.key_serde), graph.value_serde(how.value_serde)
+    made = graph.stateful(
+        kind,
+        port,
+        partial(TableTransformValues, supplier, caching=how.caching),
+        name,
+        stores=names,
+        global_stores=global_names,
+        input_key_serde=key_serde,
+        key_serde=key_serde,
+        value_serde=how.value_serde,
+    )
+    kept, make = lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde)
+    return made, TableNode(graph, (name,), kept, make, parents=(above,), history_ms=history_ms(how))
+
+
+def _add(
+    kind: str,
+    port: Port,
+    above: TableNode,
+    supplier: Callable[..., Processor],
+    name: str | None,
+    how: Materialized,
+    value_serde: Serde | None,
+    computed: Callable[[], ValueGetter],
+) -> tuple[Port, TableNode]:
+    graph = above.graph
+    if not is_kept(how):
+        unkept = graph.stateless(kind, port, supplier, name, new_value=value_serde is not port.value_serde)
+        return unkept, TableNode(graph, (unkept.node,), None, parents=(above,), computed=computed)
+    name, store = table_names(kind, port.lineage, name, how, ())
+    kept, store = keep_table(
+        graph, kind, (port,), partial(supplier, caching=how.caching), name, store, how, graph.value_serde(value_serde)
+    )
+    return kept, TableNode(graph, (kept.node,), store, parents=(above,), history_ms=history_ms(how))
+
+
+def keep_table(
+    graph: GraphBuilder,
+    kind: str,
+    ports: tuple[Port, ...],
+    supplier: Callable[..., Processor],
+    name: str,
+    store: str,
+    how: Materialized,
+    value_serde: Serde,
+    parameters: Parameters = (),
+) -> tuple[Port, str]:
+    """Adds an operator that keeps its table in a store; the port behind it, and the store's name."""
+    key_serde = graph.key_serde(ports[0].key_serde)
+    graph.store(table_store(store, how), how.key_serde or key_serde, value_serde)
+    port = graph.stateful(
+        kind,
+        ports[0],
+        partial(supplier, store=store),
+        name,
+        others=ports[1:],
+        stores=(store,),
+        input_key_serde=key_serde,
+        key_serde=key_serde,
+        value_serde=value_serde,
+        parameters=parameters,
+    )
+    return port, store

@@ -1,0 +1,152 @@
+"""Windows of other shapes than a fixed length: of your own (``Windows``), by the calendar, or without an end.
+
+All are half open, ``[start, end)``, and known by their start: two windows of one kind never begin at the same time.
+A leaf module: operators import it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal, TypeAlias
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from streams.errors import TopologyError
+from streams.model.windows import Duration, to_ms
+
+CalendarUnit: TypeAlias = Literal["day", "week", "month", "year"]
+
+MAX_TIME = 2**63 - 1
+_HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
+_LONGEST_DAYS: dict[str, int] = {"day": 1, "week": 7, "month": 31, "year": 366}
+
+
+class Windows(ABC):
+    """Windows of your own: subclass it (a frozen dataclass does best, since it goes into serdes and is pickled).
+
+    Its ``repr`` is part of the names and of the topology hash, so it must say all that makes these windows what they are.
+    """
+
+    grace_ms: int
+    """How long a window takes records after its end, ms."""
+
+    @property
+    @abstractmethod
+    def size_ms(self) -> int:
+        """Length of the longest window, ms: how long state is kept, with grace."""
+
+    @abstractmethod
+    def starts(self, timestamp: int) -> Iterable[int]:
+        """Starts of the windows that a timestamp (epoch ms) falls into, ascending, none below 0."""
+
+    @abstractmethod
+    def end_of(self, start: int) -> int:
+        """End (exclusive) of the window that begins at ``start``."""
+
+
+@dataclass(frozen=True)
+class CalendarWindows(Windows):
+    """Days, weeks (from Monday), months or years of a time zone, summer time included: a day has 23 to 25 hours.
+
+    Half open; closed when stream time reaches the end plus grace. An unknown unit or zone is a ``TopologyError``.
+
+    Example::
+
+        CalendarWindows.of("day", "Europe/Berlin", grace=timedelta(minutes=10))
+    """
+
+    unit: CalendarUnit
+    zone: str
+    grace_ms: int
+
+    def __post_init__(self) -> None:
+        if self.unit not in _LONGEST_DAYS:
+            raise TopologyError(f"Calendar windows are day, week, month or year, not {self.unit!r}.")
+        if self.grace_ms < 0:
+            raise TopologyError(f"Grace must not be negative, but is {self.grace_ms} ms.")
+        try:
+            ZoneInfo(self.zone)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise TopologyError(f"{self.zone!r} is no time zone: give a name such as Europe/Berlin or UTC.") from error
+
+    @classmethod
+    def of(cls, unit: CalendarUnit, zone: str, grace: Duration = 0) -> CalendarWindows:
+        """Windows of a unit and a zone's name; they take late records for ``grace``."""
+        return cls(unit, zone, to_ms(grace, "Grace"))
+
+    @property
+    def size_ms(self) -> int:
+        """The longest possible, an hour of summer time included."""
+        return _LONGEST_DAYS[self.unit] * _DAY_MS + _HOUR_MS
+
+    def starts(self, timestamp: int) -> Iterable[int]:
+        """The one window; the first of all begins at 0."""
+        return (max(0, _epoch_ms(self._first_day(timestamp))),)
+
+    def end_of(self, start: int) -> int:
+        """Start of the next one."""
+        first = self._first_day(start)
+        if self.unit == "month":
+            following = (first + timedelta(days=31)).replace(day=1)
+        elif self.unit == "year":
+            following = first.replace(year=first.year + 1)
+        else:
+            following = first + timedelta(days=_LONGEST_DAYS[self.unit])
+        return _epoch_ms(following)
+
+    def _first_day(self, timestamp: int) -> datetime:
+        # Wall-clock arithmetic: a date plus a day is the next date at midnight, however long the day is.
+        day = datetime.fromtimestamp(timestamp / 1000, ZoneInfo(self.zone)).replace(
+            hour=0, minute=0, second=0, microsecond=0, fold=0
+        )
+        if self.unit == "week":
+            return day - timedelta(days=day.weekday())
+        if self.unit == "day":
+            return day
+        return day.replace(day=1) if self.unit == "month" else day.replace(day=1, month=1)
+
+
+@dataclass(frozen=True)
+class UnlimitedWindows(Windows):
+    """One window from ``start`` on, without an end; earlier records belong to none. It never closes.
+
+    Example::
+
+        UnlimitedWindows.start_on(datetime(2026, 1, 1, tzinfo=timezone.utc))
+    """
+
+    start_ms: int = 0
+    grace_ms: int = 0
+
+    def __post_init__(self) -> None:
+        if self.start_ms < 0:
+            raise TopologyError(f"A window cannot begin before the epoch, but at {self.start_ms} ms.")
+
+    @classmethod
+    def start_on(cls, start: datetime | int) -> UnlimitedWindows:
+        """The window that begins at a time: a ``datetime`` with a zone, or epoch ms."""
+        if isinstance(start, datetime):
+            if start.tzinfo is None:
+                raise TopologyError(f"{start} has no time zone: give one, as in datetime(..., tzinfo=timezone.utc).")
+            start = _epoch_ms(start)
+        return cls(to_ms(start, "A window's start"))
+
+    @property
+    def size_ms(self) -> int:
+        """As long as time can be."""
+        return MAX_TIME - self.start_ms
+
+    def starts(self, timestamp: int) -> Iterable[int]:
+        """The one window, for records that are not before it."""
+        return (self.start_ms,) if timestamp >= self.start_ms else ()
+
+    def end_of(self, start: int) -> int:
+        """Never."""
+        return MAX_TIME
+
+
+def _epoch_ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)

@@ -1,0 +1,1 @@
+"""Built-in aggregates over whole columns of a step."""

@@ -1,0 +1,71 @@
+"""`deduplicate`: the first record of its kind passes, those that repeat it within a time do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streams.model.foreign_key import CombinedKey
+from streams.model.record import Record
+from streams.operators.idle_time import advanced
+from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.stores.key_value import WindowStore
+
+STREAM_TIME = "stream_time"
+
+
+class Deduplicate(Processor):
+    """Drops a record if one with the same key (and id) has passed whose time is less than `within_ms` away, either way.
+
+    The first to come passes, even if a later one is older. Stream time is the largest timestamp that came; a record older
+    than stream time - grace is dropped as late, since what it may repeat is no longer known. Null keys are dropped.
+
+    Args:
+        store: Window store of what has passed: keys, or `CombinedKey(key, id)` if there is an id.
+        within_ms: How far apart repetitions may be.
+        grace_ms: How late a record may be.
+        by: `(key, value) -> id`; None: the key alone counts. A record whose id is None passes unseen.
+    """
+
+    def __init__(self, store: str, within_ms: int, grace_ms: int, by: Callable[[Any, Any], Any] | None = None) -> None:
+        self.store_name = store
+        self.within_ms = within_ms
+        self.grace_ms = grace_ms
+        self.by = by
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """Open the store."""
+        super().init(ctx)
+        self._store: WindowStore = ctx.store(self.store_name)
+
+    def process(self, record: Record) -> None:
+        """Pass or drop."""
+        time = self.ctx.state[STREAM_TIME] = max(self.ctx.state.get(STREAM_TIME, -1), record.timestamp)
+        if record.key is None:
+            self.ctx.drop(record, "null_key")
+            return
+        if record.timestamp < time - self.grace_ms:
+            self.ctx.drop(record, "late")
+            return
+        place = record.key
+        if self.by is not None:
+            found = self.by(record.key, record.value)
+            if found is None:
+                self.ctx.forward(record)
+                return
+            place = CombinedKey(record.key, found)
+        earliest, latest = max(0, record.timestamp - self.within_ms + 1), record.timestamp + self.within_ms - 1
+        if any(True for _ in self._store.fetch_range(place, earliest, latest)):
+            self.ctx.drop(record, "duplicate")
+            return
+        self._store.put(place, record.timestamp, True)
+        self.ctx.forward(record)
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Stream time moves on."""
+        self.ctx.state[STREAM_TIME] = advanced(self.ctx.state.get(STREAM_TIME, -1), elapsed_ms, limit)
+        return limit
+
+    def flush(self) -> None:
+        """What no record can repeat any more may go."""
+        self.ctx.expire(self.store_name, self.ctx.state.get(STREAM_TIME, -1))

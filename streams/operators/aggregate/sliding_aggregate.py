@@ -1,0 +1,248 @@
+"""Aggregation in sliding windows (KIP-450; Kafka Streams: `KStreamSlidingWindowAggregate`).
+
+There is one window for each distinct set of records of a key that lie within the time difference d: of a record at t the
+*left* window [t - d, t], and the *right* window [t + 1, t + 1 + d] if it holds any record. A window's timestamp, the
+largest of its records, tells where the record before t is, so that records themselves need not be kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from streams.model.record import Change, Headers, Record, ValueAndTimestamp, Window, Windowed
+from streams.operators.aggregate.open_windows import OpenWindows
+from streams.operators.aggregate.stream_aggregate import Aggregator, Initializer
+from streams.operators.aggregate.window_aggregate import STREAM_TIME
+from streams.operators.idle_time import advanced
+from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.stores.key_value import TimestampedWindowStore
+
+if TYPE_CHECKING:
+    from streams.model.windows import SlidingWindows
+
+
+class SlidingAggregate(Processor):
+    """Aggregate per key and sliding window.
+
+    A window takes records while its end >= stream time - grace; a record at t is late altogether if
+    t + d < stream time - grace. Null keys and null values are dropped. Results carry the largest timestamp of the window's
+    records. Order of updates: the windows that hold the record, newest first, then the right window of the record before
+    it, its own left window, its own right window; below d, where all left windows are one, [0, d]: as `_process_early`.
+
+    Emitting on close: a window's result once end + grace < stream time, by start, then bytes of the key.
+
+    Args:
+        store: Name of a timestamped window store.
+        windows: Time difference and grace.
+        initializer: `() -> aggregate`; None for a reduce, whose first value is taken as it is.
+        aggregator: `(key, value, aggregate) -> aggregate`.
+        open_store: Name of a key-value store of bytes for the index of open windows: emit on close; None: every update.
+        view: Makes the result of the stored aggregate, where they differ.
+        caching: Emit the last value of a window once, at the end of the step; False: every update.
+        send_old: Whether `Change.old` is wanted downstream.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        windows: SlidingWindows,
+        initializer: Initializer | None,
+        aggregator: Aggregator,
+        open_store: str | None = None,
+        view: Callable[[Any], Any] | None = None,
+        caching: bool = True,
+        send_old: bool = False,
+    ) -> None:
+        self.store_name = store
+        self.windows = windows
+        self.initializer = initializer
+        self.aggregator = aggregator
+        self.open_name = open_store
+        self.view = view
+        self.caching = caching
+        self.send_old = send_old
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """Open the stores and take up stream time."""
+        super().init(ctx)
+        self.store: TimestampedWindowStore = ctx.store(self.store_name)
+        self._open = None if self.open_name is None else OpenWindows(ctx, self.open_name)
+        self._stream_time: int = ctx.state.get(STREAM_TIME, -1)
+        # Window -> its key, its value before the step, the new one with its time, headers; of all streams of a cogroup.
+        self._updates: dict[tuple[bytes, int], tuple[Windowed, Any, ValueAndTimestamp, Headers]] = self.store.updates
+
+    def process(self, record: Record) -> None:
+        """Bring all windows that the record concerns up to date, then emit what it closes."""
+        if record.key is None or record.value is None:
+            self.ctx.drop(record, "null_key" if record.key is None else "null_value")
+            return
+        difference = self.windows.difference_ms
+        if difference == 0 and self.ctx.mode == "compat":
+            raise ValueError("Kafka Streams cannot make sliding windows with a time difference of 0; strict mode can")
+        self._stream_time = max(self._stream_time, record.timestamp)
+        close_time = self._stream_time - self.windows.grace_ms
+        if record.timestamp + difference < close_time:
+            self.ctx.drop(record, "late")
+        elif record.timestamp < difference:
+            self._process_early(record, close_time)
+            return
+        else:
+            self._process(record, close_time)
+        if self._open is not None:
+            self._emit_closed(self._open, close_time, record.timestamp, record.headers)
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Stream time moves on: emit what that closes."""
+        time = self._stream_time = advanced(self._stream_time, elapsed_ms, limit)
+        if self._open is None:
+            return limit
+        self._emit_closed(self._open, time - self.windows.grace_ms, time, ())
+        return min(limit, self._open.first_start)
+
+    def flush(self) -> None:
+        """Emit each window's last value, in order of time; tell the store what can never be read again."""
+        updates = sorted(self._updates.values(), key=lambda update: update[2].timestamp)
+        self._updates.clear()
+        for key, old, new, headers in updates:
+            if old is not None or new.value is not None:
+                self.ctx.attempt(
+                    lambda key=key, old=old, new=new, headers=headers: self._forward(key, new, old, headers)  # type: ignore[misc]
+                )
+        time = self._stream_time
+        if self._open is not None and self._open.first_end is not None:
+            # In compat mode a window may be closed and not emitted yet.
+            time = min(time, self._open.first_end + self.windows.grace_ms)
+        self.ctx.expire(self.store_name, time)
+
+    def close(self) -> None:
+        """Keep stream time."""
+        self.ctx.state[STREAM_TIME] = self._stream_time
+        if self._open is not None:
+            self._open.let_go()
+
+    def _process(self, record: Record, close_time: int) -> None:
+        """A record at t >= d."""
+        at, difference = record.timestamp, self.windows.difference_ms
+        previous: int | None = None
+        before: ValueAndTimestamp | None = None
+        around: ValueAndTimestamp | None = None
+        starts: set[int] = set()
+        found = list(self.store.fetch_range(record.key, at - 2 * difference, at + 1, reverse=True))
+        for start, held in found:
+            starts.add(start)
+            if start + difference < at:
+                before, previous = held, held.timestamp
+                break
+            if start == at + 1:
+                continue
+            if start + difference == at:
+                if held.timestamp >= at:
+                    self._add(record, start, held, close_time)
+                    return
+                previous = held.timestamp
+            elif around is None:
+                around = held
+            self._add(record, start, held, close_time)
+        self._add_right_of_previous(record, previous, starts, close_time)
+        if at - difference not in starts:
+            holds_previous = before is not None and before.timestamp >= at - difference
+            base = before.value if before is not None and holds_previous else self._initial()
+            # It may be the right window of the record before, just made with the same content; it is emitted again, as
+            # Kafka Streams does.
+            made = self.store.fetch(record.key, at - difference) if previous == at - difference - 1 else None
+            told = None if made is None else made.value
+            self._add(record, at - difference, ValueAndTimestamp(base, at), close_time, is_new=True, told=told)
+        self._add_right(record, around, starts, close_time)
+
+    def _process_early(self, record: Record, close_time: int) -> None:
+        """A record at t < d: its left window is [0, d], which all such records share."""
+        at = record.timestamp
+        first: ValueAndTimestamp | None = None
+        around: ValueAndTimestamp | None = None
+        starts: set[int] = set()
+        for start, held in list(self.store.fetch_range(record.key, 0, at + 1)):
+            starts.add(start)
+            if start == 0:
+                first = held
+            elif start <= at:
+                around = held
+                self._add(record, start, held, close_time)
+        if around is None and first is not None and first.timestamp > at:
+            around = first
+        self._add_right(record, around, starts, close_time)
+        if first is not None and first.timestamp < at:
+            self._add_right_of_previous(record, first.timestamp, starts, close_time)
+        self._add(record, 0, first or ValueAndTimestamp(self._initial(), at), close_time, is_new=first is None)
+
+    def _add_right_of_previous(self, record: Record, previous: int | None, starts: set[int], close_time: int) -> None:
+        """The right window of the record before this one, with this record only."""
+        if previous is None or previous + 1 in starts or previous + 1 + self.windows.difference_ms < record.timestamp:
+            return
+        empty = ValueAndTimestamp(self._initial(), record.timestamp)
+        self._add(record, previous + 1, empty, close_time, is_new=True)
+
+    def _add_right(self, record: Record, around: ValueAndTimestamp | None, starts: set[int], close_time: int) -> None:
+        """This record's right window: what the newest window around the record held before it, if that is later."""
+        start = record.timestamp + 1
+        if start not in starts and around is not None and around.timestamp > record.timestamp:
+            self._put(record, start, around, None, close_time, is_new=True)
+
+    def _initial(self) -> Any:
+        return None if self.initializer is None else self.initializer()
+
+    def _add(
+        self,
+        record: Record,
+        start: int,
+        held: ValueAndTimestamp,
+        close_time: int,
+        *,
+        is_new: bool = False,
+        told: Any = None,
+    ) -> None:
+        """Add the record to a window that holds this, or (a new one) begins with this.
+
+        ``told`` is what was emitted for a new window before, if anything.
+        """
+        if held.value is None and self.initializer is None:
+            value = record.value
+        else:
+            value = self.aggregator(record.key, record.value, held.value)
+        new = ValueAndTimestamp(value, max(held.timestamp, record.timestamp))
+        # Kafka Streams says that a new window's old value is what it was made of, though nobody was told of that.
+        is_told = not is_new or (self.ctx.mode == "compat" and not self.caching)
+        self._put(record, start, new, held.value if is_told else told, close_time, is_new)
+
+    def _put(self, record: Record, start: int, new: ValueAndTimestamp, old: Any, close_time: int, is_new: bool) -> None:
+        end = start + self.windows.difference_ms
+        if end < close_time:
+            self.ctx.drop(record, "late")
+            return
+        key = self.store.codec.key(record.key)
+        self.store.put(record.key, start, new.value, new.timestamp)
+        if self._open is not None:
+            if is_new:
+                self._open.add(key, start, end, record.timestamp)
+            return
+        windowed = Windowed(record.key, Window(start, end))
+        if not self.caching:
+            self._forward(windowed, new, old, record.headers)
+            return
+        place = (key, start)
+        first = self._updates[place][1] if place in self._updates else old
+        self._updates[place] = (windowed, first, new, record.headers)
+
+    def _forward(self, key: Windowed, new: ValueAndTimestamp, old: Any, headers: Headers) -> None:
+        change = Change(self._viewed(new.value), self._viewed(old) if self.send_old else None)
+        self.ctx.forward(Record(key, change, new.timestamp, headers))
+
+    def _viewed(self, stored: Any) -> Any:
+        return stored if self.view is None or stored is None else self.view(stored)
+
+    def _emit_closed(self, windows: OpenWindows, close_time: int, timestamp: int, headers: Headers) -> None:
+        for key_bytes, start, end in windows.close(close_time - 1, timestamp):
+            key = self.store.codec.read_key(key_bytes)
+            held = self.store.fetch(key, start)
+            if held is not None:
+                self._forward(Windowed(key, Window(start, end)), held, None, headers)

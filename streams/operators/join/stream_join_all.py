@@ -1,0 +1,160 @@
+"""Several streams joined within a window of time; one instance per stream. Kafka Streams has joins of two only.
+
+A combination is one record of each stream, all of one key, of which the newest is at most `difference` newer than the
+oldest. It gives one result, when the last of its records is taken. Strict mode: T is the largest timestamp that reached
+the join from any stream, null keys and values included; a record at t is open while t + difference + grace >= T. What is
+not open when it comes is late and gives nothing; a combination is emitted if all its records are open when the last one
+comes. So within grace the results do not depend on the order of arrival. Compat mode follows `stream_stream_join` there:
+no record is late; what bounds a match is each other store's retention (2 * difference + grace) by the time of that store's
+own newest record.
+
+Invariant: results of one record come in a fixed order: by the time, then the arrival, of the first stream's record, next of
+the second's, and so on.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from streams.model.record import Record
+from streams.operators.idle_time import advanced, least_limit
+from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.stores.key_value import WindowStore
+
+STREAM_TIME = "stream_time"
+
+Row = tuple[int, Any]
+"""Timestamp in ms, and value."""
+
+
+class StreamJoinAll(Processor):
+    """One stream's side of a join of several. A result has the time of the newest record, and the last one's headers.
+
+    Null keys and null values are dropped.
+
+    The cost of a record is that of its results: with m records of its key in the window of each of n streams, about
+    m ** (n - 1) of them. Nothing is combined while any other stream has no record in reach.
+
+    Args:
+        name: Which stream this is.
+        stores: Window stores of all the streams, duplicates kept, by name of the stream, in the order of the results.
+        state_name: Name of the state that all sides share.
+        difference_ms: How far apart the oldest and the newest record of a combination may be.
+        grace_ms: How long a record waits beyond that.
+        joiner: `(key, {name of the stream: value}) -> value`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        stores: Mapping[str, str],
+        state_name: str,
+        difference_ms: int,
+        grace_ms: int,
+        joiner: Callable[[Any, dict[str, Any]], Any],
+    ) -> None:
+        self.name = name
+        self.stores = stores
+        self.state_name = state_name
+        self.difference_ms = difference_ms
+        self.grace_ms = grace_ms
+        self.joiner = joiner
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """Open the stores and the shared time."""
+        super().init(ctx)
+        self._opened: dict[str, WindowStore] = {name: ctx.store(store) for name, store in self.stores.items()}
+        self._time = ctx.shared_state(self.state_name)
+        self._strict = ctx.mode == "strict"
+
+    def process(self, record: Record) -> None:
+        """Join with what the other streams' stores hold, then keep the record for them."""
+        time = self._time[STREAM_TIME] = max(self._time.get(STREAM_TIME, -1), record.timestamp)
+        if record.key is None or record.value is None:
+            self.ctx.drop(record, "null_key" if record.key is None else "null_value")
+        elif self._strict and record.timestamp < self._oldest_open(time):
+            self.ctx.drop(record, "late")
+        else:
+            self._join(record, time)
+            self._keep(record)
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """The stream time of all sides moves on; nothing is held back."""
+        least = least_limit(self._time, len(self.stores), limit)
+        if least is None or STREAM_TIME not in self._time:
+            return limit
+        self._time[STREAM_TIME] = advanced(self._time[STREAM_TIME], elapsed_ms, least)
+        return least
+
+    def flush(self) -> None:
+        """Rows that no record can meet any more may go."""
+        store = self.stores[self.name]
+        self.ctx.expire(store, self._newest(STREAM_TIME if self._strict else store))
+
+    def _join(self, record: Record, time: int) -> None:
+        """Emit the combinations that the record completes."""
+        rows = self._rows(record, time)
+        for combination in combinations(rows, self.difference_ms, record.timestamp, record.timestamp):
+            values = dict(zip(self._opened, (value for _, value in combination), strict=True))
+            newest = max(timestamp for timestamp, _ in combination)
+            self.ctx.forward(Record(record.key, self.joiner(record.key, values), newest, record.headers))
+
+    def _rows(self, record: Record, time: int) -> list[list[Row]]:
+        """Of each stream the rows in reach of the record, of its own the record alone; empty if a stream has none."""
+        rows = []
+        for name, store in self._opened.items():
+            if name == self.name:
+                rows.append([(record.timestamp, record.value)])
+                continue
+            earliest = max(0, record.timestamp - self.difference_ms, self._oldest_visible(name, time))
+            rows.append(list(store.fetch_range(record.key, earliest, record.timestamp + self.difference_ms)))
+            if not rows[-1]:
+                return [[]]
+        return rows
+
+    def _oldest_open(self, time: int) -> int:
+        return time - self.difference_ms - self.grace_ms
+
+    def _oldest_visible(self, other: str, time: int) -> int:
+        if self._strict:
+            return self._oldest_open(time)
+        return self._newest(self.stores[other]) - (2 * self.difference_ms + self.grace_ms) + 1
+
+    def _newest(self, clock: str) -> int:
+        newest: int = self._time.get(clock, -1)
+        return newest
+
+    def _keep(self, record: Record) -> None:
+        """Store it; remember the newest time put into this stream's store, which compat mode goes by."""
+        store = self.stores[self.name]
+        self._time[store] = max(self._newest(store), record.timestamp)
+        self._opened[self.name].put(record.key, record.timestamp, record.value)
+
+
+def combinations(rows: Sequence[Sequence[Row]], span_ms: int, oldest: int, newest: int) -> Iterator[tuple[Row, ...]]:
+    """All choices of one row of each list that, together with what is chosen already, span at most `span_ms`.
+
+    Args:
+        rows: For each list rows by time.
+        span_ms: How far apart the oldest and the newest may be, ms.
+        oldest: Time of the oldest that is chosen already, ms.
+        newest: Of the newest.
+
+    Returns:
+        Tuples as long as `rows`; the first list's row changes slowest.
+    """
+    if not rows:
+        yield ()
+        return
+    first, *others = rows
+    from_here = bisect_left(first, newest - span_ms, key=_time)
+    to_here = bisect_right(first, oldest + span_ms, key=_time)
+    for row in first[from_here:to_here]:
+        for more in combinations(others, span_ms, min(oldest, row[0]), max(newest, row[0])):
+            yield (row, *more)
+
+
+def _time(row: Row) -> int:
+    return row[0]

@@ -1,0 +1,168 @@
+"""A stream joined with itself, over one store (Kafka Streams: `KStreamKStreamSelfJoin`, KIP-862).
+
+Strict mode gives exactly what two nodes with a store each give (`stream_stream_join`): each record is first a left one, then
+a right one, and meets itself if its own time lies within the window. Compat mode gives what Kafka Streams 4.3 gives with
+`topology.optimization=all`, flaws included: left and outer joins become inner ones, and a record meets itself whatever the
+window, unless it is older than the store's retention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streams.model.record import Headers, Record
+from streams.operators.idle_time import advanced
+from streams.operators.join.outer_join_buffer import StrictOuterJoinBuffer, sides
+from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.stores.key_value import WindowStore
+from streams.operators.stores.time_ordered_buffer import LEFT, RIGHT, TimeOrderedBuffer
+from streams.serdes.base import Serde
+
+STREAM_TIME = "stream_time"
+_NEWEST = "newest"
+
+
+class StreamSelfJoin(Processor):
+    """Both sides of a self-join.
+
+    Args:
+        store: Window store of the records, duplicates kept.
+        before_ms: A right record at r joins a left one at l if l - before <= r <= l + after.
+        after_ms: See above.
+        grace_ms: How long a record waits beyond its window.
+        joiner: `(key, left value, right value) -> value`.
+        unjoined_store: Key-value store of the records that found nobody; None: an inner join.
+        key_serde: Of the keys in it.
+        outer: By side (right, left): records of it give a row without a partner, too.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        before_ms: int,
+        after_ms: int,
+        grace_ms: int,
+        joiner: Callable[[Any, Any, Any], Any],
+        unjoined_store: str | None,
+        key_serde: Serde,
+        outer: tuple[bool, bool],
+    ) -> None:
+        self.store_name = store
+        self.before_ms, self.after_ms, self.grace_ms = before_ms, after_ms, grace_ms
+        self.joiner = joiner
+        self.unjoined_name = unjoined_store
+        self.key_serde = key_serde
+        self.outer = outer
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """Open the stores."""
+        super().init(ctx)
+        self._store: WindowStore = ctx.store(self.store_name)
+        self._waits = sides(self.before_ms, self.after_ms, self.grace_ms, strict=True)
+        self._unjoined: StrictOuterJoinBuffer | None = None
+        if self.unjoined_name is not None and ctx.mode == "strict":
+            rows = TimeOrderedBuffer(ctx.store(self.unjoined_name), self.key_serde, self.unjoined_name, ctx.state)
+            self._unjoined = StrictOuterJoinBuffer(rows, self._waits, self._emit_alone, ctx.attempt)
+
+    def process(self, record: Record) -> None:
+        """Join the record with those before it and with itself, then keep it."""
+        state = self.ctx.state
+        if self.ctx.mode == "strict":
+            time = state[STREAM_TIME] = max(state.get(STREAM_TIME, -1), record.timestamp)
+            self._process_strict(record, time)
+        elif record.key is None or record.value is None:
+            self.ctx.drop(record, "null_key" if record.key is None else "null_value")
+        else:
+            time = state[STREAM_TIME] = max(state.get(STREAM_TIME, -1), record.timestamp)
+            self._process_compat(record, time)
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Stream time moves on: emit the rows of records that wait no longer."""
+        state = self.ctx.state
+        time = state[STREAM_TIME] = advanced(state.get(STREAM_TIME, -1), elapsed_ms, limit)
+        if self._unjoined is None:
+            return limit
+        self._unjoined.expire(time, LEFT, Record(None, None, time))
+        return min(limit, self._unjoined.oldest)
+
+    def flush(self) -> None:
+        """Rows that no record can meet any more may go."""
+        self.ctx.expire(self.store_name, self.ctx.state.get(STREAM_TIME, -1))
+
+    def _process_strict(self, record: Record, time: int) -> None:
+        if self._unjoined is not None:
+            self._unjoined.expire(time, LEFT, record)
+        is_open = {side: record.timestamp + self._waits[side] >= time for side in (LEFT, RIGHT)}
+        meets_itself = all(is_open.values()) and self.before_ms >= 0 and self.after_ms >= 0
+        for side in (LEFT, RIGHT):
+            if record.key is None or record.value is None:
+                self._without_key_or_value(side, record)
+            elif not is_open[side]:
+                self.ctx.drop(record, "late")
+            else:
+                found = self._join_strict(side, record, time, meets_itself)
+                if not found and self._unjoined is not None and self.outer[side]:
+                    self._unjoined.add(time, side, record)
+        if record.key is not None and record.value is not None and any(is_open.values()):
+            self._store.put(record.key, record.timestamp, record.value)
+
+    def _join_strict(self, side: int, record: Record, time: int, meets_itself: bool) -> bool:
+        """Pairs with earlier records of the other side, and, for the right one, with itself; whether it has any."""
+        back_ms, ahead_ms = self._reach(side)
+        other_side = RIGHT if side == LEFT else LEFT
+        earliest = max(0, record.timestamp - back_ms, time - self._waits[other_side])
+        found = meets_itself
+        itself_due = meets_itself and side == RIGHT
+        for timestamp, other in self._store.fetch_range(record.key, earliest, record.timestamp + ahead_ms):
+            if itself_due and timestamp > record.timestamp:
+                self._emit(record, LEFT, record.value, record.timestamp)
+                itself_due = False
+            found = True
+            if self._unjoined is not None and self.outer[other_side]:
+                self._unjoined.joined(other_side, record.key, timestamp)
+            self._emit(record, side, other, timestamp)
+        if itself_due:
+            self._emit(record, LEFT, record.value, record.timestamp)
+        return found
+
+    def _process_compat(self, record: Record, time: int) -> None:
+        oldest = _newest(self.ctx.state) - self.before_ms - self.after_ms - self.grace_ms
+        itself_due = record.timestamp > time - (self.before_ms + self.after_ms + self.grace_ms) + 1
+        for side in (LEFT, RIGHT):
+            back_ms, ahead_ms = self._reach(side)
+            earliest, latest = max(0, record.timestamp - back_ms), max(0, record.timestamp + ahead_ms)
+            for timestamp, other in self._store.fetch_range(record.key, max(earliest, oldest + 1), latest):
+                if side == RIGHT and itself_due and timestamp > record.timestamp:
+                    self._emit(record, LEFT, record.value, record.timestamp)
+                    itself_due = False
+                self._emit(record, side, other, timestamp)
+        if itself_due:
+            self._emit(record, LEFT, record.value, record.timestamp)
+        self.ctx.state[_NEWEST] = max(_newest(self.ctx.state), record.timestamp)
+        self._store.put(record.key, record.timestamp, record.value)
+
+    def _reach(self, side: int) -> tuple[int, int]:
+        """How far back and ahead of a record of this side its partners lie, ms."""
+        return (self.before_ms, self.after_ms) if side == LEFT else (self.after_ms, self.before_ms)
+
+    def _emit(self, record: Record, side: int, other: Any, timestamp: int) -> None:
+        left, right = (record.value, other) if side == LEFT else (other, record.value)
+        value = self.joiner(record.key, left, right)
+        self.ctx.forward(Record(record.key, value, max(timestamp, record.timestamp), record.headers))
+
+    def _without_key_or_value(self, side: int, record: Record) -> None:
+        if record.value is not None and self.outer[side]:
+            self._emit_alone(side, None, record.value, record.timestamp, record.headers)
+        else:
+            self.ctx.drop(record, "null_key" if record.key is None else "null_value")
+
+    def _emit_alone(self, side: int, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        left, right = (value, None) if side == LEFT else (None, value)
+        self.ctx.forward(Record(key, self.joiner(key, left, right), timestamp, headers))
+
+
+def _newest(state: dict[str, Any]) -> int:
+    """Time of the newest record in the store, which in compat mode tells what is still visible."""
+    newest: int = state.get(_NEWEST, -1)
+    return newest

@@ -1,0 +1,153 @@
+"""A stream looks a table up (Kafka Streams: `KStreamKTableJoinProcessor`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from streams.errors import RecordError
+from streams.model.record import Record
+from streams.operators.idle_time import advanced
+from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.stores.time_ordered_buffer import LEFT, TimeOrderedBuffer
+from streams.operators.table.value_getter import ValueGetter
+from streams.serdes.base import Serde
+
+STREAM_TIME = "stream_time"
+
+
+class StreamTableJoin(Processor):
+    """Joins each stream record with the table's value for its key; only the stream emits.
+
+    A plain table is seen as it is when the record comes, a versioned one as it was at the record's time. Null values are
+    dropped. A null key is dropped by the inner join and joined with None by the left join (KIP-962). Timestamp and
+    headers are the stream record's.
+
+    Args:
+        table: How to look the table up.
+        joiner: `(key, stream value, table value) -> value`.
+        left: Left join: a missing table value is None; otherwise the record is dropped.
+    """
+
+    def __init__(self, table: ValueGetter, joiner: Callable[..., Any], left: bool) -> None:
+        self.table = table
+        self.joiner = joiner
+        self.left = left
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """Open the table."""
+        super().init(ctx)
+        self._lookup = self.table.open(ctx)
+
+    def process(self, record: Record) -> None:
+        """Look up and join."""
+        if not self._dropped(record, record.key):
+            self._join(record, record.key)
+
+    def _dropped(self, record: Record, key: Any) -> bool:
+        """Whether the record takes no part; then it is counted."""
+        if record.value is not None and (key is not None or self.left):
+            return False
+        self.ctx.drop(record, "null_value" if record.value is None else "null_key")
+        return True
+
+    def _join(self, record: Record, key: Any) -> None:
+        found = self._lookup(key, record.timestamp) if key is not None else None
+        if found is None and not self.left:
+            return
+        value = found.value if found is not None else None
+        self.ctx.forward(record.with_value(self._joined(record, key, value)))
+
+    def _joined(self, record: Record, key: Any, value: Any) -> Any:
+        return self.joiner(record.key, record.value, value)
+
+
+class StreamGlobalJoin(StreamTableJoin):
+    """The same with a global table, in which a key of the record's choice is looked up (`KStreamGlobalKTableJoin`).
+
+    Args:
+        table: How to look the table up.
+        joiner: `(key, table key, stream value, table value) -> value`.
+        left: Left join.
+        selector: `(key, value) -> table key`.
+    """
+
+    def __init__(
+        self, table: ValueGetter, joiner: Callable[..., Any], left: bool, selector: Callable[[Any, Any], Any]
+    ) -> None:
+        super().__init__(table, joiner, left)
+        self.selector = selector
+
+    def process(self, record: Record) -> None:
+        """Choose the key, look up and join."""
+        key = self.selector(record.key, record.value)
+        if not self._dropped(record, key):
+            self._join(record, key)
+
+    def _joined(self, record: Record, key: Any, value: Any) -> Any:
+        return self.joiner(record.key, key, record.value, value)
+
+
+class GraceTableJoin(StreamTableJoin):
+    """The same with a versioned table, late updates of which are waited for (KIP-923).
+
+    A record waits until its time <= stream time - grace (stream time of the stream's side), then it is joined, in order of
+    timestamps, with the table as it was at its own time. One that is older than that when it comes is joined at once.
+    A null key cannot wait: the left join joins it with None at once; in compat mode it fails, as Kafka Streams does.
+
+    Args:
+        table: How to look the table up.
+        joiner: `(key, stream value, table value) -> value`.
+        left: Left join.
+        grace_ms: How long a record waits.
+        buffer: Key-value store of the waiting records (`serdes.waiting`).
+        key_serde: Of the keys in it.
+    """
+
+    def __init__(
+        self,
+        table: ValueGetter,
+        joiner: Callable[[Any, Any, Any], Any],
+        left: bool,
+        grace_ms: int,
+        buffer: str,
+        key_serde: Serde,
+    ) -> None:
+        super().__init__(table, joiner, left)
+        self.grace_ms = grace_ms
+        self.buffer_name = buffer
+        self.key_serde = key_serde
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """Open the buffer."""
+        super().init(ctx)
+        self._rows = TimeOrderedBuffer(ctx.store(self.buffer_name), self.key_serde, self.buffer_name, ctx.state)
+
+    def process(self, record: Record) -> None:
+        """Wait, or join at once; then join what has waited long enough."""
+        time = self.ctx.state[STREAM_TIME] = max(self.ctx.state.get(STREAM_TIME, -1), record.timestamp)
+        if self._dropped(record, record.key):
+            return
+        if record.key is None and self.ctx.mode == "compat":
+            raise RecordError(
+                "a stream-table join with grace cannot hold back a record without a key: filter it out before, give it a "
+                "key, or use strict mode, which joins it with None at once"
+            )
+        if record.key is None or record.timestamp < time - self.grace_ms:
+            self._join(record, record.key)
+        else:
+            self._rows.add(record.timestamp, LEFT, record.key, record.value, record.headers)
+        self._join_due(time)
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Stream time moves on: join what has waited long enough by that."""
+        time = self.ctx.state[STREAM_TIME] = advanced(self.ctx.state.get(STREAM_TIME, -1), elapsed_ms, limit)
+        self._join_due(time)
+        return min(limit, self._rows.first_time)
+
+    def _join_due(self, time: int) -> None:
+        for due in self._rows.take(time - self.grace_ms + 1):
+            row = Record(due.key, due.value, due.place.time, due.headers)
+            # They are taken out already: one that fails must not take the others along.
+            self.ctx.attempt(partial(self._join, row, due.key), due.held(row.timestamp))

@@ -1,0 +1,117 @@
+"""Two tables joined by key (Kafka Streams: `KTableKTableInnerJoin`, `…LeftJoin`, `…RightJoin`, `…OuterJoin`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streams.model.record import Change, Record
+from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.table.table_materializer import TableMaterializer, TableOperator
+from streams.operators.table.value_getter import ValueGetter
+
+
+class TableTableJoin(Processor):
+    """One side of the join: an update of it gives the row anew, with what the other side has.
+
+    | other side has | this side may miss the other | result |
+    |---|---|---|
+    | nothing | no | nothing |
+    | nothing | yes | joined with None; nothing at all if neither a new nor an old value is there |
+    | a value | | joined; a deletion if this side's value is gone and the other cannot stand alone |
+
+    Time = the larger of the update's and the other value's. Null keys are dropped; a versioned table's updates of the past
+    are skipped (KIP-914).
+
+    Args:
+        other: How to look the other table up.
+        joiner: `(key, left value, right value) -> value`.
+        is_left: Which side this is.
+        alone: A row of this side stands without the other's.
+        other_alone: A row of the other side stands without this one's.
+        versioned: This side's table is versioned.
+        related: Both sides are made of the same table, or one is made of the other, so that one update changes both.
+        send_old: Whether `Change.old` is wanted downstream.
+    """
+
+    def __init__(
+        self,
+        other: ValueGetter,
+        joiner: Callable[[Any, Any, Any], Any],
+        is_left: bool,
+        alone: bool,
+        other_alone: bool,
+        versioned: bool = False,
+        related: bool = False,
+        send_old: bool = False,
+    ) -> None:
+        self.other = other
+        self.joiner = joiner
+        self.is_left = is_left
+        self.alone = alone
+        self.other_alone = other_alone
+        self.versioned = versioned
+        self.related = related
+        self.send_old = send_old
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """Open the other table."""
+        super().init(ctx)
+        # What the other table has passed on: what it holds back may be gone before anybody is told of it.
+        self._lookup = self.other.open(ctx, told=True)
+        # In strict mode what is joined of related sides is kept where old values are wanted.
+        self._joins_old = self.send_old and not (self.related and ctx.mode == "strict")
+        # An inner join of related sides: the row of the other one may have gone with the same update as this one's, so that
+        # neither finds the other, and (in Kafka Streams) nobody deletes what was joined.
+        self._deletes_unseen = self.related and not self.alone and not self.other_alone and ctx.mode == "strict"
+
+    def process(self, record: Record) -> None:
+        """Join the new value, and the old one where it is asked for, with the other table's."""
+        change: Change = record.value
+        if record.key is None:
+            self.ctx.drop(record, "null_key")
+            return
+        if self.versioned and not change.is_latest:
+            self.ctx.drop(record, "not_latest")
+            return
+        found = self._lookup(record.key, None)
+        if found is None and (not self.alone or (change.new is None and change.old is None)):
+            if self._deletes_unseen:
+                self.ctx.forward(record.with_value(Change(None, None, change.is_latest)))
+            return
+        other, other_time = (None, -1) if found is None else found
+        new = self._joined(record.key, change.new, other)
+        old = self._joined(record.key, change.old, other) if self._joins_old else None
+        self.ctx.forward(
+            Record(record.key, Change(new, old, change.is_latest), max(record.timestamp, other_time), record.headers)
+        )
+
+    def _joined(self, key: Any, value: Any, other: Any) -> Any:
+        if value is None and not (self.other_alone and other is not None):
+            return None
+        left, right = (value, other) if self.is_left else (other, value)
+        return self.joiner(key, left, right)
+
+
+class TableJoinMerge(TableOperator):
+    """The joined table: what both sides give, kept if it has a store (Kafka Streams: `KTableKTableJoinMerger`).
+
+    Args:
+        store: Name of a timestamped key-value store or a versioned one; None = not kept.
+        caching: As in `TableMaterializer`.
+        send_old: As in `TableMaterializer`; the old value is the one that was forwarded last. In compat
+            mode, without caching, it is the one that Kafka Streams computes: this side's old value with the other side's
+            present one, which may never have been forwarded.
+    """
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """Open the store."""
+        super().init(ctx)
+        self._table = TableMaterializer(
+            ctx, self.store_name, self.caching, self.send_old, given_old=ctx.mode == "compat"
+        )
+
+    def process(self, record: Record) -> None:
+        """Keep and pass on."""
+        change: Change = record.value
+        self._table.update(record, change.new, change.old, change.is_latest)

@@ -1,0 +1,1 @@
+"""Operators without state: one record in, any number out."""

@@ -1,0 +1,41 @@
+"""`flat_map` and `flat_map_values`: any number of records out of one (Kafka Streams: `KStreamFlatMap`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from streams.model.record import Record
+from streams.operators.processor import Processor
+
+
+class FlatMap(Processor):
+    """Makes any number of keys and values.
+
+    Args:
+        fn: `(key, value) -> iterable of (key, value)`.
+    """
+
+    def __init__(self, fn: Callable[[Any, Any], Iterable[tuple[Any, Any]]]) -> None:
+        self.fn = fn
+
+    def process(self, record: Record) -> None:
+        """Every result has the record's timestamp and headers."""
+        for key, value in self.fn(record.key, record.value):
+            self.ctx.forward(Record(key, value, record.timestamp, record.headers))
+
+
+class FlatMapValues(Processor):
+    """Makes any number of values under the same key.
+
+    Args:
+        fn: `(key, value) -> iterable of values`.
+    """
+
+    def __init__(self, fn: Callable[[Any, Any], Iterable[Any]]) -> None:
+        self.fn = fn
+
+    def process(self, record: Record) -> None:
+        """Every result has the record's key, timestamp and headers."""
+        for value in self.fn(record.key, record.value):
+            self.ctx.forward(record.with_value(value))

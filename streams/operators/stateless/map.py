@@ -1,0 +1,40 @@
+"""`map` and `select_key`: one record in, one out, under another key (Kafka Streams: `KStreamMap`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streams.model.record import Record
+from streams.operators.processor import Processor
+
+
+class Map(Processor):
+    """Makes a new key and value.
+
+    Args:
+        fn: `(key, value) -> (key, value)`.
+    """
+
+    def __init__(self, fn: Callable[[Any, Any], tuple[Any, Any]]) -> None:
+        self.fn = fn
+
+    def process(self, record: Record) -> None:
+        """Timestamp and headers stay."""
+        key, value = self.fn(record.key, record.value)
+        self.ctx.forward(Record(key, value, record.timestamp, record.headers))
+
+
+class SelectKey(Processor):
+    """Makes a new key.
+
+    Args:
+        fn: `(key, value) -> key`.
+    """
+
+    def __init__(self, fn: Callable[[Any, Any], Any]) -> None:
+        self.fn = fn
+
+    def process(self, record: Record) -> None:
+        """Value, timestamp and headers stay."""
+        self.ctx.forward(record.with_key(self.fn(record.key, record.value)))

@@ -1,0 +1,14 @@
+"""`merge`, and the joints of other operators (Kafka Streams: `PassThrough`)."""
+
+from __future__ import annotations
+
+from streams.model.record import Record
+from streams.operators.processor import Processor
+
+
+class PassThrough(Processor):
+    """Forwards every record of every parent as it is."""
+
+    def process(self, record: Record) -> None:
+        """No change."""
+        self.ctx.forward(record)

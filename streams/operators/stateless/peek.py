@@ -1,0 +1,25 @@
+"""`peek` and `foreach` (Kafka Streams: `KStreamPeek`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streams.model.record import Record
+from streams.operators.processor import Processor
+
+
+class Peek(Processor):
+    """Shows each record to a function and passes it on unchanged; `foreach` is a peek without children.
+
+    Args:
+        fn: `(key, value) -> anything`. May see a record more than once: a failed step is run again.
+    """
+
+    def __init__(self, fn: Callable[[Any, Any], object]) -> None:
+        self.fn = fn
+
+    def process(self, record: Record) -> None:
+        """Call, then forward."""
+        self.fn(record.key, record.value)
+        self.ctx.forward(record)

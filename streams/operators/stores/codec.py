@@ -1,0 +1,81 @@
+"""Keys and values of a store as bytes, by its serdes, and whether a row fits the store's changelog."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from state.kafka.topic_limits import NO_LIMIT
+from streams.errors import RecordError
+from streams.model.record import ValueAndTimestamp
+from streams.serdes.base import Serde
+
+
+class OversizedRowError(RecordError):
+    """A row of state is larger than its changelog takes: raised while its record is known, long before Kafka would refuse it."""
+
+
+class Codec:
+    """Serdes of one store, bound to its name for messages.
+
+    Args:
+        topic: What serdes are told: the changelog.
+        key_serde: Of the keys.
+        value_serde: Of the values.
+        room: Bytes of key and value that fit the changelog.
+    """
+
+    def __init__(self, topic: str, key_serde: Serde, value_serde: Serde, room: int = NO_LIMIT) -> None:
+        self._topic = topic
+        self._room = room
+        self._key_serde = key_serde
+        self._value_serde = value_serde
+        # Most records of a step repeat a few text keys. Only text: 1, 1.0 and True are equal but not the same key.
+        self._text_keys: dict[str, bytes] = {}
+
+    def key(self, key: Any) -> bytes:
+        """Key bytes. Raises ValueError for a null key: no store has one."""
+        if type(key) is str and key in self._text_keys:
+            return self._text_keys[key]
+        data = self._key_serde.serialize(self._topic, key)
+        if data is None:
+            raise ValueError(f"a null key cannot be looked up or stored ({self._topic})")
+        if type(key) is str:
+            self._text_keys[key] = data
+        return data
+
+    def value(self, value: Any) -> bytes | None:
+        """Value bytes."""
+        return self._value_serde.serialize(self._topic, value)
+
+    def fitting(self, key: bytes, value: bytes | None) -> bytes | None:
+        """The local value, if the row fits the changelog.
+
+        Raises:
+            OversizedRowError: it does not.
+        """
+        if value is not None and len(key) + len(value) > self._room:
+            raise OversizedRowError(
+                f"the row of key {key[:64]!r} for the changelog {self._topic!r} has {len(key) + len(value)} bytes, {self._room} "
+                f"fit: keep less under one key (a list or a text that grows with each record?), or raise max_record_bytes and "
+                f"the changelog's max.message.bytes"
+            )
+        return value
+
+    def read_key(self, data: bytes) -> Any:
+        """The key."""
+        return self._key_serde.deserialize(self._topic, data)
+
+    def read_value(self, data: bytes | None) -> Any:
+        """The value."""
+        return self._value_serde.deserialize(self._topic, data)
+
+    def timestamped(self, value: Any, timestamp: int) -> bytes | None:
+        """The local value: `timestamp(8) ∥ value`, or None."""
+        data = self.value(value)
+        return None if data is None else timestamp.to_bytes(8, "big") + data
+
+    def read_timestamped(self, data: bytes | None) -> ValueAndTimestamp | None:
+        """Value and timestamp of a local value."""
+        if data is None:
+            return None
+        return ValueAndTimestamp(self.read_value(data[8:]), int.from_bytes(data[:8], "big"))

@@ -1,0 +1,71 @@
+"""The typed session store: key and session -> value, over the byte store of `state.stores`.
+
+A session's value has no timestamp of its own: it is the session's end (Kafka Streams: `SessionStore`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from streams.model.record import ValueAndTimestamp, Window, Windowed
+from streams.operators.stores.byte_stores import SessionBytes
+from streams.operators.stores.codec import Codec
+
+
+class SessionStore:
+    """Sessions by key."""
+
+    def __init__(self, rows: SessionBytes, codec: Codec) -> None:
+        self._rows = rows
+        self.codec = codec
+        self._updates: dict[tuple[bytes, Window], tuple[Windowed, Any, Any]] = {}
+
+    def put(self, key: Any, start: int, end: int, value: Any) -> None:
+        """Write a session's value; None deletes it."""
+        data = self.codec.key(key)
+        self._rows.put(data, start, end, self.codec.fitting(data, self.codec.value(value)), end)
+
+    def fetch(self, key: Any, start: int, end: int) -> Any:
+        """The value of one session, or None."""
+        return self.codec.read_value(self._rows.fetch_session(self.codec.key(key), start, end))
+
+    def get(self, key: Windowed) -> ValueAndTimestamp | None:
+        """The same, as tables are looked up: the timestamp is the session's end."""
+        value = self.fetch(key.key, key.window.start, key.window.end)
+        return None if value is None else ValueAndTimestamp(value, key.window.end)
+
+    def forwarded(self, key: Windowed) -> ValueAndTimestamp | None:
+        """The same, but what was forwarded last of a session that is held back."""
+        place = (self.codec.key(key.key), key.window)
+        if place not in self._updates:
+            return self.get(key)
+        value = self._updates[place][1]
+        return None if value is None else ValueAndTimestamp(value, key.window.end)
+
+    def find_sessions(
+        self, key: Any, earliest_end: int, latest_start: int, reverse: bool = False
+    ) -> Iterator[tuple[Window, Any]]:
+        """Sessions of a key with end >= earliest_end and start <= latest_start, by end, then start."""
+        found = self._rows.find_sessions(self.codec.key(key), earliest_end, latest_start, reverse)
+        for start, end, value in found:
+            yield Window(start, end), self.codec.read_value(value)
+
+    def fetch_all(self, from_end: int, to_end: int, reverse: bool = False) -> Iterator[tuple[Windowed, Any]]:
+        """Sessions of all keys with from_end <= end <= to_end, by end, then start, then key bytes."""
+        for key, start, end, value in self._rows.fetch_all(from_end, to_end, reverse):
+            yield Windowed(self.codec.read_key(key), Window(start, end)), self.codec.read_value(value)
+
+    def hold_update(self, key: Windowed, new: Any, old: Any) -> None:
+        """Remember an update until the end of the step; of several, the first old value and the last new one count.
+
+        Held here and not in an operator, since the streams of a cogroup share the store.
+        """
+        place = (self.codec.key(key.key), key.window)
+        first = self._updates[place][1] if place in self._updates else old
+        self._updates[place] = (key, first, new)
+
+    def take_updates(self) -> list[tuple[Windowed, Any, Any]]:
+        """Session, old value, new value of all updates that were held back, in order of time, then as they came."""
+        updates, self._updates = self._updates, {}
+        return sorted(updates.values(), key=lambda update: update[0].window.end)

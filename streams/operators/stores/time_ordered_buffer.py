@@ -1,0 +1,139 @@
+"""Records that wait for their time to come, in a store that is ordered by that time.
+
+Invariant: a look for rows that are due costs nothing while none can be: the earliest time that any row may have is kept in
+the operator's state. It may be too early (rows are taken out), never too late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from streams.model.record import Headers, HeldRecord
+from streams.operators.stores.key_value import KeyValueStore
+from streams.serdes.base import Serde
+
+NEVER = 2**63 - 1
+RIGHT, LEFT, LAST = 0, 1, 255
+_FARTHEST_MS = 1024
+_EARLIEST, _NUMBER = "earliest", "number"
+
+
+class WaitingKey(NamedTuple):
+    """Place of a waiting record.
+
+    Attributes:
+        time: What it waits for, ms.
+        side: `RIGHT` or `LEFT`; `RIGHT` comes first.
+        key: The record key's bytes.
+        number: Counts the records in order of arrival.
+    """
+
+    time: int
+    side: int
+    key: bytes
+    number: int
+
+
+class WaitingRecord(NamedTuple):
+    """A waiting record, besides its place; `data` is the value as it was in the store."""
+
+    side: int
+    value: Any
+    headers: Headers
+    data: bytes = b""
+
+
+class DueRecord(NamedTuple):
+    """A record whose time has come."""
+
+    place: WaitingKey
+    key: Any
+    value: Any
+    headers: Headers
+    data: bytes
+
+    def held(self, timestamp: int) -> HeldRecord:
+        """The record as bytes; its timestamp is for the operator to know."""
+        return HeldRecord(self.place.key, self.data, timestamp, self.headers)
+
+
+class TimeOrderedBuffer:
+    """The waiting records of an operator, for one step.
+
+    Args:
+        store: Key-value store with `WaitingKeySerde` and `WaitingSerde`.
+        key_serde: Of the records' keys.
+        name: Stands for the store where the serde wants a topic.
+        state: A dict that survives restarts, shared by all that use the store.
+    """
+
+    def __init__(self, store: KeyValueStore, key_serde: Serde, name: str, state: dict[str, Any]) -> None:
+        self._store = store
+        self._key_serde = key_serde
+        self._name = name
+        self._state = state
+        self._ahead = 1
+
+    @property
+    def earliest(self) -> int:
+        """No row's time is before this; `NEVER` if there are none."""
+        found: int = self._state.get(_EARLIEST, NEVER)
+        return found
+
+    @property
+    def first_time(self) -> int:
+        """The time of the first row, read from the store; `NEVER` if there are none."""
+        first = next(self._store.all(), None)
+        return NEVER if first is None else int(first[0].time)
+
+    def add(self, time: int, side: int, key: Any, value: Any, headers: Headers) -> None:
+        """Put a record in."""
+        number = self._state[_NUMBER] = self._state.get(_NUMBER, -1) + 1
+        place = WaitingKey(time, side, self._bytes(key), number)
+        self._store.put(place, WaitingRecord(side, value, headers), time)
+        self._state[_EARLIEST] = min(self.earliest, time)
+
+    def remove(self, place: WaitingKey) -> None:
+        """Take a record out."""
+        self._store.put(place, None, place.time)
+
+    def remove_all(self, time: int, side: int, key: Any) -> None:
+        """Take all records of a time, side and key out."""
+        if time < self.earliest:
+            return
+        key_bytes = self._bytes(key)
+        lower, upper = WaitingKey(time, side, key_bytes, 0), WaitingKey(time, side, key_bytes, NEVER)
+        for place in [place for place, _ in self._store.range(lower, upper) if place.key == key_bytes]:
+            self.remove(place)
+
+    def all(self) -> Iterator[DueRecord]:
+        """All records, by time, side, key, arrival."""
+        for place, waiting in self._store.all():
+            key = self._key_serde.deserialize(self._name, place.key)
+            yield DueRecord(place, key, waiting.value, waiting.headers, waiting.data)
+
+    def take(self, before: int) -> list[DueRecord]:
+        """Take out the records with a time below `before`, in their order."""
+        first = self.earliest
+        if before <= first:
+            return []
+        due: list[DueRecord] = []
+        # A look a little ahead tells when the next look is worth its price; far ahead it would cost more than it saves.
+        until = min(before + self._ahead, NEVER)
+        following, self._ahead = until, min(2 * self._ahead, _FARTHEST_MS)
+        for place, waiting in self._store.range(WaitingKey(first, 0, b"", 0), WaitingKey(until - 1, LAST, b"", NEVER)):
+            if place.time >= before:
+                following, self._ahead = place.time, max(1, self._ahead // 4)
+                break
+            key = self._key_serde.deserialize(self._name, place.key)
+            due.append(DueRecord(place, key, waiting.value, waiting.headers, waiting.data))
+        self._state[_EARLIEST] = following
+        for one in due:
+            self.remove(one.place)
+        return due
+
+    def _bytes(self, key: Any) -> bytes:
+        data = self._key_serde.serialize(self._name, key)
+        assert data is not None, "records without a key do not wait"
+        return data

@@ -1,0 +1,1 @@
+"""Operators of tables: what reads, computes, groups, suppresses and materialises them."""

@@ -1,0 +1,96 @@
+"""A table whose rows are deleted some time after their last update (TTL). Kafka Streams has none for tables."""
+
+from __future__ import annotations
+
+from streams.model.record import Record
+from streams.operators.idle_time import advanced
+from streams.operators.processor import ProcessorContext
+from streams.operators.stores.key_value import TimestampedKeyValueStore
+from streams.operators.stores.time_ordered_buffer import RIGHT, TimeOrderedBuffer
+from streams.operators.table.table_materializer import TableMaterializer
+from streams.operators.table.table_source import TableSource
+from streams.serdes.base import Serde
+
+STREAM_TIME = "stream_time"
+
+
+class ExpiringTable(TableSource):
+    """A row of time t is deleted, downstream too, when stream time reaches t + ttl; the deletion has that time.
+
+    Stream time is the largest timestamp that reached the table, so nothing depends on a clock, steps or restarts. An update
+    that would be expired already is dropped as late. Deadlines lie in a store ordered by time, one per row, and one
+    more for each update that brings it forward: when a row's deadline comes, it moves on if the row was updated since.
+
+    Args:
+        store: Name of a timestamped key-value store.
+        deadlines: Name of the store of deadlines (`serdes.waiting`).
+        key_serde: Of the keys.
+        ttl_ms: How long a row stays.
+        caching: As in `TableMaterializer`.
+        send_old: As in `TableMaterializer`.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        deadlines: str,
+        key_serde: Serde,
+        ttl_ms: int,
+        caching: bool = True,
+        send_old: bool = False,
+    ) -> None:
+        super().__init__(store, caching, send_old)
+        self.rows_name = store
+        self.deadlines_name = deadlines
+        self.key_serde = key_serde
+        self.ttl_ms = ttl_ms
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """Open the stores."""
+        super().init(ctx)
+        self._table: TableMaterializer
+        self._rows: TimestampedKeyValueStore = ctx.store(self.rows_name)
+        self._deadlines = TimeOrderedBuffer(
+            ctx.store(self.deadlines_name), self.key_serde, self.deadlines_name, ctx.state
+        )
+
+    def process(self, record: Record) -> None:
+        """Delete what has expired, then set or delete."""
+        time = self.ctx.state[STREAM_TIME] = max(self.ctx.state.get(STREAM_TIME, -1), record.timestamp)
+        self._expire(time)
+        if record.key is None:
+            self.ctx.drop(record, "null_key")
+        elif record.timestamp + self.ttl_ms <= time:
+            self.ctx.drop(record, "late")
+        else:
+            if record.value is not None and self._needs_deadline(record):
+                self._deadlines.add(record.timestamp + self.ttl_ms, RIGHT, record.key, b"", ())
+            self._table.update(record, record.value)
+
+    def _needs_deadline(self, record: Record) -> bool:
+        """A row that is new, or that an update out of order makes expire sooner than it would have."""
+        held = self._rows.get(record.key)
+        return held is None or record.timestamp < held.timestamp
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Stream time moves on: delete what expires by that. What expires later has a later time."""
+        time = self.ctx.state[STREAM_TIME] = advanced(self.ctx.state.get(STREAM_TIME, -1), elapsed_ms, limit)
+        self._expire(time)
+        return limit
+
+    def _expire(self, time: int) -> None:
+        expired = []
+        for due in self._deadlines.take(time + 1):
+            found = self._rows.get(due.key)
+            if found is None:
+                continue
+            deadline = found.timestamp + self.ttl_ms
+            if deadline > time:
+                self._deadlines.remove_all(deadline, RIGHT, due.key)
+                self._deadlines.add(deadline, RIGHT, due.key, b"", ())
+            else:
+                expired.append((deadline, due.place.key, due.key))
+        # By their own deadlines: those they were found by may be older, from before an update.
+        for deadline, _, key in sorted(expired, key=lambda one: one[:2]):
+            if self._rows.get(key) is not None:
+                self._table.update(Record(key, None, deadline), None)

@@ -1,0 +1,300 @@
+"""`suppress`: holds the updates of a table back (Kafka Streams: `KTableSuppressProcessorSupplier`).
+
+The buffer is a store, in order of time and key bytes, so it survives restarts, may be larger than memory, and gives up
+what is due without looking at the rest. Invariant: a key is in the buffer at most once, at the place of its first update.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from state.kafka.headers import decode_headers, encode_headers
+from streams.errors import StreamsError
+from streams.model.record import Change, Headers, Record, ValueAndTimestamp, Windowed
+from streams.operators.aggregate.window_aggregate import STREAM_TIME
+from streams.operators.idle_time import NO_LIMIT, advanced
+from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.stores.codec import Codec
+from streams.operators.stores.expiry_index import ExpiryIndex
+from streams.operators.stores.key_value import KeyValueStore
+from streams.operators.table.value_getter import Lookup, ValueGetter
+from streams.serdes.base import Serde
+
+_TIME = struct.Struct(">q")
+_HELD = struct.Struct(">qiiii")
+_NONE = -1
+# What a held update weighs besides its key and values: its place, its context (Kafka Streams counts that too), a row.
+_ROW_OVERHEAD = 100
+_RECORDS, _BYTES = "records", "bytes"
+
+
+class SuppressBufferFullError(StreamsError):
+    """A buffer that must not emit early has reached its bound."""
+
+
+@dataclass(frozen=True)
+class SuppressRules:
+    """When updates are let go.
+
+    Attributes:
+        wait_ms: how far stream time must be beyond an update's place, ms: grace (and a session's gap) until a window
+            closes, else the time limit.
+        by_window: an update's place is its window's end, and deletions are never emitted; else its timestamp.
+        inclusive_end: of the windows: the end belongs to the window, so it closes one millisecond later (strict mode).
+        max_records: most keys held; None: no bound.
+        max_bytes: most bytes held; None: no bound.
+        emit_early: what to do at a bound: emit the oldest, or fail.
+    """
+
+    wait_ms: int
+    by_window: bool
+    inclusive_end: bool
+    max_records: int | None
+    max_bytes: int | None
+    emit_early: bool
+
+
+class Suppress(Processor):
+    """Emits the last update of each key (and window), when its time has come.
+
+    After each update everything is emitted whose place is <= stream time - wait, by place, then by bytes of the key;
+    stream time is the largest timestamp of the updates that came here, and survives restarts. A later update of a held
+    key replaces value, timestamp and headers, and keeps the place.
+
+    Strict mode differs where the windows' ends are inclusive: they close one millisecond later, as their aggregation has
+    it. (Kafka Streams emits, and when another record comes in that millisecond, emits again.)
+
+    Args:
+        buffer: Name of a key-value store of bytes: place and key bytes -> update.
+        places: Name of a key-value store of bytes: key bytes -> place, where the key does not tell; else None.
+        key_serde: Serde of the table's keys.
+        value_serde: Serde of its values.
+        rules: When.
+        send_old: Whether `Change.old` is wanted downstream.
+    """
+
+    def __init__(
+        self,
+        buffer: str,
+        places: str | None,
+        key_serde: Serde,
+        value_serde: Serde,
+        rules: SuppressRules,
+        send_old: bool = False,
+    ) -> None:
+        self.buffer_name = buffer
+        self.places_name = places
+        self.key_serde = key_serde
+        self.value_serde = value_serde
+        self.rules = rules
+        self.send_old = send_old
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """Open the stores and take up stream time."""
+        super().init(ctx)
+        self._buffer = ExpiryIndex(ctx.store(self.buffer_name))
+        self._places: KeyValueStore | None = None if self.places_name is None else ctx.store(self.places_name)
+        self.codec = Codec(f"{ctx.application_id}-{self.buffer_name}-changelog", self.key_serde, self.value_serde)
+        self._stream_time: int = ctx.state.get(STREAM_TIME, -1)
+        self._bounded = self.rules.max_records is not None or self.rules.max_bytes is not None
+        later = self.rules.inclusive_end and ctx.mode == "strict"
+        self._wait_ms = self.rules.wait_ms + (1 if later else 0)
+
+    def process(self, record: Record) -> None:
+        """Hold an update back, then let go what is due."""
+        self._stream_time = max(self._stream_time, record.timestamp)
+        self._hold(record, record.value)
+        # During a flush the table above sends the last value of each key, in no order of time: the update that moves time
+        # on may come before another one of a window that it closes.
+        if not self.ctx.flushing:
+            self._emit_due()
+
+    def advance(self, elapsed_ms: int, limit: int) -> int:
+        """Stream time moves on: let go what that makes due."""
+        self._stream_time = advanced(self._stream_time, elapsed_ms, limit)
+        self._emit_due()
+        return min(limit, self._oldest_held())
+
+    def flush(self) -> None:
+        """Let go what is due by the end of the step."""
+        self._emit_due()
+
+    def _emit_due(self) -> None:
+        due = self._stream_time - self._wait_ms
+        if due >= 0:
+            for row, held in self._buffer.up_to(_TIME.pack(due + 1)):
+                self._let_go(row, held)
+        if self._bounded and self._is_over():
+            self._make_room()
+
+    def close(self) -> None:
+        """Keep stream time."""
+        self.ctx.state[STREAM_TIME] = self._stream_time
+        self._buffer.close()
+
+    # The buffer --------------------------------------------------------------------------------------------------------
+
+    def _hold(self, record: Record, change: Change) -> None:
+        key = self.codec.key(record.key)
+        place = self._place(record, key)
+        row = _TIME.pack(place) + key
+        before = self._buffer.get(row)
+        old = self.codec.value(change.old)
+        prior = old if before is None else _Held.read(before).prior
+        held = _Held(record.timestamp, prior, old, self.codec.value(change.new), record.headers).write()
+        self._buffer.put(row, held, max(0, record.timestamp), is_new=before is None)
+        if before is None and self._places is not None:
+            self._places.put(key, _TIME.pack(place), max(0, record.timestamp))
+        if before is None:
+            self._count(1, _size(row, held))
+        else:
+            self._count(0, len(held) - len(before))
+
+    def _oldest_held(self) -> int:
+        """No update that is held is older, ms: they lie by their windows' ends, or by their own times."""
+        row = self._buffer.first
+        if row is None:
+            return NO_LIMIT
+        if self.rules.by_window:
+            windowed: Windowed = self.codec.read_key(row[_TIME.size :])
+            return windowed.window.start
+        return int(_TIME.unpack_from(row)[0])
+
+    def _place(self, record: Record, key: bytes) -> int:
+        place = _known_place(self._places, record.key, key)
+        return record.timestamp if place is None else place
+
+    def _let_go(self, row: bytes, data: bytes) -> None:
+        """Take one update out and forward it."""
+        held, key_bytes = _Held.read(data), row[_TIME.size :]
+        self._buffer.remove(row, max(0, held.timestamp))
+        if self._places is not None:
+            self._places.put(key_bytes, None, max(0, held.timestamp))
+        self._count(-1, -_size(row, data))
+        if held.new is None and self.rules.by_window:
+            return
+        key, new = self.codec.read_key(key_bytes), self.codec.read_value(held.new)
+        # What was emitted before this is the value before the first update held back. Kafka Streams says: the value before
+        # the last one, which nobody downstream has seen.
+        seen = held.old if self.ctx.mode == "compat" else held.prior
+        old = self.codec.read_value(seen) if self.send_old else None
+        self.ctx.forward(Record(key, Change(new, old), held.timestamp, held.headers))
+
+    # Its bounds --------------------------------------------------------------------------------------------------------
+
+    def _count(self, records: int, size: int) -> None:
+        if self._bounded:
+            state = self.ctx.state
+            state[_RECORDS] = state.get(_RECORDS, 0) + records
+            state[_BYTES] = state.get(_BYTES, 0) + size
+
+    def _is_over(self) -> bool:
+        rules, state = self.rules, self.ctx.state
+        too_many = rules.max_records is not None and state.get(_RECORDS, 0) > rules.max_records
+        return too_many or (rules.max_bytes is not None and state.get(_BYTES, 0) > rules.max_bytes)
+
+    def _make_room(self) -> None:
+        if not self.rules.emit_early:
+            held, size = self.ctx.state[_RECORDS], self.ctx.state[_BYTES]
+            raise SuppressBufferFullError(
+                f"the buffer of '{self.ctx.node}' in task {self.ctx.task_id} holds {held} updates in {size} bytes, more "
+                f"than its bounds (max_records={self.rules.max_records}, max_bytes={self.rules.max_bytes}) allow, and it "
+                f"must not emit early. Raise the bounds, or use BufferConfig.unbounded(): the buffer lies in a store"
+            )
+        for row, held in self._buffer.up_to(None):
+            self._let_go(row, held)
+            if not self._is_over():
+                break
+
+
+@dataclass(frozen=True)
+class SuppressValueGetter:
+    """A suppressed table as others see it: as it was last emitted.
+
+    Attributes:
+        parent: the table above.
+        buffer, places, key_serde, value_serde: as of `Suppress`.
+    """
+
+    parent: ValueGetter
+    buffer: str
+    places: str | None
+    key_serde: Serde
+    value_serde: Serde
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """See `ValueGetter`."""
+        own = (self.buffer,) if self.places is None else (self.buffer, self.places)
+        return (*self.parent.stores, *own)
+
+    def open(self, ctx: ProcessorContext, told: bool = False) -> Lookup:
+        """What is held back is seen as it was before; its timestamp is not known any more, so it is -1."""
+        above, rows = self.parent.open(ctx, told), ctx.store(self.buffer)
+        places = None if self.places is None else ctx.store(self.places)
+        codec = Codec(f"{ctx.application_id}-{self.buffer}-changelog", self.key_serde, self.value_serde)
+
+        def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:
+            key_bytes = codec.key(key)
+            place = _known_place(places, key, key_bytes)
+            held = None if place is None else rows.get(_TIME.pack(place) + key_bytes)
+            if held is None:
+                return above(key, as_of)
+            prior = codec.read_value(_Held.read(held).prior)
+            return None if prior is None else ValueAndTimestamp(prior, -1)
+
+        return lookup
+
+
+def _size(row: bytes, held: bytes) -> int:
+    """What a held update counts for, bytes."""
+    return len(row) + len(held) + _ROW_OVERHEAD
+
+
+def _known_place(places: KeyValueStore | None, key: Any, key_bytes: bytes) -> int | None:
+    """The place that a key has in the buffer, or would have; None where only the update's time can tell."""
+    if places is None:
+        windowed: Windowed = key
+        return windowed.window.end
+    known = places.get(key_bytes)
+    return None if known is None else int(_TIME.unpack(known)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """An update in the buffer: `timestamp(8) ∥ four lengths(4) ∥ prior ∥ old ∥ new ∥ headers`.
+
+    Attributes:
+        timestamp: Of the last update, ms.
+        prior: The value before the first update that is held.
+        old: The value before the last one.
+        new: The value.
+        headers: Of the last update.
+    """
+
+    timestamp: int
+    prior: bytes | None
+    old: bytes | None
+    new: bytes | None
+    headers: Headers
+
+    def write(self) -> bytes:
+        """Its bytes."""
+        headers = encode_headers(self.headers) if self.headers else None
+        parts = (self.prior, self.old, self.new, headers)
+        lengths = (_NONE if part is None else len(part) for part in parts)
+        return _HELD.pack(self.timestamp, *lengths) + b"".join(part for part in parts if part is not None)
+
+    @classmethod
+    def read(cls, data: bytes) -> _Held:
+        """The update of these bytes."""
+        timestamp, *lengths = _HELD.unpack_from(data)
+        parts: list[bytes | None] = []
+        at = _HELD.size
+        for length in lengths:
+            parts.append(None if length == _NONE else data[at : at + length])
+            at += max(0, length)
+        prior, old, new, headers = parts
+        return cls(timestamp, prior, old, new, tuple(decode_headers(headers)) if headers is not None else ())

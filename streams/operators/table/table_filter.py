@@ -1,0 +1,65 @@
+"""`filter` and `filter_not` of a table (Kafka Streams: `KTableFilter`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streams.model.record import Change, Record
+from streams.operators.processor import ProcessorContext
+from streams.operators.table.table_materializer import TableOperator
+
+
+class TableFilter(TableOperator):
+    """A table of the rows for which the predicate holds; what ceases to match is deleted downstream.
+
+    A deletion of what was not there before goes on only where that cannot be known: with old values at hand it is left
+    out, unless the table above is versioned (KIP-914).
+
+    Args:
+        predicate: `(key, value) -> bool`; not called for None.
+        negate: True for `filter_not`.
+        store: Name of a timestamped key-value store or a versioned one; None = not kept.
+        knows_old: The table above fills `Change.old`.
+        told_old: What it fills in is what it told before; else (a join that is not kept) only compat mode relies on it.
+        versioned: The table above is versioned.
+        caching: As in `TableMaterializer`.
+        send_old: As in `TableMaterializer`.
+    """
+
+    def __init__(
+        self,
+        predicate: Callable[[Any, Any], bool],
+        negate: bool,
+        store: str | None = None,
+        knows_old: bool = False,
+        told_old: bool = True,
+        versioned: bool = False,
+        caching: bool = True,
+        send_old: bool = False,
+    ) -> None:
+        super().__init__(store, caching, send_old)
+        self.predicate = predicate
+        self.negate = negate
+        self.told_old = told_old
+        self.drops_needless = (knows_old or send_old) and not versioned
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """Open the store."""
+        super().init(ctx)
+        if not self.told_old and ctx.mode == "strict":
+            self.drops_needless = False
+
+    def process(self, record: Record) -> None:
+        """Pass the update on, as a deletion if the new value does not match."""
+        change: Change = record.value
+        new = self._matching(record.key, change.new)
+        old = None
+        if self.drops_needless or self.send_old:
+            old = self._table.value(record.key) if self._table.kept else self._matching(record.key, change.old)
+        if new is None and old is None and self.drops_needless:
+            return
+        self._table.update(record, new, old, change.is_latest)
+
+    def _matching(self, key: Any, value: Any) -> Any:
+        return value if value is not None and bool(self.predicate(key, value)) is not self.negate else None

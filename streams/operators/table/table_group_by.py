@@ -1,0 +1,50 @@
+"""`group_by` of a table (Kafka Streams: `KTableRepartitionMap`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streams.model.record import Change, Record
+from streams.operators.processor import Processor
+
+
+class TableGroupBy(Processor):
+    """Sends each update to the groups that it concerns: taken from the old one, then added to the new one.
+
+    Same group before and after: one `Change` with both (KIP-904), so that nobody sees the group without the row.
+    Different groups: two records, the old group's first. A row whose group key or value is None is in no group. A
+    versioned table's updates of the past are skipped (KIP-914).
+
+    Args:
+        selector: `(key, value) -> (group key, value)`; not called for None.
+        versioned: The table above is versioned.
+    """
+
+    def __init__(self, selector: Callable[[Any, Any], tuple[Any, Any]], versioned: bool = False) -> None:
+        self.selector = selector
+        self.versioned = versioned
+
+    def process(self, record: Record) -> None:
+        """One record, two or none."""
+        change: Change = record.value
+        if self.versioned and not change.is_latest:
+            self.ctx.drop(record, "not_latest")
+            return
+        old_key, old = self._selected(record.key, change.old)
+        new_key, new = self._selected(record.key, change.new)
+        if old is not None and new is not None and old_key == new_key and type(old_key) is type(new_key):
+            self._forward(record, new_key, Change(new, old))
+            return
+        if old is not None:
+            self._forward(record, old_key, Change(None, old))
+        if new is not None:
+            self._forward(record, new_key, Change(new, None))
+
+    def _selected(self, key: Any, value: Any) -> tuple[Any, Any]:
+        """Group key and value; (None, None) if the row is in no group."""
+        group, chosen = (None, None) if value is None else self.selector(key, value)
+        return (None, None) if group is None else (group, chosen)
+
+    def _forward(self, record: Record, key: Any, change: Change) -> None:
+        self.ctx.forward(Record(key, change, record.timestamp, record.headers))

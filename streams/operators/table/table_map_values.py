@@ -1,0 +1,39 @@
+"""`map_values` of a table (Kafka Streams: `KTableMapValues`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streams.model.record import Change, Record
+from streams.operators.table.table_materializer import TableOperator
+
+
+class TableMapValues(TableOperator):
+    """A table with another value for each key.
+
+    Args:
+        fn: `(key, value) -> value`; not called for None. A None that it gives deletes downstream.
+        store: Name of a timestamped key-value store or a versioned one; None = not kept.
+        caching: As in `TableMaterializer`.
+        send_old: As in `TableMaterializer`.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[[Any, Any], Any],
+        store: str | None = None,
+        caching: bool = True,
+        send_old: bool = False,
+    ) -> None:
+        super().__init__(store, caching, send_old)
+        self.fn = fn
+
+    def process(self, record: Record) -> None:
+        """Map the new value, and the old one where it is asked for and nobody keeps it."""
+        change: Change = record.value
+        old = self._mapped(record.key, change.old) if self.send_old and not self._table.kept else None
+        self._table.update(record, self._mapped(record.key, change.new), old, change.is_latest)
+
+    def _mapped(self, key: Any, value: Any) -> Any:
+        return None if value is None else self.fn(key, value)

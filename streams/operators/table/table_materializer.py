@@ -1,0 +1,125 @@
+"""What the operators of tables share: a store that may be missing, and the updates that leave it.
+
+Rules (Kafka Streams: `TimestampedTupleForwarder`, `CachingKeyValueStore`): without caching every update goes on, with it
+the last one of a key in a step, at the end of the step, unless the key had no row before and has none now. They go on in
+order of time, so that a step, however long, makes nothing late that is below. `Change.old` is filled only where it is
+asked for.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from streams.model.record import Change, Headers, Record
+from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.stores.key_value import CachedRow, TimestampedKeyValueStore, drain_pending, result_of
+from streams.operators.stores.versioned import NOT_PUT, VALID_TO_UNDEFINED, VersionedStore
+
+
+class TableMaterializer:
+    """A table within an operator, for one step.
+
+    Args:
+        ctx: The operator's context.
+        store: Name of a timestamped key-value store or a versioned one; None = the table is not kept.
+        caching: Hold updates back until the end of the step; a versioned store never does.
+        send_old: Whether `Change.old` is wanted downstream.
+        given_old: Without caching, `Change.old` is what `update` is given even if the store has another value.
+    """
+
+    def __init__(
+        self, ctx: ProcessorContext, store: str | None, caching: bool, send_old: bool, given_old: bool = False
+    ) -> None:
+        self._ctx = ctx
+        self._caching = caching
+        self._send_old = send_old
+        self._given_old = given_old
+        found = None if store is None else ctx.store(store)
+        self._versioned: VersionedStore | None = found if isinstance(found, VersionedStore) else None
+        self._store: TimestampedKeyValueStore | None = None if self._versioned is not None else found
+        if caching and self._store is not None:
+            self._store.use_cache()
+        self._pending: dict[bytes, tuple[Any, Headers, CachedRow]] = {}
+
+    @property
+    def kept(self) -> bool:
+        """Whether there is a store."""
+        return self._store is not None or self._versioned is not None
+
+    def value(self, key: Any) -> Any:
+        """The value kept for a key, None if there is none."""
+        store = self._store if self._store is not None else self._versioned
+        found = None if store is None else store.get(key)
+        return None if found is None else found.value
+
+    def update(self, record: Record, new: Any, old: Any = None, is_latest: bool = True) -> None:
+        """Set a key (`record`'s key, timestamp and headers) and pass the update on.
+
+        Args:
+            record: Key, timestamp, headers.
+            new: The value; None deletes.
+            old: The value before, for a table that is not kept, or with `given_old`.
+            is_latest: For a table that is not kept: whether the update is newer than what the table above holds.
+        """
+        if self._versioned is not None:
+            self._put_version(self._versioned, record, new)
+        elif self._store is None:
+            change = Change(new, old if self._send_old else None, is_latest)
+            self._ctx.forward(record.with_value(change))
+        else:
+            entry = self._store.entry(record.key)
+            entry.set(new, record.timestamp)
+            if self._caching:
+                self._pending[entry.key] = (record.key, record.headers, entry)
+            else:
+                told = old if self._given_old else self._stored(self._store, entry)
+                self._emit(self._store, record.key, record.headers, entry, told)
+
+    def flush(self) -> None:
+        """Pass on each key's last value, in order of time."""
+        if self._store is None:
+            return  # only a store holds updates back
+        for key, headers, entry in drain_pending(self._store, self._pending):
+            old = self._stored(self._store, entry)
+            self._ctx.attempt(partial(self._emit, self._store, key, headers, entry, old), result_of(entry, headers))
+
+    def _stored(self, store: TimestampedKeyValueStore, entry: CachedRow) -> Any:
+        return store.codec.read_value(entry.stored[8:]) if self._send_old and entry.stored is not None else None
+
+    def _emit(self, store: TimestampedKeyValueStore, key: Any, headers: Headers, entry: CachedRow, old: Any) -> None:
+        entry.sent(store.write(entry))
+        self._ctx.forward(Record(key, Change(entry.value, old if self._send_old else None), entry.timestamp, headers))
+
+    def _put_version(self, store: VersionedStore, record: Record, new: Any) -> None:
+        before = store.get(record.key) if self._send_old else None
+        newer = store.put(record.key, new, record.timestamp)
+        if newer == NOT_PUT:
+            self._ctx.drop(record, "late")
+            return
+        old = None if before is None else before.value
+        self._ctx.forward(record.with_value(Change(new, old, newer == VALID_TO_UNDEFINED)))
+
+
+class TableOperator(Processor):
+    """Base of the operators whose result is a table: opens it as `_table`, and passes on at the end of the step what it held back.
+
+    Args:
+        store: Name of a timestamped key-value store or a versioned one; None = the table is not kept.
+        caching: As in `TableMaterializer`.
+        send_old: As in `TableMaterializer`.
+    """
+
+    def __init__(self, store: str | None = None, caching: bool = True, send_old: bool = False) -> None:
+        self.store_name = store
+        self.caching = caching
+        self.send_old = send_old
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """Open the store."""
+        super().init(ctx)
+        self._table = TableMaterializer(ctx, self.store_name, self.caching, self.send_old)
+
+    def flush(self) -> None:
+        """Pass on each key's last value, in order of time."""
+        self._table.flush()

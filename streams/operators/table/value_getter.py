@@ -1,0 +1,164 @@
+"""How an operator looks a table up (Kafka Streams: `KTableValueGetter`).
+
+A table that has no store of its own is computed at each look-up from the tables it is made of. A view is a description:
+plain data that pickles with its operator; `open` gives what reads. Invariant: what a view reads are the stores in
+`stores`; the node that opens it must name all of them, so that it runs where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from streams.model.record import ValueAndTimestamp
+from streams.operators.processor import ProcessorContext
+
+JoinKind = Literal["inner", "left", "outer"]
+Lookup = Callable[[Any, "int | None"], "ValueAndTimestamp | None"]
+"""`(key, as_of)` -> value and timestamp, or None. `as_of`: ms, for versioned tables; None = the newest value."""
+
+
+class ValueGetter(Protocol):
+    """A table as others see it."""
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Names of the stores that it reads."""
+
+    def open(self, ctx: ProcessorContext, told: bool = False) -> Lookup:
+        """What reads it, within one step.
+
+        Args:
+            ctx: of the node that looks up.
+            told: see the table as it was passed on last, without the updates that a cache still holds back: for those whose
+                own result must follow the table's updates.
+        """
+
+
+@dataclass(frozen=True)
+class StoreValueGetter:
+    """A table that is kept in a store.
+
+    Attributes:
+        store: its name: of a timestamped key-value, a versioned, a timestamped window or a session store.
+        from_stored: makes the table's value of the stored one, where they differ (built-in aggregates).
+        versioned: the store holds versions, so that it can be asked how it was.
+    """
+
+    store: str
+    from_stored: Callable[[Any], Any] | None = None
+    versioned: bool = False
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """See `ValueGetter`."""
+        return (self.store,)
+
+    def open(self, ctx: ProcessorContext, told: bool = False) -> Lookup:
+        """See `ValueGetter`."""
+        store, from_stored, versioned = ctx.store(self.store), self.from_stored, self.versioned
+        get = store.forwarded if told and not versioned else store.get
+
+        def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:
+            found: ValueAndTimestamp | None = get(key, as_of) if versioned else get(key)
+            if found is None or from_stored is None:
+                return found
+            return ValueAndTimestamp(from_stored(found.value), found.timestamp)
+
+        return lookup
+
+
+@dataclass(frozen=True)
+class FilterValueGetter:
+    """A filtered table without a store.
+
+    Attributes:
+        parent: the table above.
+        predicate: `(key, value) -> bool`.
+        negate: True for `filter_not`.
+    """
+
+    parent: ValueGetter
+    predicate: Callable[[Any, Any], bool]
+    negate: bool
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """See `ValueGetter`."""
+        return self.parent.stores
+
+    def open(self, ctx: ProcessorContext, told: bool = False) -> Lookup:
+        """See `ValueGetter`."""
+        above, predicate, negate = self.parent.open(ctx, told), self.predicate, self.negate
+
+        def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:
+            found = above(key, as_of)
+            return found if found is not None and bool(predicate(key, found.value)) is not negate else None
+
+        return lookup
+
+
+@dataclass(frozen=True)
+class MapValueGetter:
+    """A table with mapped values, without a store.
+
+    Attributes:
+        parent: the table above.
+        fn: `(key, value) -> value`; not called for None.
+    """
+
+    parent: ValueGetter
+    fn: Callable[[Any, Any], Any]
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """See `ValueGetter`."""
+        return self.parent.stores
+
+    def open(self, ctx: ProcessorContext, told: bool = False) -> Lookup:
+        """See `ValueGetter`."""
+        above, fn = self.parent.open(ctx, told), self.fn
+
+        def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:
+            found = above(key, as_of)
+            value = None if found is None else fn(key, found.value)
+            return None if found is None or value is None else ValueAndTimestamp(value, found.timestamp)
+
+        return lookup
+
+
+@dataclass(frozen=True)
+class JoinValueGetter:
+    """Two joined tables without a store; the newest values only, as Kafka Streams' getters of joins.
+
+    Attributes:
+        left, right: the tables.
+        joiner: `(key, left value, right value) -> value`.
+        kind: which of the two may be missing.
+    """
+
+    left: ValueGetter
+    right: ValueGetter
+    joiner: Callable[[Any, Any, Any], Any]
+    kind: JoinKind
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """See `ValueGetter`."""
+        return tuple(dict.fromkeys((*self.left.stores, *self.right.stores)))
+
+    def open(self, ctx: ProcessorContext, told: bool = False) -> Lookup:
+        """See `ValueGetter`."""
+        on_left, on_right, joiner = self.left.open(ctx, told), self.right.open(ctx, told), self.joiner
+        needs_left, needs_right = self.kind != "outer", self.kind == "inner"
+
+        def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:
+            left, right = on_left(key, None), on_right(key, None)
+            if (left is None and (needs_left or right is None)) or (right is None and needs_right):
+                return None
+            value = joiner(key, left and left.value, right and right.value)
+            timestamp = max(found.timestamp for found in (left, right) if found is not None)
+            return None if value is None else ValueAndTimestamp(value, timestamp)
+
+        return lookup

@@ -1,0 +1,1 @@
+"""Global tables: each process reads them as a whole."""

@@ -1,0 +1,79 @@
+"""What the processor of a global store sees, and the store as everybody else sees it.
+
+Such a processor only keeps its store (Kafka Streams: `GlobalProcessorContextImpl`): it runs in every process, once for each
+copy, so whatever else it did would happen several times.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from state.stores.task_store import TaskStore
+from streams.errors import TopologyError
+from streams.model.record import Record, RecordMetadata
+from streams.operators.processor import Mode
+from streams.runtime.counters import Counters
+from streams.runtime.settings import TaskSettings
+from streams.runtime.typed_stores import typed_store
+from streams.topology.graph import GlobalTable
+
+_WRITES = {"put", "write", "entry", "entries", "use_cache"}
+
+
+class GlobalContext:
+    """The part of `ProcessorContext` that the processor of a global store has.
+
+    Args:
+        table: The store, and what fills it.
+        stores: Where it lies.
+        settings: Of the application.
+        counters: Where `drop` counts.
+        now_ms: The step's wall clock.
+    """
+
+    task_id = "global"
+    flushing = False
+
+    def __init__(
+        self, table: GlobalTable, stores: TaskStore, settings: TaskSettings, counters: Counters, now_ms: int
+    ) -> None:
+        self.node = table.name
+        self.application_id = settings.application_id
+        self.mode: Mode = settings.mode
+        self.now_ms = now_ms
+        self.record_metadata: RecordMetadata | None = None
+        self._counters = counters
+        self._name = table.store.name
+        self._typed = typed_store(table.store, stores, str(table.source.topics[0]))
+
+    def store(self, name: str) -> Any:
+        """The store; there is only this one."""
+        if name != self._name:
+            raise TopologyError(f"'{self.node}' keeps the global store '{self._name}' and sees no other, not '{name}'.")
+        return self._typed
+
+    def drop(self, record: Record, reason: str) -> None:
+        """Count a record that changes nothing."""
+        self._counters.add(f"dropped:{self.node}:{reason}")
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is refused by name."""
+        raise TopologyError(
+            f"'{self.node}' keeps a global store and has no '{name}': it runs once in every process. Read the topic as a stream "
+            f"to forward, to schedule and to keep other state."
+        )
+
+
+class ReadOnlyStore:
+    """A global store as tasks see it. A task that wrote to it would change its own process's copy only."""
+
+    def __init__(self, name: str, store: Any) -> None:
+        self._name = name
+        self._store = store
+        self.get = store.get
+
+    def __getattr__(self, name: str) -> Any:
+        """The store's, unless it writes."""
+        if name in _WRITES:
+            raise TopologyError(f"The global store '{self._name}' can only be read here: it holds what its topic says.")
+        return getattr(self._store, name)

@@ -1,0 +1,241 @@
+"""The global tables of an application as one process holds them (Kafka Streams: `GlobalStateManagerImpl`).
+
+Each process that runs tasks has one `GlobalTables`, and brings it up to the offsets that the driver logged for the batch
+before its tasks begin, so that a repeated batch sees at least what it saw. The topic is the changelog: nothing is written
+to Kafka, so there are no dead letters either: each process would send one of its own. Invariant: rows and positions are
+applied together, so a reader that stops half-way reads nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from state.kafka.columns import RecordColumns
+from state.kafka.headers import decode_headers
+from state.stores.position import StorePosition
+from state.stores.spec import StoreKind, StoreSpec
+from state.stores.task_store import TaskStore
+from streams.errors import ConfigError, RecordError, StreamsError
+from streams.model.record import Record, RecordMetadata
+from streams.model.timestamps import ConsumedRecord
+from streams.operators.processor import Processor
+from streams.runtime.counters import Counters
+from streams.runtime.globals.global_context import GlobalContext, ReadOnlyStore
+from streams.runtime.handlers import NOWHERE, ErrorHandlers, Origin
+from streams.runtime.settings import TaskSettings
+from streams.runtime.typed_stores import typed_store
+from streams.topology.graph import GlobalTable
+
+POSITIONS = "__positions"
+_TASK = "global"
+
+
+def global_store_specs(tables: Sequence[GlobalTable]) -> list[StoreSpec]:
+    """The stores that a process needs for these tables: open a `TaskStore` of them."""
+    positions = StoreSpec(POSITIONS, StoreKind.KEY_VALUE, logged=False)
+    return [positions, *(table.store.spec for table in tables)]
+
+
+class GlobalTables:
+    """The tables, and how far each of their topics' partitions was read.
+
+    Args:
+        tables: What to hold.
+        store: A `TaskStore` with `global_store_specs(tables)`; kept between batches, lost with the process or not.
+        settings: Policies; a record that cannot be read fails or is skipped, there is no dead letter (as in Kafka Streams).
+
+    Attributes:
+        counters: What was dropped and skipped by this process since it was asked last; take them away with `take_counters`.
+
+    Raises:
+        ConfigError: The policies ask for dead letters.
+    """
+
+    def __init__(self, tables: Sequence[GlobalTable], store: TaskStore, settings: TaskSettings) -> None:
+        self.counters = Counters()
+        self._by_topic = {str(table.source.topics[0]): table for table in tables}
+        self._store = store
+        settings = global_table_settings(settings) if tables else settings
+        self._settings = settings
+        self._handlers = ErrorHandlers(settings, self.counters, _TASK, lambda letter, origin: None)
+
+    @property
+    def topics(self) -> list[str]:
+        """What to read."""
+        return list(self._by_topic)
+
+    @property
+    def stores(self) -> Mapping[str, Any]:
+        """Typed stores by name, for `StreamTask`; they can only be read."""
+        return {
+            table.store.name: ReadOnlyStore(table.store.name, typed_store(table.store, self._store, topic))
+            for topic, table in self._by_topic.items()
+        }
+
+    def take_counters(self) -> Counters:
+        """The counters, which begin at nothing again."""
+        taken = Counters(self.counters)
+        # In place: the error handlers count there.
+        self.counters.clear()
+        return taken
+
+    def position(self, topic: str, partition: int) -> int:
+        """The next offset to read."""
+        positions: Any = self._store.store(POSITIONS)
+        data: bytes | None = positions.get(_place(topic, partition))
+        return 0 if data is None else int.from_bytes(data, "big")
+
+    def update(self, columns: RecordColumns, now_ms: int) -> None:
+        """Take records of one topic-partition, in order of their offsets; those before `position` are passed over.
+
+        Args:
+            columns: The records.
+            now_ms: The step's wall clock, for extractors that want it.
+
+        Raises:
+            RecordFailedError: A record cannot be read, or the processor fails, and the policy is `fail`.
+        """
+        table = self._by_topic[columns.topic]
+        first = self.position(columns.topic, columns.partition)
+        position = first
+        keeper = self._keeper(table, now_ms)
+        try:
+            for index in np.flatnonzero(columns.offsets >= first).tolist():
+                self._take(table, keeper, columns, index, now_ms)
+                position = int(columns.offsets[index]) + 1
+            self._end(table, keeper)
+        except BaseException:
+            self._store.discard()
+            raise
+        finally:
+            keeper.close()
+        if position > first:
+            self._apply(columns.topic, columns.partition, position)
+
+    def reached(self, topic: str, partition: int, offset: int) -> None:
+        """All records below an offset were taken: those that are missing there never come (control records)."""
+        if self.position(topic, partition) < offset:
+            self._apply(topic, partition, offset)
+
+    def reset(self) -> None:
+        """Forget everything: reading begins anew."""
+        self._store.reset()
+
+    def _apply(self, topic: str, partition: int, position: int) -> None:
+        places: Any = self._store.store(POSITIONS)
+        places.put(_place(topic, partition), position.to_bytes(8, "big"), 0)
+        before = self._store.position
+        self._store.apply(StorePosition(_TASK, 1 if before is None else before.version + 1, {}))
+
+    def _keeper(self, table: GlobalTable, now_ms: int) -> _Keeper:
+        if table.supplier is None:
+            return _LastValues(self._store.store(table.store.name))
+        context = GlobalContext(table, self._store, self._settings, self.counters, now_ms)
+        return _Processed(table.supplier(), context)
+
+    def _take(self, table: GlobalTable, keeper: _Keeper, columns: RecordColumns, index: int, now_ms: int) -> None:
+        key, value = columns.keys[index].as_py(), columns.values[index].as_py()
+        if key is None and not keeper.takes_null_keys:
+            self.counters.add(f"dropped:{table.name}:null_key")
+            return
+        headers = () if columns.headers is None else tuple(decode_headers(columns.headers[index].as_py()))
+        offset, timestamp = int(columns.offsets[index]), int(columns.timestamps[index])
+        source = table.source
+        origin = Origin(columns.topic, columns.partition, offset, timestamp, key, value, headers)
+        try:
+            read_key = source.key_serde.deserialize(columns.topic, key, headers)
+            read_value = source.value_serde.deserialize(columns.topic, value, headers)
+            record = ConsumedRecord(columns.topic, columns.partition, offset, timestamp, read_key, read_value, headers)
+            time = source.timestamp_extractor.extract(record, -1, now_ms)
+        except Exception as error:
+            self._handlers.handle("deserialization", source.name, origin, error)
+            return
+        if time < 0:
+            self.counters.add(f"dropped:{source.name}:timestamp")
+            return
+        try:
+            keeper.take(Record(read_key, read_value, time, headers), origin)
+        except Exception as error:
+            self._failed(table, origin, error)
+
+    def _end(self, table: GlobalTable, keeper: _Keeper) -> None:
+        try:
+            keeper.end()
+        except Exception as error:
+            self._failed(table, NOWHERE, error)
+
+    def _failed(self, table: GlobalTable, origin: Origin, error: Exception) -> None:
+        if isinstance(error, StreamsError) and not isinstance(error, RecordError):
+            raise error
+        self._handlers.handle("processing", table.name, origin, error)
+
+
+def global_table_settings(settings: TaskSettings) -> TaskSettings:
+    """The settings by which global tables are read: their own policy in the place of those of the stages.
+
+    Raises:
+        ConfigError: It would be `dlq`.
+    """
+    own = settings.global_table_errors
+    if own is not None:
+        settings = replace(settings, deserialization=own, processing=own)
+    if "dlq" in (settings.deserialization, settings.processing):
+        raise ConfigError(
+            "the topology has global tables, and the policy for bad records is 'dlq', but global tables have no dead letters: each "
+            "process reads them for itself, and would send its own. Set global_table_errors to 'fail' or 'skip' for them"
+        )
+    return settings
+
+
+class _Keeper(Protocol):
+    takes_null_keys: bool
+
+    def take(self, record: Record, origin: Origin) -> None: ...
+    def end(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class _LastValues:
+    """Keeps the last value of each key, as the bytes that they are: what was read of them was a check."""
+
+    takes_null_keys = False
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+
+    def take(self, record: Record, origin: Origin) -> None:
+        value = None if origin.value is None else record.timestamp.to_bytes(8, "big") + origin.value
+        self._rows.put(origin.key, value, record.timestamp)
+
+    def end(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class _Processed:
+    """Lets the user's processor keep the store; what it holds is given up at the end of the run of records."""
+
+    takes_null_keys = True
+
+    def __init__(self, processor: Processor, context: GlobalContext) -> None:
+        self._processor = processor
+        self._context = context
+        processor.init(context)
+
+    def take(self, record: Record, origin: Origin) -> None:
+        assert origin.topic is not None, "it was read from a topic"
+        self._context.record_metadata = RecordMetadata(origin.topic, origin.partition, origin.offset)
+        self._processor.process(record)
+
+    def end(self) -> None:
+        self._processor.flush()
+
+    def close(self) -> None:
+        self._processor.close()
+
+
+def _place(topic: str, partition: int) -> bytes:
+    return f"{topic}-{partition}".encode()

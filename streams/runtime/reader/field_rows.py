@@ -1,0 +1,97 @@
+"""A columns entry, reader's side: of each record the key and the declared fields, cut by task.
+
+Keys travel dictionary-encoded: an aggregate sees few distinct keys, and groups by their codes. A field's cells travel
+as up to three columns (whole numbers, numbers with a fraction, JSON text), each only if it has cells, so that whole
+numbers stay exact up to 64 bits and nothing else is paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state.kafka.columns import RecordColumns
+from streams.operators.aggregate.columns.column_rows import FLOAT, INT, FieldColumn
+from streams.runtime.reader.route import tasks_of
+
+
+def field_rows(
+    columns: RecordColumns,
+    timestamps: npt.NDArray[np.int64],
+    seq: int,
+    fields: Mapping[str, FieldColumn],
+    null_values: npt.NDArray[np.bool_],
+    tasks: int,
+    with_source: bool,
+) -> tuple[pa.RecordBatch, npt.NDArray[np.int32]]:
+    """Make rows of decoded fields.
+
+    Args:
+        columns: The records.
+        timestamps: Event times.
+        seq: `seq` of all rows.
+        fields: Decoded fields by path.
+        null_values: bool[n], whether a value is null.
+        tasks: Number of tasks.
+        with_source: Send the original values along.
+
+    Returns:
+        The rows, and the task of each.
+    """
+    keys = columns.keys.dictionary_encode()
+    arrays: dict[str, pa.Array] = {
+        "offset": pa.array(columns.offsets),
+        "seq": pa.array(np.full(len(columns), seq, np.int32)),
+        "timestamp": pa.array(timestamps),
+        "key": keys,
+    }
+    if null_values.any():
+        arrays["null"] = pa.array(null_values)
+    for path, field in fields.items():
+        arrays.update(_cells(path, field))
+    if with_source:
+        arrays["source_value"] = columns.values
+    if columns.headers is not None:
+        arrays["headers"] = columns.headers
+    return pa.RecordBatch.from_pydict(arrays), _routes(keys, columns.partition, tasks)
+
+
+def _cells(path: str, field: FieldColumn) -> dict[str, pa.Array]:
+    columns: dict[str, pa.Array] = {}
+    is_int, is_float = field.kinds == INT, field.kinds == FLOAT
+    if is_int.any():
+        columns[f"i:{path}"] = pa.array(field.ints, mask=~is_int)
+    if is_float.any():
+        columns[f"d:{path}"] = pa.array(field.floats, mask=~is_float)
+    if field.texts is not None:
+        columns[f"j:{path}"] = field.texts
+    return columns
+
+
+def _routes(keys: pa.DictionaryArray, partition: int, tasks: int) -> npt.NDArray[np.int32]:
+    """Task of each row, hashing each distinct key once."""
+    of_keys = np.append(tasks_of(keys.dictionary, partition, tasks), np.int32(partition % tasks))
+    codes = keys.indices.fill_null(len(keys.dictionary)).to_numpy()
+    routes: npt.NDArray[np.int32] = of_keys[codes]
+    return routes
+
+
+def compact_keys(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Cut the keys' dictionary, if there is one, down to what these rows use: a task need not get everybody's keys."""
+    at = rows.schema.get_field_index("key")
+    keys = rows.column(at)
+    if not pa.types.is_dictionary(keys.type):
+        return rows
+    codes, dictionary = keys.indices, keys.dictionary
+    used = pc.unique(codes.drop_null())
+    if len(used) == len(dictionary):
+        return rows
+    place = np.zeros(len(dictionary), np.int32)
+    place[used.to_numpy()] = np.arange(len(used), dtype=np.int32)
+    missing = None if codes.null_count == 0 else codes.is_null().to_numpy(zero_copy_only=False)
+    codes = pa.array(place[codes.fill_null(0).to_numpy()], mask=missing)
+    return rows.set_column(at, "key", pa.DictionaryArray.from_arrays(codes, dictionary.take(used)))

@@ -1,0 +1,145 @@
+"""One pass of a reader, in which operators may hold records back for a while, as `enrich` does to call for many at once.
+
+What comes of a record that was held back comes later than what comes of its successors. It leaves in the place where it
+would have left at once, so the order of rows is the same however records were gathered: the record's place is kept when
+it is held, what comes of it is numbered below that place, and at the end of the piece all is put in order and numbered anew.
+
+Invariant: what an operator gives for a record may differ from attempt to attempt, but which tasks are concerned may not. A
+task that has committed an attempt must be called again in the next one to see that, else its next step would not
+know what it finds in the commits topic. So every task that a record could reach is `touched`, and a dead letter
+goes where the result would have gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from streams.model.record import Record
+from streams.runtime.dead_letters import DeadLetter
+from streams.runtime.handlers import Origin
+from streams.runtime.reader import task_inputs
+from streams.runtime.reader.task_inputs import BRANCH_BITS, Place, Rows, TaskInputRunner
+from streams.runtime.step_context import SourceRows, StepContext
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A record that is held back.
+
+    Attributes:
+        cursor: its source rows, and which of them it is.
+        place: where it stands among what comes of that row.
+        route: the key whose task gets what comes of it.
+    """
+
+    cursor: tuple[SourceRows, int]
+    place: tuple[int, ...]
+    route: bytes | None
+
+
+class ReaderContext(StepContext):
+    """Dead letters travel to a task as rows, so that they are part of its transaction.
+
+    Attributes:
+        dead_letters: those of the piece so far.
+        letter_routes: for each of them the key whose task gets it.
+        sequence: numbers the rows that leave the head.
+        behind: for each node that holds records back, the entries that it leads to.
+        touched: keys whose tasks must be called, even if no row comes for them.
+        letters_by_partition: what leaves the head goes by its source partition, and so do the dead letters.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.dead_letters = Rows()
+        self.letter_routes: list[bytes | None] = []
+        self.sequence = task_inputs.RowNumbering()
+        self.behind: Mapping[str, Sequence[TaskInputRunner]] = {}
+        self.touched: set[bytes | None] = set()
+        self.letters_by_partition = False
+        self._held_keys: dict[int, Rows] = {}
+        self._resumed: Held | None = None
+
+    def send_dead_letter(self, letter: DeadLetter, origin: Origin) -> None:
+        """Gather it."""
+        self.dead_letters.add_dead_letter(letter, origin, self.sequence.here)
+        # A null key is routed by its source partition.
+        route = None if self.letters_by_partition else letter.key
+        self.letter_routes.append(route if self._resumed is None else self._resumed.route)
+
+    def take_dead_letters(self) -> tuple[Rows, list[int], list[bytes | None]]:
+        """Those so far, the order in which they are to leave, and the keys that route them; starts anew."""
+        rows, routes = self.dead_letters, self.letter_routes
+        self.dead_letters, self.letter_routes = Rows(), []
+        order = sorted(range(len(routes)), key=lambda row: (rows.offsets[row], rows.seqs[row]))
+        rows.seqs = list(range(len(routes)))
+        return rows, order, routes
+
+    def hold(self, node: str, record: Record) -> Held:
+        """Keep the place of the record in process, and note the tasks that it can reach."""
+        assert self.cursor is not None, "head operators run only while a record is in process"
+        source, row = self.cursor
+        keys = [self._key_behind(runner, record) for runner in self.behind[node]] or [source.keys[row]]
+        self.touched.update(keys)
+        place = self.sequence.take()
+        return Held(self.cursor, place if isinstance(place, tuple) else (place,), keys[0])
+
+    def _key_behind(self, runner: TaskInputRunner, record: Record) -> bytes | None:
+        """The key by which what comes of a record will be routed over an entry."""
+        assert self.cursor is not None, "see hold"
+        source, row = self.cursor
+        if runner.entry.by_partition:
+            return None
+        key = runner.key_of(record, source.topic)
+        if runner.entry.keyed_by:
+            self._held_keys.setdefault(runner.entry.index, Rows()).add_key(source.offsets[row], key)
+        return key
+
+    def take_held_keys(self) -> dict[int, Rows]:
+        """TaskInput -> the keys of records that were held back, where head operators have made them; starts anew."""
+        keys, self._held_keys = self._held_keys, {}
+        return keys
+
+    @contextmanager
+    def resume(self, held: Held) -> Iterator[None]:
+        """Within it, the record that was held back is the one in process."""
+        sequence = self.sequence
+        before = self.cursor, self._resumed, sequence.next, sequence.end, sequence.above
+        self.cursor, self._resumed = held.cursor, held
+        sequence.go_on(held.place)
+        try:
+            yield
+        finally:
+            self.cursor, self._resumed, sequence.next, sequence.end, sequence.above = before
+
+
+def number_anew(gathered: Sequence[Rows]) -> None:
+    """Give the rows of a piece numbers in the order of their places: by branch and depth first, as if none had been held.
+
+    Raises:
+        RecordError: more rows came of a record than can be numbered.
+    """
+    numbers: dict[tuple[int, tuple[int, ...]], int] = {}
+    group, number = (-1, -1), 0
+    for offset, place in sorted(_places(gathered)):
+        branch = place[0] >> BRANCH_BITS
+        if (offset, branch) != group:
+            group, number = (offset, branch), branch << BRANCH_BITS
+        if number >> BRANCH_BITS != branch:
+            raise task_inputs.too_many()
+        numbers[offset, place] = number
+        number += 1
+    for rows in gathered:
+        rows.seqs = [numbers[place] for place in _places([rows])]
+
+
+def _places(gathered: Iterable[Rows]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    for rows in gathered:
+        for offset, seq in zip(rows.offsets, rows.seqs, strict=True):
+            yield offset, _as_tuple(seq)
+
+
+def _as_tuple(seq: Place) -> tuple[int, ...]:
+    return seq if isinstance(seq, tuple) else (seq,)

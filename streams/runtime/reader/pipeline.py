@@ -1,0 +1,205 @@
+"""The head: what a reader does with the records of a topic-partition before they are shuffled to the tasks.
+
+Stateless operators run here, record by record, and their results leave as object entries. Raw entries never become
+Python objects: their bytes are cut by task and go. Columns entries carry only the fields that an aggregate declared.
+
+Invariants: rows of a batch are in (offset, seq) order; the same records always give the same rows, whatever the size
+of the pieces they come in; no clock is read (`NOW` stands for the step's, `ReaderPipeline.now_ms` is logged).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from state.kafka.columns import RecordColumns
+from streams.runtime.counters import Counters
+from streams.runtime.event_time import UNKNOWN_NOW
+from streams.runtime.nodes import NodeContext, NodeRunner, Receiver
+from streams.runtime.reader.field_rows import compact_keys
+from streams.runtime.reader.head_run import ReaderContext, number_anew
+from streams.runtime.reader.route import split_by_task, tasks_of
+from streams.runtime.reader.source_reader import SourceReader
+from streams.runtime.reader.task_inputs import TaskInputRunner
+from streams.runtime.routing import RoutingDigests
+from streams.runtime.rows import DEAD_LETTER_ENTRY, RowBatch
+from streams.runtime.settings import TaskSettings
+from streams.runtime.step_context import StepContext
+from streams.runtime.task.punctuation import Punctuations
+from streams.topology.graph import ProcessorNode
+from streams.topology.plan import SubTopology, TaskInput
+
+
+class ReaderPipeline:
+    """The head of one sub-topology in one reader; used for one piece of records after the other.
+
+    Args:
+        sub: What to run.
+        tasks: Number of tasks to route to.
+        settings: Policies.
+
+    Attributes:
+        counters: Counts since the start.
+        partition_times: (topic, partition) -> largest timestamp so far, for `UsePartitionTimeOnInvalidTimestamp` and
+            custom extractors. Set it before `run` to go on where an earlier reader ended.
+        touched: Tasks that must be called even if no row was for them: records were for them, but an operator that is not
+            repeatable has left nothing of those this time.
+        now_ms: When the micro-batch was planned, as logged with its offsets: what lies too far ahead of it is turned away.
+            `UNKNOWN_NOW`: only what no clock can show is.
+    """
+
+    def __init__(self, sub: SubTopology, tasks: int, settings: TaskSettings) -> None:
+        self.partition_times: dict[tuple[str, int], int] = {}
+        self.touched: set[int] = set()
+        self._tasks = tasks
+        self._run = ReaderContext(settings, f"{sub.index}_reader", now_ms=UNKNOWN_NOW)
+        self._entries = {
+            (entry.from_node, entry.node): TaskInputRunner(entry, self._run, self._run.sequence)
+            for entry in sub.entries
+            if entry.transport == "object"
+        }
+        self._routings = RoutingDigests()
+        self._run.letters_by_partition = all(entry.entry.by_partition for entry in self._entries.values())
+        self._nodes = _head_nodes(sub, self._run, self._entries)
+        self._run.behind = {
+            name: [entry for edge, entry in self._entries.items() if edge[0] in _at_or_below(sub, name)]
+            for name in self._nodes
+            if not _node(sub, name).repeatable
+        }
+        self._sources = [
+            SourceReader(sub, source, self._nodes, self._run.sequence, self._run, self.partition_times)
+            for source in sub.sources
+        ]
+
+    @property
+    def counters(self) -> Counters:
+        """Counts since the start."""
+        for node in self._nodes.values():
+            node.count()
+        return self._run.counters
+
+    def routings(self) -> dict[int, str]:
+        """Task -> digest of the keys that head operators gave the task's records, see `streams.runtime.routing`."""
+        return self._routings.by_task()
+
+    @property
+    def now_ms(self) -> int:
+        """See the class."""
+        return self._run.now_ms
+
+    @now_ms.setter
+    def now_ms(self, now_ms: int) -> None:
+        self._run.now_ms = now_ms
+
+    def run(self, columns: RecordColumns) -> Iterator[tuple[int, RowBatch]]:
+        """Read a piece of a topic-partition.
+
+        Args:
+            columns: The records.
+
+        Yields:
+            Task and rows for it.
+
+        Raises:
+            RecordFailedError: A record cannot be handled and its policy is `fail`.
+        """
+        for source in self._sources:
+            if columns.topic in source.topics:
+                for entry, rows, routes in source.read(columns, self._tasks):
+                    yield from _cut(columns.topic, columns.partition, entry, rows, routes)
+        for node in self._nodes.values():
+            node.context.attempt(node.processor.flush)
+        yield from self._gathered(columns.topic, columns.partition)
+
+    def close(self) -> None:
+        """Let operators go, and forget what a run that failed has left."""
+        for node in self._nodes.values():
+            node.processor.close()
+        for entry in self._entries.values():
+            entry.take()
+        self._run.take_dead_letters()
+        self._run.touched.clear()
+
+    def _gathered(self, topic: str, partition: int) -> Iterator[tuple[int, RowBatch]]:
+        gathered = [(runner.entry, runner.take()) for runner in self._entries.values()]
+        held = bool(self._run.touched)
+        if held:
+            self.touched.update(self._routes(self._run.touched, partition).tolist())
+            self._run.touched.clear()
+            number_anew([rows for _, rows in gathered])
+            self._digest_held(partition)
+        for entry, rows in gathered:
+            if rows.offsets:
+                batch = rows.to_batch()
+                if held:
+                    batch = batch.sort_by([("offset", "ascending"), ("seq", "ascending")])
+                yield from self._routed(topic, partition, entry, batch)
+        letters, order, keys = self._run.take_dead_letters()
+        if order:
+            batch = letters.to_batch().take(pa.array(order))
+            yield from _cut(
+                topic, partition, DEAD_LETTER_ENTRY, batch, self._routes([keys[row] for row in order], partition)
+            )
+
+    def _routed(
+        self, topic: str, partition: int, entry: TaskInput, batch: pa.RecordBatch
+    ) -> Iterator[tuple[int, RowBatch]]:
+        if entry.by_partition:
+            yield partition % self._tasks, RowBatch(topic, partition, entry.index, compact_keys(batch))
+            return
+        for task, rows in split_by_task(batch, tasks_of(batch.column("key"), partition, self._tasks)):
+            if entry.keyed_by and entry.repeatable:
+                self._routings.add(task, entry.index, rows)
+            yield task, RowBatch(topic, partition, entry.index, compact_keys(rows))
+
+    def _digest_held(self, partition: int) -> None:
+        """What comes of records that were held back may differ; the keys by which they were to go may not."""
+        for index, rows in self._run.take_held_keys().items():
+            batch = rows.to_batch()
+            for task, part in split_by_task(batch, tasks_of(batch.column("key"), partition, self._tasks)):
+                self._routings.add(task, index, part)
+
+    def _routes(self, keys: Collection[bytes | None], partition: int) -> npt.NDArray[np.int32]:
+        return tasks_of(pa.array(list(keys), pa.binary()), partition, self._tasks)
+
+
+def _cut(
+    topic: str, partition: int, entry: int, rows: pa.RecordBatch, routes: npt.NDArray[np.int32]
+) -> Iterator[tuple[int, RowBatch]]:
+    """Cut rows by task."""
+    for task, part in split_by_task(rows, routes):
+        yield task, RowBatch(topic, partition, entry, compact_keys(part))
+
+
+def _head_nodes(
+    sub: SubTopology, run: StepContext, entries: Mapping[tuple[str, str], TaskInputRunner]
+) -> dict[str, NodeRunner]:
+    """Build and connect the head's processors."""
+    nodes: dict[str, NodeRunner] = {}
+    punctuations = Punctuations({}, run.now_ms)
+    for name, node in sub.nodes.items():
+        if name in sub.head and isinstance(node, ProcessorNode):
+            nodes[name] = NodeRunner(name, node.supplier(), NodeContext(name, run, punctuations), run)
+    for name, runner in nodes.items():
+        on_drop = sub.takers_of_dropped(name)
+        children: dict[str, Receiver] = {}
+        for child in sub.children(name):
+            if child not in on_drop:
+                children[child] = nodes[child] if child in nodes else entries[(name, child)]
+        runner.context.connect(children, [nodes[child] for child in on_drop])
+        runner.processor.init(runner.context)
+    return nodes
+
+
+def _node(sub: SubTopology, name: str) -> ProcessorNode:
+    node = sub.nodes[name]
+    assert isinstance(node, ProcessorNode), "the head is made of processors"
+    return node
+
+
+def _at_or_below(sub: SubTopology, name: str) -> set[str]:
+    """A node of the head and all that its records can reach there."""
+    return {name}.union(*(_at_or_below(sub, child) for child in sub.children(name) if child in sub.head))

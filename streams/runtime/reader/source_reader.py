@@ -1,0 +1,184 @@
+"""Reads the records of one source in a reader: event times, rows of raw and columns entries, then the head's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from state.kafka.columns import RecordColumns
+from streams.model.record import Record
+from streams.runtime.nodes import NodeRunner
+from streams.runtime.reader.field_rows import field_rows
+from streams.runtime.reader.json_fields import JsonFields, read_fields
+from streams.runtime.reader.route import tasks_of
+from streams.runtime.reader.task_inputs import BRANCH_BITS, RowNumbering
+from streams.runtime.reader.timestamps import DROPPED, TimestampReader
+from streams.runtime.step_context import SourceRows, StepContext
+from streams.topology.graph import SourceNode
+from streams.topology.plan import SubTopology, TaskInput
+
+EntryRows = tuple[int, pa.RecordBatch, "npt.NDArray[np.int32]"]
+
+
+class SourceReader:
+    """One source.
+
+    Args:
+        sub: The sub-topology.
+        source: The source.
+        nodes: The head's processors.
+        sequence: Numbers the rows that they make.
+        run: Policies and counters.
+        partition_times: (topic, partition) -> largest timestamp so far; updated.
+    """
+
+    def __init__(
+        self,
+        sub: SubTopology,
+        source: SourceNode,
+        nodes: Mapping[str, NodeRunner],
+        sequence: RowNumbering,
+        run: StepContext,
+        partition_times: dict[tuple[str, int], int],
+    ) -> None:
+        self.topics = frozenset(str(topic) for topic in source.topics)
+        self._source = source
+        self._sequence = sequence
+        self._run = run
+        self._times = TimestampReader(source, run, partition_times)
+        children = sub.children(source.name)
+        self._direct: list[tuple[int, TaskInput]] = [
+            (children.index(entry.node), entry) for entry in sub.entries if entry.source == source.name
+        ]
+        self._operators = [(at, nodes[name]) for at, name in enumerate(children) if name in nodes]
+        self._paths = list(dict.fromkeys(path for _, entry in self._direct for path in entry.fields))
+        self._any_columns = any(entry.transport == "columns" for _, entry in self._direct)
+        time_field = None if self._operators else self._times.field
+        if time_field is not None and time_field not in self._paths:
+            self._paths.append(time_field)
+        self._time_field = time_field
+
+    def read(self, columns: RecordColumns, tasks: int) -> Iterator[EntryRows]:
+        """Read a piece of a topic-partition; what goes through operators gathers in their entries.
+
+        Yields:
+            TaskInput, its rows, and the task of each row.
+        """
+        run, source = self._run, self._source
+        run.counters.add(f"in:{source.name}", len(columns))
+        by_field = self._time_field is not None
+        objects = bool(self._operators) or (self._times.needs_record and not by_field)
+        rows = _python_rows(columns, objects)
+        fields = JsonFields([], np.zeros(0, np.bool_), {})
+        if self._any_columns or by_field:
+            fields = read_fields(columns.values, self._paths, partial(source.value_serde.deserialize, columns.topic))
+        if objects:
+            timestamps = self._read_objects(rows, columns.timestamps)
+        elif self._time_field is not None:
+            timestamps = self._times.of_field(rows, fields, self._paths.index(self._time_field))
+        else:
+            timestamps = self._times.column(rows, columns.timestamps)
+        if fields.rejected:
+            timestamps = timestamps.copy()
+        for row, error in fields.rejected.items():
+            if timestamps[row] != DROPPED:
+                timestamps[row] = DROPPED
+                run.handlers.handle("deserialization", source.name, rows.origin(row), error)
+        yield from self._direct_rows(columns, timestamps, fields, tasks)
+
+    def _direct_rows(
+        self, columns: RecordColumns, timestamps: npt.NDArray[np.int64], fields: JsonFields, tasks: int
+    ) -> Iterator[EntryRows]:
+        kept = timestamps != DROPPED
+        by_path = dict(zip(self._paths, fields.fields, strict=False))
+        for branch, entry in self._direct:
+            if entry.rows_of != entry.index:
+                continue
+            seq = branch << BRANCH_BITS
+            if entry.transport == "columns":
+                cells = {
+                    path: by_path[path]
+                    for _, reading in self._direct
+                    if reading.rows_of == entry.index
+                    for path in reading.fields
+                }
+                with_source = self._run.settings.keeps_source_bytes
+                batch, routes = field_rows(columns, timestamps, seq, cells, fields.null_values, tasks, with_source)
+            else:
+                batch = _raw_rows(columns, timestamps, seq)
+                routes = tasks_of(columns.keys, columns.partition, tasks)
+            if not kept.all():
+                batch, routes = batch.filter(pa.array(kept)), routes[kept]
+            yield entry.index, batch, routes
+
+    def _read_objects(self, rows: SourceRows, recorded: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Deserialise record by record, take the time, and run the operators; the timestamps of all rows."""
+        source, run = self._source, self._run
+        read_key, read_value = source.key_serde.deserialize, source.value_serde.deserialize
+        needs_record = self._times.needs_record
+        timestamps = np.full(len(rows.offsets), DROPPED, np.int64)
+        # Where no record is needed for it, all times are taken at once.
+        known = timestamps.tolist() if needs_record else self._times.column(rows, recorded).tolist()
+        for row, (key_bytes, value_bytes) in enumerate(zip(rows.keys, rows.values, strict=True)):
+            timestamp = known[row]
+            if timestamp == DROPPED and not needs_record:
+                continue
+            run.cursor = (rows, row)
+            headers = rows.headers_of(row) if rows.headers is not None else ()
+            try:
+                key = read_key(rows.topic, key_bytes, headers)
+                value = read_value(rows.topic, value_bytes, headers)
+            except Exception as error:
+                run.handlers.handle("deserialization", source.name, rows.origin(row), error)
+                continue
+            if needs_record:
+                timestamp = self._times.record(rows, row, key, value)
+                if timestamp == DROPPED:
+                    continue
+            timestamps[row] = timestamp
+            record = Record(key, value, timestamp, headers)
+            for branch, node in self._operators:
+                self._sequence.start(branch)
+                node.receive(record)
+        run.cursor = None
+        return timestamps
+
+
+def _python_rows(columns: RecordColumns, objects: bool) -> SourceRows:
+    """The columns as lists; keys and values stay Arrow's own until someone asks for a single one, unless `objects`."""
+    keys: Any = columns.keys.to_pylist() if objects else _Lazy(columns.keys)
+    values: Any = columns.values.to_pylist() if objects else _Lazy(columns.values)
+    headers: Any = None if columns.headers is None else columns.headers.to_pylist()
+    offsets: Any = columns.offsets.tolist() if objects else columns.offsets
+    timestamps: Any = columns.timestamps.tolist() if objects else columns.timestamps
+    return SourceRows(columns.topic, columns.partition, offsets, timestamps, keys, values, headers)
+
+
+class _Lazy:
+    """An Arrow column that is indexed like a list, for the few rows of an error."""
+
+    def __init__(self, column: pa.Array) -> None:
+        self._column = column
+
+    def __getitem__(self, row: int) -> bytes | None:
+        value: bytes | None = self._column[row].as_py()
+        return value
+
+
+def _raw_rows(columns: RecordColumns, timestamps: npt.NDArray[np.int64], seq: int) -> pa.RecordBatch:
+    """Kafka's bytes, untouched."""
+    arrays: dict[str, pa.Array] = {
+        "offset": pa.array(columns.offsets),
+        "seq": pa.array(np.full(len(columns), seq, np.int32)),
+        "timestamp": pa.array(timestamps),
+        "key": columns.keys,
+        "value": columns.values,
+    }
+    if columns.headers is not None:
+        arrays["headers"] = columns.headers
+    return pa.RecordBatch.from_pydict(arrays)

@@ -1,0 +1,177 @@
+"""Edges out of the head: records that head operators made, turned into rows for the tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from state.errors import StepTooLargeError
+from state.kafka.headers import encode_headers
+from streams.errors import RecordError, ValueNotPicklableError
+from streams.model.record import Headers, Record
+from streams.runtime.dead_letters import DeadLetter
+from streams.runtime.event_time import checked
+from streams.runtime.handlers import Origin
+from streams.runtime.step_context import StepContext
+from streams.runtime.values import dump_value
+from streams.topology.plan import TaskInput
+
+BRANCH_BITS = 20
+"""`seq` = branch of the source's child, then this many bits of a running number: depth-first order."""
+
+Place: TypeAlias = "int | tuple[int, ...]"
+"""A row's `seq`; of what came of a held-back record (`streams.runtime.reader.head_run`), the numbers on the way to it."""
+
+
+@dataclass(slots=True)
+class RowNumbering:
+    """Numbers the rows that come from one source record.
+
+    Attributes:
+        next: the next number.
+        end: the first that is no longer the branch's own.
+        above: place of the record that was held back, and whose way is being gone on; empty: none was.
+    """
+
+    next: int = 0
+    end: int = 0
+    above: tuple[int, ...] = ()
+
+    def start(self, branch: int) -> None:
+        """Begin with a record's way through the source's n-th child."""
+        self.next = branch << BRANCH_BITS
+        self.end = self.next + (1 << BRANCH_BITS)
+
+    def go_on(self, place: tuple[int, ...]) -> None:
+        """Begin with the way on of a record that was held back."""
+        self.next, self.end, self.above = 0, 1 << BRANCH_BITS, place
+
+    def take(self) -> Place:
+        """The next number."""
+        if self.next == self.end:
+            raise too_many()
+        self.next += 1
+        return (*self.above, self.next - 1) if self.above else self.next - 1
+
+    @property
+    def here(self) -> tuple[int, ...]:
+        """Where what comes next would stand; nothing is numbered."""
+        return (*self.above, self.next)
+
+
+def too_many() -> RecordError:
+    """The error of a record that became more rows than can be numbered."""
+    return RecordError(f"one record became more than {1 << BRANCH_BITS} records; flat_map less at a time")
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows being gathered, column by column (`streams.runtime.rows`)."""
+
+    offsets: list[int] = field(default_factory=list)
+    seqs: list[Place] = field(default_factory=list)
+    timestamps: list[int] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+    headers: list[Headers] = field(default_factory=list)
+    source_keys: list[bytes | None] = field(default_factory=list)
+    source_values: list[bytes | None] = field(default_factory=list)
+
+    def add_key(self, offset: int, key: bytes | None) -> None:
+        """Append a key alone."""
+        self.offsets.append(offset)
+        self.seqs.append(0)
+        self.timestamps.append(0)
+        self.keys.append(key)
+        self.values.append(None)
+        self.headers.append(())
+
+    def add_dead_letter(self, letter: DeadLetter, origin: Origin, place: Place) -> None:
+        """Append a dead letter as it is."""
+        self.offsets.append(origin.offset)
+        self.seqs.append(place)
+        self.timestamps.append(0)  # the task gives it the step's
+        self.keys.append(letter.key)
+        self.values.append(letter.value)
+        self.headers.append(letter.headers)
+
+    def to_batch(self) -> pa.RecordBatch:
+        """The rows as columns."""
+        columns: dict[str, pa.Array | pa.ChunkedArray] = {
+            "offset": pa.array(np.array(self.offsets, np.int64)),
+            "seq": pa.array(np.array(self.seqs, np.int32)),
+            "timestamp": pa.array(np.array(self.timestamps, np.int64)),
+            "key": pa.array(self.keys, pa.binary()),
+            "value": pa.array(self.values, pa.binary()),
+        }
+        if any(self.headers):
+            cells = [encode_headers(headers) if headers else None for headers in self.headers]
+            columns["headers"] = pa.array(cells, pa.binary())
+        if self.source_keys:
+            columns["source_key"] = pa.array(self.source_keys, pa.binary())
+            columns["source_value"] = pa.array(self.source_values, pa.binary())
+        if any(isinstance(column, pa.ChunkedArray) for column in columns.values()):
+            raise StepTooLargeError(f"{len(self.offsets):,} records that were made before the shuffle")
+        return pa.RecordBatch.from_pydict(columns)
+
+
+class TaskInputRunner:
+    """Receives what leaves the head over one entry: key by the entry's serde, value by `streams.runtime.values`."""
+
+    def __init__(self, entry: TaskInput, run: StepContext, sequence: RowNumbering) -> None:
+        self.entry = entry
+        self.name = entry.node
+        self.rows = Rows()
+        self._serde = entry.key_serde
+        self._run = run
+        self._sequence = sequence
+        self._keep_source = run.settings.keeps_source_bytes
+
+    def receive(self, record: Record) -> None:
+        """Append one row; a key that cannot be written counts as a processing error of the entered node."""
+        cursor = self._run.cursor
+        assert cursor is not None, "head operators run only while a record is in process"
+        source, row = cursor
+        try:
+            key = self._serde.serialize(source.topic, record.key, record.headers)
+            value = dump_value(record.value)
+            timestamp = checked(record.timestamp)
+            seq = self._sequence.take()
+        except ValueNotPicklableError as error:
+            raise self._not_picklable(source.origin(row), error) from error
+        except Exception as error:
+            self._run.handlers.handle("processing", self.name, source.origin(row), error)
+            return
+        rows = self.rows
+        rows.offsets.append(source.offsets[row])
+        rows.seqs.append(seq)
+        rows.timestamps.append(timestamp)
+        rows.keys.append(key)
+        rows.values.append(value)
+        rows.headers.append(record.headers)
+        if self._keep_source:
+            rows.source_keys.append(source.keys[row])
+            rows.source_values.append(source.values[row])
+
+    def _not_picklable(self, origin: Origin, error: ValueNotPicklableError) -> ValueNotPicklableError:
+        return ValueNotPicklableError(
+            f"'{self.entry.from_node}' gives '{self.name}', which runs in a task, something that cannot travel there: {error}. It "
+            f"came of the record at {origin.topic}-{origin.partition} offset {origin.offset}, but no policy for records applies: "
+            f"make values of data (plain values, dataclasses, classes that can be pickled), without open files, connections, locks "
+            f"or generators, and start again"
+        )
+
+    def key_of(self, record: Record, topic: str) -> bytes | None:
+        """The key by which the record would be routed here; None where it cannot be written, which `receive` then handles."""
+        try:
+            return self._serde.serialize(topic, record.key, record.headers)
+        except Exception:
+            return None
+
+    def take(self) -> Rows:
+        """The rows so far; starts anew."""
+        rows, self.rows = self.rows, Rows()
+        return rows

@@ -1,0 +1,131 @@
+"""Event time of the records of a source, and which of them go on at all.
+
+Whole columns pass as they are while an extractor looks at timestamps only and they are valid; otherwise record by
+record. `partition_times` (largest timestamp so far of each partition) belongs to the caller, who may keep it over
+reads. Invariant: a timestamp that is turned away moves no time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from streams.model.timestamps import ConsumedRecord, FieldTimestampExtractor, WallclockTimestampExtractor
+from streams.operators.aggregate.columns.column_rows import INT
+from streams.runtime.event_time import checked, latest, too_far
+from streams.runtime.reader.json_fields import JsonFields
+from streams.runtime.rows import NOW
+from streams.runtime.step_context import NO_TIME, SourceRows, StepContext
+from streams.serdes.json import JsonSerde
+from streams.topology.graph import SourceNode
+
+DROPPED = -1
+
+
+class TimestampReader:
+    """Extracts the timestamps of one source.
+
+    Args:
+        source: Its extractor counts.
+        run: For policies and counters.
+        partition_times: (topic, partition) -> largest timestamp so far; updated.
+    """
+
+    def __init__(self, source: SourceNode, run: StepContext, partition_times: dict[tuple[str, int], int]) -> None:
+        self.needs_record: bool = source.timestamp_extractor.needs_record
+        self._source = source
+        self._extractor = source.timestamp_extractor
+        self._run = run
+        self._times = partition_times
+
+    def column(self, rows: SourceRows, timestamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Timestamps where no key or value is needed; `DROPPED` marks records that end here, `NOW` the step's clock."""
+        place = (rows.topic, rows.partition)
+        if isinstance(self._extractor, WallclockTimestampExtractor):
+            return np.full(len(timestamps), NOW, np.int64)
+        before = self._times.get(place, NO_TIME)
+        limit = self._latest
+        if not len(timestamps):
+            return timestamps
+        if timestamps.min() < 0 or timestamps.max() > limit:
+            sane = np.where(timestamps > limit, NO_TIME, timestamps)
+            seen = np.maximum.accumulate(np.maximum(sane, before))
+            for row in np.flatnonzero(sane < 0).tolist():
+                sane[row] = self.one(rows, row, None, None, int(seen[row]))
+            timestamps = sane
+        self._times[place] = max(before, int(timestamps.max()))
+        return timestamps
+
+    @property
+    def _latest(self) -> int:
+        return latest(self._run.settings, self._run.now_ms)
+
+    @property
+    def field(self) -> str | None:
+        """Path of the JSON field that holds the time, if it can be read as a column; else None."""
+        extractor = self._extractor
+        if (
+            isinstance(extractor, FieldTimestampExtractor)
+            and extractor.scale
+            and type(self._source.value_serde) is JsonSerde
+        ):
+            return ".".join(extractor.path)
+        return None
+
+    def of_field(self, rows: SourceRows, fields: JsonFields, index: int) -> npt.NDArray[np.int64]:
+        """Timestamps out of a decoded field: whole numbers at once, whatever else as `record` does."""
+        assert isinstance(self._extractor, FieldTimestampExtractor), "only its fields are decoded as columns"
+        assert self._extractor.scale is not None, "only numbers are decoded as columns"
+        times, by = self._extractor.scale
+        column = fields.fields[index]
+        simple = (column.kinds == INT) & (column.ints < 2**53) & (column.ints > -(2**53))
+        timestamps = np.where(simple, column.ints * times // by, DROPPED)
+        negative = int((simple & (timestamps < 0)).sum())
+        self._run.counters.add(f"dropped:{self._source.name}:timestamp", negative)
+        timestamps = np.maximum(timestamps, DROPPED)
+        if len(timestamps) and timestamps.max() > self._latest:
+            for row in np.flatnonzero(timestamps > self._latest).tolist():
+                timestamps[row] = self._turn_away(rows, row, int(timestamps[row]))
+        for row in np.flatnonzero(~simple).tolist():
+            if row in fields.rejected:
+                timestamps[row] = 0  # not dropped here: the caller rejects it, with its own error
+                continue
+            value = self._source.value_serde.deserialize(rows.topic, rows.values[row])
+            timestamps[row] = self.record(rows, row, None, value)
+        return timestamps
+
+    def record(self, rows: SourceRows, row: int, key: object, value: object) -> int:
+        """Timestamp of one deserialised record; `DROPPED` or `NOW` as above."""
+        place = (rows.topic, rows.partition)
+        before = self._times.get(place, NO_TIME)
+        timestamp = self.one(rows, row, key, value, before)
+        if timestamp > before:
+            self._times[place] = timestamp
+        return timestamp
+
+    def one(self, rows: SourceRows, row: int, key: object, value: object, partition_time: int) -> int:
+        """Ask the extractor: errors follow the deserialisation policy, negative results are dropped and counted."""
+        record = ConsumedRecord(
+            rows.topic,
+            rows.partition,
+            int(rows.offsets[row]),
+            int(rows.timestamps[row]),
+            key,
+            value,
+            rows.headers_of(row),
+        )
+        try:
+            timestamp = checked(self._extractor.extract(record, partition_time, NOW))
+        except Exception as error:
+            self._run.handlers.handle("deserialization", self._source.name, rows.origin(row), error)
+            return DROPPED
+        if timestamp < 0 and timestamp != NOW:
+            self._run.counters.add(f"dropped:{self._source.name}:timestamp")
+            return DROPPED
+        return timestamp if timestamp <= self._latest else self._turn_away(rows, row, timestamp)
+
+    def _turn_away(self, rows: SourceRows, row: int, timestamp: int) -> int:
+        """A timestamp that is too late: the policy `future` decides, and the record ends here."""
+        error = too_far(timestamp, self._run.settings, self._run.now_ms)
+        self._run.handlers.handle("future", self._source.name, rows.origin(row), error)
+        return DROPPED

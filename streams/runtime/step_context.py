@@ -1,0 +1,156 @@
+"""What all nodes of one run share: the clocks, the record in process, the state, the counters.
+
+Invariants: state given by the caller is copied, so a run that fails leaves no trace; the wall clock is the step's.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from state.kafka.headers import decode_headers
+from streams.model.record import Headers, HeldRecord, Record, RecordMetadata
+from streams.runtime.counters import Counters
+from streams.runtime.dead_letters import DeadLetter, fitted
+from streams.runtime.handlers import NOWHERE, ErrorHandlers, Origin
+from streams.runtime.outputs import Outputs, OutputTopics, UnlimitedTopics
+from streams.runtime.settings import TaskSettings
+from streams.runtime.task.collector import Collector
+
+NO_TIME = -1
+
+
+@dataclass(slots=True)
+class SourceRows:
+    """Rows of one source partition as Python lists, for one pass over them.
+
+    Attributes:
+        topic: Source topic.
+        partition: Source partition.
+        offsets: Offsets.
+        timestamps: Event times, milliseconds.
+        keys: Key bytes: of the source for raw rows, else of the re-keyed record.
+        values: Value bytes: of the source for raw rows, else pickled.
+        headers: Encoded header cells, or None if no row has any.
+        source_keys: Original key bytes where they travelled along.
+        source_values: Original value bytes where they travelled along.
+        raw: Whether keys and values are those of the source.
+    """
+
+    topic: str
+    partition: int
+    offsets: list[int]
+    timestamps: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[bytes | None] | None
+    source_keys: list[bytes | None] | None = None
+    source_values: list[bytes | None] | None = None
+    raw: bool = True
+
+    def headers_of(self, row: int) -> Headers:
+        """Decoded headers of one row."""
+        if self.headers is None:
+            return ()
+        return tuple(decode_headers(self.headers[row]))
+
+    def origin(self, row: int) -> Origin:
+        """The source record of one row, as far as it is known here."""
+        keys, values = (self.keys, self.values) if self.raw else (self.source_keys, self.source_values)
+        return Origin(
+            self.topic,
+            self.partition,
+            int(self.offsets[row]),
+            int(self.timestamps[row]),
+            keys[row] if keys is not None else None,
+            values[row] if values is not None else None,
+            self.headers_of(row),
+        )
+
+
+@dataclass(slots=True)
+class StepContext:
+    """One pass of a reader or a task.
+
+    Attributes:
+        settings: Policies and mode.
+        task_id: For messages.
+        now_ms: The step's wall clock.
+        stores: Typed stores by name.
+        operator_state: Small state of nodes (`nodes`), shared state (`shared`) and of the task (`task`).
+        stream_time: Largest timestamp read so far.
+        counters: Counts of this run.
+        collector: What is sent.
+        store_times: Windowed store -> its stream time, for its retention.
+        cursor: Rows and index of the record in process; None while flushing.
+        flushing: Whether the step is at its end.
+        held: The record that had been held back, while what became due of it is in process.
+        topics: What Kafka knows of the topics that are written to.
+        handlers: Apply the policies.
+        outputs: The topics that are written to.
+    """
+
+    settings: TaskSettings
+    task_id: str
+    now_ms: int
+    stores: Mapping[str, Any] = field(default_factory=dict)
+    operator_state: dict[str, Any] = field(default_factory=dict)
+    stream_time: int = NO_TIME
+    counters: Counters = field(default_factory=Counters)
+    collector: Collector = field(default_factory=Collector)
+    store_times: dict[str, int] = field(default_factory=dict)
+    cursor: tuple[SourceRows, int] | None = None
+    flushing: bool = False
+    held: HeldRecord | None = None
+    topics: OutputTopics = field(default_factory=UnlimitedTopics)
+    handlers: ErrorHandlers = field(init=False)
+    outputs: Outputs = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Take the operator state over."""
+        self.operator_state = copy.deepcopy(self.operator_state)
+        self.handlers = ErrorHandlers(self.settings, self.counters, self.task_id, self.send_dead_letter)
+        self.outputs = Outputs(self.topics, self.settings)
+
+    def origin(self) -> Origin:
+        """The source record in process; an empty one while flushing; one that had been held back is of no source any more."""
+        if self.held is not None:
+            key, value, timestamp, headers = self.held
+            return Origin(None, -1, -1, timestamp, key, value, headers)
+        return NOWHERE if self.cursor is None else self.cursor[0].origin(self.cursor[1])
+
+    def metadata(self) -> RecordMetadata | None:
+        """Source position of the record in process."""
+        if self.cursor is None:
+            return None
+        rows, row = self.cursor
+        return RecordMetadata(rows.topic, rows.partition, int(rows.offsets[row]))
+
+    def hold(self, node: str, record: Record) -> Any:
+        """The place of the record in process, to come back to with `resume`."""
+        return self.cursor
+
+    @contextmanager
+    def resume(self, held: Any) -> Iterator[None]:
+        """Within it, the record that was held back is the one in process."""
+        before, self.cursor = self.cursor, held
+        try:
+            yield
+        finally:
+            self.cursor = before
+
+    def state(self, kind: str, name: str) -> dict[str, Any]:
+        """The state dict of one node or of a shared name; made when first asked for."""
+        found: dict[str, Any] = self.operator_state.setdefault(kind, {}).setdefault(name, {})
+        return found
+
+    def send_dead_letter(self, letter: DeadLetter, origin: Origin) -> None:
+        """Send to the dead-letter topic, in the step's own transaction, cut to what it takes."""
+        topic = self.settings.dead_letter_topic
+        assert topic is not None, "no policy is 'dlq' without a topic (TaskSettings)"
+        target = self.outputs.target(topic)
+        key, value, headers = fitted(letter, target.kafka_bytes)
+        self.collector.add(topic, key, value, target.nearest_time(self.now_ms), headers)

@@ -1,0 +1,1 @@
+"""One task in one micro-batch: rows in order, through the operators, to results."""

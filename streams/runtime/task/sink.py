@@ -1,0 +1,119 @@
+"""A sink at run time: serialises results and hands them to the collector, under the production policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from streams.model.record import Record, RecordContext, Windowed
+from streams.runtime.handlers import Origin
+from streams.runtime.outputs import Target
+from streams.runtime.step_context import StepContext
+from streams.runtime.task.collector import DEFAULT_PARTITION
+from streams.serdes.base import Serde
+from streams.topology.graph import SinkNode
+
+_BY_KEY = (DEFAULT_PARTITION,)
+
+
+class SinkRunner:
+    """One sink node in one run."""
+
+    def __init__(self, node: SinkNode, run: StepContext) -> None:
+        self.name = node.name
+        self.received = 0
+        self._node = node
+        self._run = run
+        self._topic = None if node.topic is None else str(node.topic)
+        self._target: Target | None = None
+        self._drops_null_keys = node.repartitions and run.settings.mode == "compat"
+
+    def receive(self, record: Record) -> None:
+        """Serialise and collect one record."""
+        self.received += 1
+        if self._drops_null_keys and record.key is None:
+            self._run.counters.add(f"dropped:{self.name}:null_key")
+            return
+        try:
+            self._send(record)
+        except Exception as error:
+            self._run.handlers.handle("production", self.name, self._origin(record), error)
+
+    def count(self) -> None:
+        """Book what went out."""
+        self._run.counters.add(f"in:{self.name}", self.received)
+        self.received = 0
+
+    def _origin(self, record: Record) -> Origin:
+        """The source record; where there is no single one, the result's own key tells at least which result is missing."""
+        origin = self._run.origin()
+        if origin.topic is not None or origin.value is not None:
+            return origin
+        try:
+            key = self._node.key_serde.serialize(self._topic or "", record.key, record.headers)
+        except Exception:
+            key = origin.key
+        return origin._replace(key=key, timestamp=record.timestamp, headers=record.headers)
+
+    def _send(self, record: Record) -> None:
+        node = self._node
+        target = self._target
+        if target is None:
+            target = self._find_target(record)
+        topic = target.topic
+        key = node.key_serde.serialize(topic, record.key, record.headers)
+        value = node.value_serde.serialize(topic, record.value, record.headers)
+        timestamp = max(0, record.timestamp)
+        target.check(key, value, timestamp, record.headers)
+        inner = None
+        if isinstance(record.key, Windowed) and key is not None:
+            # All windows of a key share a partition (WindowedStreamPartitioner).
+            inner = _base_key(node.key_serde, topic, record)
+        for partition in self._partitions(target, record):
+            self._run.collector.add(topic, key, value, timestamp, record.headers, inner, partition)
+
+    def _find_target(self, record: Record) -> Target:
+        """The topic: the program's, kept for the step, or the one that the record chooses."""
+        if self._topic is None:
+            return self._run.outputs.chosen(self._extract_topic(record))
+        self._target = self._run.outputs.target(self._topic)
+        return self._target
+
+    def _extract_topic(self, record: Record) -> str:
+        extractor = self._node.topic_extractor
+        assert extractor is not None, "a sink has a topic or an extractor"
+        where = self._run.metadata()
+        topic, partition, offset = where if where else (None, -1, -1)
+        return extractor(
+            record.key, record.value, RecordContext(topic, partition, offset, record.timestamp, record.headers)
+        )
+
+    def _partitions(self, target: Target, record: Record) -> Collection[int]:
+        """Where the record goes (KIP-837): several times for several partitions, nowhere for none, which is counted."""
+        partitioner = self._node.partitioner
+        if partitioner is None:
+            return _BY_KEY
+        topic, count = target.topic, target.partitions
+        if not count:
+            raise ValueError(
+                f"the number of partitions of topic {topic!r} is not known, which a partitioner needs: name the topic in "
+                f"to(...), or leave the partitioner out"
+            )
+        chosen = partitioner(topic, record.key, record.value, count)
+        if chosen is None:
+            return _BY_KEY
+        # Once each, in order: a set has none of its own that would be the same every time.
+        partitions = (chosen,) if isinstance(chosen, int) else sorted(set(chosen))
+        for partition in partitions:
+            if not 0 <= partition < count:
+                raise ValueError(
+                    f"the partitioner chose partition {partition} of topic {topic!r}, which has 0..{count - 1}"
+                )
+        if not partitions:
+            self._run.counters.add(f"dropped:{self.name}:no_partition")
+        return partitions
+
+
+def _base_key(serde: Serde, topic: str, record: Record) -> bytes | None:
+    """The inner key's bytes, if the serde is one of windowed keys."""
+    base: Callable[..., bytes] | None = getattr(serde, "serialize_base_key", None)
+    return base(topic, record.key, record.headers) if base is not None else None

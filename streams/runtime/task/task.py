@@ -1,0 +1,198 @@
+"""A task: one step of one sub-topology and partition, from rows to what is to be committed.
+
+Order: columns entries first (one call per operator), then rows one by one in merge order, stream-time punctuations
+after each; if the task is idle, stream time moves on; wall-clock punctuations; flush in topological order. Invariants:
+state and stores are only written to through the task's buffer, so a step that fails leaves no trace; nothing but the
+arguments decides the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from state.changelog.topics import commits_topic
+from state.kafka.headers import decode_headers
+from streams.runtime.dead_letters import DeadLetter
+from streams.runtime.handlers import NOWHERE
+from streams.runtime.operator_state import check_operator_state
+from streams.runtime.outputs import OutputTopics, UnlimitedTopics
+from streams.runtime.rows import DEAD_LETTER_ENTRY, RowBatch
+from streams.runtime.settings import TaskSettings
+from streams.runtime.step_context import NO_TIME, StepContext
+from streams.runtime.task.collector import SendBatch
+from streams.runtime.task.idle import idle_ms
+from streams.runtime.task.row_order import TaskRows, admit, in_order
+from streams.runtime.task.task_graph import TaskGraph
+from streams.runtime.typed_stores import StoreProvider, typed_stores
+from streams.topology.plan import SubTopology
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """What a step did, besides the writes pending in the task's store.
+
+    Attributes:
+        sends: Records to produce, one batch per topic.
+        operator_state: JSON-able; give it to the next step's task.
+        counters: See `streams.runtime.counters`.
+        stream_time: Largest timestamp that the task ever read, or what idle time has made of it; -1 before the first.
+        records_in: Rows that came in, dead letters of the readers not among them.
+    """
+
+    sends: list[SendBatch]
+    operator_state: dict[str, Any]
+    counters: dict[str, int]
+    stream_time: int
+    records_in: int
+
+
+class StreamTask:
+    """Runs one step; thrown away after it.
+
+    Args:
+        sub: What to run.
+        task: Number of the task.
+        stores: Its stores (`state.stores.task_store.TaskStore`), brought to the last committed step.
+        operator_state: `StepOutput.operator_state` of the last committed step; empty before the first.
+        settings: Policies and mode.
+        global_stores: `GlobalTables.stores`, brought up to what was logged for the step.
+        topics: What Kafka knows of the topics that are written to.
+    """
+
+    def __init__(
+        self,
+        sub: SubTopology,
+        task: int,
+        stores: StoreProvider,
+        operator_state: Mapping[str, Any],
+        settings: TaskSettings,
+        global_stores: Mapping[str, Any] | None = None,
+        topics: OutputTopics | None = None,
+    ) -> None:
+        self._sub = sub
+        self._task = task
+        self._stores = stores
+        self._operator_state = dict(operator_state)
+        self._settings = settings
+        self._global_stores = dict(global_stores or {})
+        self._topics = topics or UnlimitedTopics()
+
+    def process(
+        self,
+        batches: Sequence[RowBatch],
+        now_ms: int,
+        start: str = "",
+        backlog: bool = False,
+        halfway: Callable[[], None] | None = None,
+    ) -> StepOutput:
+        """Run the step.
+
+        Args:
+            batches: The task's rows of the micro-batch, in any order.
+            now_ms: Spark's logged batch time, milliseconds.
+            start: Names the start of the application that the step belongs to; see `streams.runtime.task.idle`.
+            backlog: The source holds records back for a later micro-batch.
+            halfway: Called when half of the rows are processed; a fault drill may end the process there.
+
+        Raises:
+            RecordFailedError: A record cannot be handled and its policy is `fail`.
+            OperatorStateError: Operators keep more than the commit marker takes.
+        """
+        run = StepContext(
+            self._settings,
+            f"{self._sub.index}_{self._task}",
+            now_ms,
+            operator_state=self._operator_state,
+            topics=self._topics,
+        )
+        app, room = self._settings.application_id, run.outputs.room_for_state
+        run.stores = {**self._global_stores, **typed_stores(self._sub, self._stores, app, room)}
+        run.stream_time = run.state("task", "time").get("stream_time", NO_TIME)
+        graph = TaskGraph(self._sub, run)
+        try:
+            records_in = self._run(graph, run, batches, halfway or (lambda: None))
+            self._end(graph, run, self._idle_ms(run, start, backlog or bool(batches)))
+        finally:
+            graph.close()
+        run.state("task", "time")["stream_time"] = run.stream_time
+        for store, stream_time in run.store_times.items():
+            retention_ms = self._sub.stores[store].spec.retention_ms
+            if retention_ms is not None and stream_time > retention_ms:
+                self._stores.expire(store, stream_time - retention_ms)
+        graph.count()
+        check_operator_state(run.operator_state, run.task_id, room(commits_topic(app, self._sub.name)))
+        return StepOutput(run.collector.batches(), run.operator_state, dict(run.counters), run.stream_time, records_in)
+
+    def _run(self, graph: TaskGraph, run: StepContext, batches: Sequence[RowBatch], halfway: Callable[[], None]) -> int:
+        letters = [batch for batch in batches if batch.entry == DEAD_LETTER_ENTRY]
+        _send_dead_letters(run, letters)
+        admitted = [admit(batch, self._sub, run) for batch in batches if batch.entry != DEAD_LETTER_ENTRY]
+        transports = {entry.index: entry.transport for entry in self._sub.entries}
+        columns = [batch for batch in admitted if transports[batch.entry] == "columns"]
+        for nodes, rows in graph.columns(columns):
+            for node in nodes:
+                graph.process_columns(node, rows)
+            run.stream_time = max(run.stream_time, int(rows.timestamps.max(initial=NO_TIME)))
+        others = [batch for batch in admitted if transports[batch.entry] != "columns"]
+        self._process_rows(graph, run, others, halfway)
+        run.cursor = None
+        records_in: int = sum(batch.rows.num_rows for batch in batches if batch.entry != DEAD_LETTER_ENTRY)
+        return records_in
+
+    def _idle_ms(self, run: StepContext, start: str, busy: bool) -> int:
+        timeout_ms = self._settings.idle_timeout_ms
+        if timeout_ms is None or self._sub.reads_internal:
+            return 0
+        idle = idle_ms(run.state("task", "idle"), timeout_ms, run.now_ms, start, busy)
+        return 0 if run.stream_time == NO_TIME else idle
+
+    def _end(self, graph: TaskGraph, run: StepContext, idle: int) -> None:
+        if idle:
+            run.stream_time += idle
+            graph.punctuate("stream_time", run.stream_time)
+        graph.punctuate("wall_clock", run.now_ms)
+        graph.flush(idle)
+
+    def _process_rows(
+        self, graph: TaskGraph, run: StepContext, batches: Sequence[RowBatch], halfway: Callable[[], None]
+    ) -> None:
+        inputs = [(TaskRows(batch), graph.entry(batch.entry)) for batch in batches]
+        which, row_of = in_order(batches)
+        for task_rows, entry in inputs:
+            task_rows.rows.raw = entry.raw
+        watched, before = graph.watches_stream_time, None
+        for index, row in _stopping_halfway(which.tolist(), row_of.tolist(), halfway):
+            task_rows, entry = inputs[index]
+            rows = task_rows.rows
+            if watched:
+                place = rows.topic, rows.partition, rows.offsets[row]
+                # One record may come in by several entries: it is processed as a whole before time is told.
+                if before not in (None, place):
+                    graph.punctuate("stream_time", run.stream_time)
+                before = place
+            run.cursor = (rows, row)
+            timestamp = rows.timestamps[row]
+            run.stream_time = max(run.stream_time, timestamp)
+            entry.receive(rows, row, timestamp)
+        if before is not None:
+            graph.punctuate("stream_time", run.stream_time)
+
+
+def _stopping_halfway(which: list[int], rows: list[int], halfway: Callable[[], None]) -> Iterator[tuple[int, int]]:
+    """Pairs of both, with a call in the middle."""
+    middle = len(rows) // 2
+    yield from zip(which[:middle], rows[:middle], strict=True)
+    halfway()
+    yield from zip(which[middle:], rows[middle:], strict=True)
+
+
+def _send_dead_letters(run: StepContext, batches: Sequence[RowBatch]) -> None:
+    """Pass on what the readers rejected."""
+    for batch in sorted(
+        batches, key=lambda batch: (batch.topic, batch.partition, batch.rows.column("offset")[0].as_py())
+    ):
+        rows = batch.rows.to_pydict()
+        for key, value, headers in zip(rows["key"], rows["value"], rows["headers"], strict=True):
+            run.send_dead_letter(DeadLetter(key, value, tuple(decode_headers(headers))), NOWHERE)

@@ -1,0 +1,97 @@
+"""A topology as plain JSON: what lasts of it, by name. Kept by applications, and compared by ``diff``.
+
+Invariants: no application id in it, so that a program can be described without being run; equal topologies give equal
+descriptions; functions are left out (their text is no identity), and so is what a serde connects to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import orjson
+
+from streams.serdes.base import serde_identity
+from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, StoreNode, Topology
+from streams.topology.hashing import nearest_lasting, topology_hash
+from streams.topology.plan import build_plan
+
+Manifest: TypeAlias = dict[str, Any]
+
+FORMAT = 1
+"""Changes when an older program could misread a description."""
+
+
+def manifest(topology: Topology, known: Sequence[str] = ()) -> Manifest:
+    """``{"format", "sub_topologies": {name: ...}, "repartition_topics": {name: partitions}, "global_tables": {store: topic}}``.
+
+    A sub-topology holds ``hash`` (of its structure, without the application's id), ``sources`` (name -> topics), ``operators``
+    (stateful ones: kind, stores, parameters, what they read from), ``stateless`` (name -> kind), ``sinks`` (name -> topic; None:
+    chosen per record) and ``stores`` (name -> kind, serdes, retention in ms, ...).
+
+    Args:
+        topology: the program.
+        known: names of sub-topologies that have run before, which they keep, the preferred ones first.
+
+    Raises:
+        TopologyError: the topology cannot be planned.
+    """
+    plan = build_plan(topology, "application", known)
+    internal = {
+        str(topic): topic.partitions
+        for source in topology.sources()
+        for topic in source.topics
+        if not isinstance(topic, str)
+    }
+    return {
+        "format": FORMAT,
+        "sub_topologies": {sub.name: _sub_topology(topology, list(sub.nodes)) for sub in plan.sub_topologies},
+        "repartition_topics": internal,
+        "global_tables": {name: str(table.source.topics[0]) for name, table in topology.global_tables.items()},
+    }
+
+
+def manifest_json(topology: Topology, known: Sequence[str] = ()) -> str:
+    """The description as JSON text, indented, for files that people keep under version control."""
+    return orjson.dumps(manifest(topology, known), option=orjson.OPT_INDENT_2).decode()
+
+
+def _sub_topology(topology: Topology, names: list[str]) -> Manifest:
+    nodes = {name: topology.nodes[name] for name in names}
+    stores = {store: topology.stores[store] for node in nodes.values() for store in node.stores}
+    processors = [node for node in nodes.values() if isinstance(node, ProcessorNode)]
+    return {
+        "hash": topology_hash(nodes, stores),
+        "sources": {name: list(node.subscription) for name, node in nodes.items() if isinstance(node, SourceNode)},
+        "operators": {
+            node.name: {
+                "kind": node.kind,
+                "stores": sorted(node.stores),
+                "parameters": dict(node.parameters),
+                "reads": nearest_lasting(nodes, node),
+            }
+            for node in processors
+            if not node.stateless
+        },
+        "stateless": {node.name: node.kind for node in processors if node.stateless},
+        "sinks": {
+            name: None if node.topic is None else str(node.topic)
+            for name, node in nodes.items()
+            if isinstance(node, SinkNode)
+        },
+        "stores": {name: _store(store) for name, store in stores.items()},
+    }
+
+
+def _store(store: StoreNode) -> Manifest:
+    spec = store.spec
+    return {
+        "kind": spec.kind.value,
+        "key_serde": serde_identity(store.key_serde),
+        "value_serde": serde_identity(store.value_serde),
+        "retention_ms": spec.retention_ms,
+        "retain_duplicates": spec.retain_duplicates,
+        "persistent": spec.persistent,
+        "logged": spec.logged,
+        "changelog_config": dict(spec.changelog_config),
+    }

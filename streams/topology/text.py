@@ -1,0 +1,67 @@
+"""A topology as text, in the format of Kafka Streams' ``TopologyDescription``, so that its viewers draw ours.
+
+Sub-topologies by number; within one, nodes with more below them come first, then by name (Kafka Streams' comparator).
+After an arrow, children stand in the order in which they run. That is the one difference: Kafka Streams has them, and
+the stores of a node, in the order of Java's hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streams.topology.graph import GlobalTable, ProcessorNode, SinkNode, SourceNode, Topology
+from streams.topology.sub_topologies import sub_topologies
+
+
+def topology_text(topology: Topology) -> str:
+    """The text, ending in an empty line."""
+    groups = sub_topologies(topology)
+    parts = [f"  Sub-topology: {index}\n{_sub_topology(topology, names)}\n" for index, names in enumerate(groups)]
+    for index, table in enumerate(topology.global_tables.values(), len(groups)):
+        parts.append(f"  Sub-topology: {index} for global store (will not generate tasks)\n{_global_table(table)}\n")
+    return "Topologies:\n " + "".join(parts)
+
+
+def _global_table(table: GlobalTable) -> str:
+    source = table.source
+    return (
+        f"    Source: {source.name} (topics: [{', '.join(map(str, source.topics))}])\n      --> {table.name}\n"
+        f"    Processor: {table.name} (stores: [{table.store.name}])\n      --> none\n      <-- {source.name}\n"
+    )
+
+
+def _sub_topology(topology: Topology, names: list[str]) -> str:
+    children: dict[str, list[str]] = {name: [] for name in names}
+    for name in names:
+        for parent in topology.nodes[name].parents:
+            children[parent].append(name)
+    size: dict[str, int] = {}
+    for name in reversed(names):  # children before parents
+        size[name] = 1 + sum(size[child] for child in children[name])
+
+    lines = []
+    for name in sorted(names, key=lambda name: (-size[name], name)):
+        lines.append(f"    {_headline(topology, name)}\n")
+        if not isinstance(topology.nodes[name], SinkNode):
+            lines.append(f"      --> {_listed(children[name])}\n")
+        if not isinstance(topology.nodes[name], SourceNode):
+            lines.append(f"      <-- {_listed(topology.nodes[name].parents)}\n")
+    return "".join(lines)
+
+
+def _headline(topology: Topology, name: str) -> str:
+    node = topology.nodes[name]
+    if isinstance(node, SourceNode):
+        if node.pattern is not None:
+            return f"Source: {name} (topics: {node.pattern.pattern})"
+        return f"Source: {name} (topics: [{', '.join(node.subscription)}])"
+    if isinstance(node, ProcessorNode):
+        return f"Processor: {name} (stores: [{', '.join(node.stores)}])"
+    if node.topic is None:
+        extractor = getattr(node.topic_extractor, "__qualname__", type(node.topic_extractor).__qualname__)
+        return f"Sink: {name} (extractor class: {extractor})"
+    return f"Sink: {name} (topic: {node.topic})"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
