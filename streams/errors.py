@@ -11,31 +11,57 @@
     ├── RegistryError                the schema registry does not answer, or refuses: no record's fault, no policy applies
     ├── RangeTooLargeError           a micro-batch holds far more bytes than it was planned for
     ├── ValueNotPicklableError       a value cannot be handed on to the tasks: the program's fault, no policy applies
+    ├── OperatorStateError           `ctx.state` of the operators does not fit into the commit marker
+    ├── SuppressBufferFullError      a buffer that must not emit early has reached its bound
+    ├── ClusterUnreachableError      the cluster did not answer
+    ├── DamagedCheckpointError       a file of Spark's checkpoint is missing or cut short
     ├── ApplicationFailedError       a streaming query ended with an error: its cause in one sentence
+    ├── BrokerError                  the embedded broker (`streams.broker.errors`)
     └── RecordError                  one record is wrong: goes to the error policy (fail | skip | dlq)
         ├── SerdeError               its bytes or its value do not fit the serde
-        └── TimestampError           it has no usable timestamp
+        ├── TimestampError           it has no usable timestamp
+        ├── FutureTimestampError     its timestamp is too far ahead of the wall clock
+        ├── CallFailedError          the function of enrich() has failed for it
+        ├── OversizedRowError        its row of state is larger than the changelog takes
+        ├── OversizedRecordError     its result is larger than the topic takes
+        ├── RefusedRecordError       its result has no key or a time that the topic does not take
+        ├── ForbiddenTopicError      it names an internal topic, or no topic at all
+        ├── UnknownTopicError        it names a topic that does not exist
+        └── RecordFailedError        what the policy `fail` raises: which record, where and why
 
 The branches below ``state`` (Kafka client, stores, commit) are drawn in ``state.errors``.
 """
 
 from __future__ import annotations
 
-from state.errors import StreamsError
+from state.errors import ErrorKind, StreamsError
 
 __all__ = [
     "ApplicationFailedError",
+    "CallFailedError",
+    "ClusterUnreachableError",
     "ConfigError",
+    "DamagedCheckpointError",
     "EnrichError",
+    "ErrorKind",
+    "ForbiddenTopicError",
+    "FutureTimestampError",
+    "OperatorStateError",
+    "OversizedRecordError",
+    "OversizedRowError",
     "RangeTooLargeError",
     "RecordError",
+    "RecordFailedError",
+    "RefusedRecordError",
     "RegistryError",
     "ResetUnfinishedError",
     "SerdeError",
     "StreamsError",
+    "SuppressBufferFullError",
     "TimestampError",
     "TopologyError",
     "TopologyMismatchError",
+    "UnknownTopicError",
     "ValueNotPicklableError",
 ]
 
@@ -67,17 +93,43 @@ class EnrichError(StreamsError):
 class RegistryError(StreamsError):
     """The schema registry does not answer, or refuses: the step fails, whatever the error policies say."""
 
+    kind = ErrorKind.TRANSIENT
+
 
 class RangeTooLargeError(StreamsError):
     """The records of a micro-batch are far larger than those it was planned by: it would not fit into memory."""
+
+    kind = ErrorKind.DATA
 
 
 class ValueNotPicklableError(StreamsError):
     """A value cannot be pickled, so the step fails: skipping would lose all records that an operator makes such values of."""
 
 
+class OperatorStateError(StreamsError):
+    """What operators keep in `ctx.state` cannot be written into the commit marker; no record's fault, no policy applies."""
+
+
+class SuppressBufferFullError(StreamsError):
+    """A buffer that must not emit early has reached its bound."""
+
+
+class ClusterUnreachableError(StreamsError):
+    """The cluster did not answer: wrong address, not running, or its security settings do not fit."""
+
+    kind = ErrorKind.TRANSIENT
+
+
+class DamagedCheckpointError(StreamsError):
+    """A file of Spark's checkpoint is missing or cannot be read; the message says which."""
+
+    kind = ErrorKind.DATA
+
+
 class RecordError(StreamsError):
     """One record cannot be handled; the policy for its stage decides whether that stops the task."""
+
+    kind = ErrorKind.DATA
 
 
 class SerdeError(RecordError):
@@ -86,3 +138,60 @@ class SerdeError(RecordError):
 
 class TimestampError(RecordError):
     """A record has no valid timestamp, and its extractor is one that fails on that."""
+
+
+class FutureTimestampError(RecordError):
+    """A record's timestamp lies further ahead of the wall clock than `max_future_ms` allows."""
+
+
+class CallFailedError(RecordError):
+    """The function has failed for a record, as often as it was to be called."""
+
+
+class OversizedRowError(RecordError):
+    """A row of state is larger than its changelog takes: raised while its record is known, long before Kafka would refuse it."""
+
+
+class OversizedRecordError(RecordError):
+    """A result is larger than may be sent; the broker or the client would refuse it and with it the whole step."""
+
+
+class RefusedRecordError(RecordError):
+    """A result that its topic does not take, for its time or because it has no key."""
+
+
+class ForbiddenTopicError(RecordError):
+    """A record names a topic that none may choose: an internal one, or no topic's name at all."""
+
+
+class UnknownTopicError(RecordError):
+    """A record names a topic that does not exist, or that these credentials may not see."""
+
+
+class RecordFailedError(RecordError):
+    """A record stopped the step, because the policy of its stage is `fail`.
+
+    Args:
+        message: Which record failed, where and why, and what to do.
+        stage: `deserialization`, `processing`, `production` or `future`.
+        node: The node in which it happened.
+        topic: The source topic; None if no single record is behind the failure.
+        partition: The source partition.
+        offset: The source offset.
+        key: The source record's key bytes.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        stage: str,
+        node: str,
+        topic: str | None,
+        partition: int,
+        offset: int,
+        key: bytes | None,
+    ) -> None:
+        super().__init__(message)
+        self.stage, self.node = stage, node
+        self.topic, self.partition, self.offset, self.key = topic, partition, offset, key

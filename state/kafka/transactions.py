@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from typing import Protocol
 
-from state.errors import KafkaClientError
+from state.errors import HangingTransactionError
 from state.kafka.topics import Partition
 
 DECIDE_S = 30.0
@@ -37,7 +37,7 @@ def wait_until_decided(admin: LogEnds, partitions: Iterable[Partition], timeout_
         Where the logs ended when this was called: all below can be read, or will never be seen.
 
     Raises:
-        KafkaClientError: a transaction is still open after that time.
+        HangingTransactionError: a transaction is still open after that time.
     """
     deadline = time.monotonic() + timeout_s
     ends = admin.end_offsets(partitions, committed=False)
@@ -47,8 +47,5 @@ def wait_until_decided(admin: LogEnds, partitions: Iterable[Partition], timeout_
         if not open_ones:
             return ends
         if time.monotonic() > deadline:
-            raise KafkaClientError(
-                f"a transaction that writes to {', '.join(open_ones)} was still open after {timeout_s:g} s: another producer "
-                f"writes there, or the brokers are too busy to end it"
-            )
+            raise HangingTransactionError(open_ones, timeout_s)
         time.sleep(_POLL_S)

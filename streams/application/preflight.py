@@ -20,8 +20,9 @@ from streams.application.markers import MarkerAccess
 from streams.application.prepare import Application, PreparedSub
 from streams.checkpoint.compare import Markers, SubIdentity, check_checkpoint, check_program, check_topic, misfit
 from streams.checkpoint.files import CheckpointFiles
-from streams.checkpoint.log import Checkpoint, DamagedCheckpointError, read_checkpoint, write_first_batch
+from streams.checkpoint.log import Checkpoint, read_checkpoint, write_first_batch
 from streams.checkpoint.oversized import Limits, oversized
+from streams.errors import DamagedCheckpointError
 from streams.source.offsets import FirstBatch
 from streams.source.planner import BatchPlanner
 from streams.source.sampling import Positions, Record, TopicPartition

@@ -8,8 +8,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicMetadata
 
-from state.errors import StreamsError
-from streams.errors import ConfigError
+from streams.errors import ClusterUnreachableError, ConfigError
 
 _INTERNAL_PREFIX = "__"
 CONNECT_S = 10.0
@@ -29,10 +28,6 @@ class TopicSummary:
     name: str
     partitions: int
     offsets: int | None
-
-
-class ClusterUnreachableError(StreamsError):
-    """The cluster did not answer: wrong address, not running, or its security settings do not fit."""
 
 
 def list_topics(client: Mapping[str, str], *, internal: bool = False, timeout_s: float = 10.0) -> list[TopicSummary]:

@@ -14,15 +14,11 @@ from dataclasses import dataclass, field
 import orjson
 
 from streams.checkpoint.files import CheckpointFiles
-from streams.errors import ConfigError
+from streams.errors import ConfigError, DamagedCheckpointError
 from streams.source.offsets import FirstBatch, OffsetRange, SourceOffsets, batch_digest
 
 FIRST_BATCH = "first-batch.json"
 _VERSION = "v1"
-
-
-class DamagedCheckpointError(ValueError):
-    """A file of the checkpoint is missing or cannot be read; the text says which."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import Final
 
-from streams.errors import RecordError, TimestampError
+from streams.errors import FutureTimestampError, RecordError, TimestampError
 from streams.runtime.settings import TaskSettings
 
 LATEST: Final = 2**62 - 1
@@ -20,10 +20,6 @@ UNKNOWN_NOW: Final = -1
 """The micro-batch's time is not known here: then nothing is too far ahead of it."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-
-class FutureTimestampError(RecordError):
-    """A record's timestamp lies further ahead of the wall clock than `max_future_ms` allows."""
 
 
 def latest(settings: TaskSettings, now_ms: int) -> int:

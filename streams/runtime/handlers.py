@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from streams.errors import RecordError, RegistryError
+from streams.errors import RecordError, RecordFailedError, RegistryError
 from streams.model.record import Headers
 from streams.runtime.counters import Counters
 from streams.runtime.dead_letters import DeadLetter, error_headers
@@ -57,25 +57,21 @@ NOWHERE = Origin(None, -1, -1, -1, None, None, ())
 """No single record is behind what failed, and nothing is known of the result."""
 
 
-class RecordFailedError(RecordError):
-    """A record stopped the step, because the policy of its stage is `fail`.
-
-    Attributes:
-        stage: deserialization, processing, production or future.
-        node: Node in which it happened.
-        topic: Source topic, or None if no single record is to blame.
-        partition: Source partition.
-        offset: Source offset.
-        key: Source key bytes.
-    """
-
-    def __init__(self, stage: Stage, node: str, task_id: str, origin: Origin, error: BaseException) -> None:
-        self.stage, self.node = stage, node
-        self.topic, self.partition, self.offset, self.key = origin.topic, origin.partition, origin.offset, origin.key
-        super().__init__(
-            f"{description(stage, node, task_id, origin, error)}. Mend the record or the code, or set the policy {stage!r} to "
-            f"'skip' or 'dlq'."
-        )
+def record_failed(stage: Stage, node: str, task_id: str, origin: Origin, error: BaseException) -> RecordFailedError:
+    """The error that stops the step, because the policy of the stage is `fail`."""
+    message = (
+        f"{description(stage, node, task_id, origin, error)}. Fix the record or the code, or set the policy {stage!r} to "
+        f"'skip' or 'dlq'."
+    )
+    return RecordFailedError(
+        message,
+        stage=stage,
+        node=node,
+        topic=origin.topic,
+        partition=origin.partition,
+        offset=origin.offset,
+        key=origin.key,
+    )
 
 
 def description(stage: Stage, node: str, task_id: str, origin: Origin, error: BaseException) -> str:
@@ -125,7 +121,7 @@ class ErrorHandlers:
             raise error
         policy = self._policies[stage]
         if policy == "fail":
-            raise RecordFailedError(stage, node, self._task_id, origin, error) from error
+            raise record_failed(stage, node, self._task_id, origin, error) from error
         self._counters.add(f"dropped:{node}:{stage}")
         if (stage, node) not in self._told:
             # The first of a step: the counters tell how many there were.

@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from streams.errors import RecordError, StreamsError, TopologyError
+from streams.errors import RecordError, RecordFailedError, StreamsError, TopologyError
 from streams.model.record import HeldRecord, Record, RecordMetadata
 from streams.operators.dropped import dropped_record
 from streams.operators.processor import Mode, Processor, PunctuationType
-from streams.runtime.handlers import RecordFailedError
 from streams.runtime.step_context import StepContext
 from streams.runtime.task.punctuation import Punctuation, Punctuations
 

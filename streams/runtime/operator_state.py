@@ -11,14 +11,10 @@ from typing import Any
 
 import orjson
 
-from streams.errors import StreamsError
+from streams.errors import OperatorStateError
 
 _SHARE = 0.9
 """Of the marker; the rest is for offsets, ranges and the like."""
-
-
-class OperatorStateError(StreamsError):
-    """What operators keep in `ctx.state` cannot be written into the commit marker; no record's fault, no policy applies."""
 
 
 def check_operator_state(operator_state: Mapping[str, Mapping[str, Any]], task_id: str, limit: int) -> None:

@@ -13,28 +13,12 @@ from typing import Protocol
 from state.changelog.topics import INTERNAL_ENDINGS
 from state.errors import TopicNotFoundError
 from state.kafka.topic_limits import NO_LIMIT, UNLIMITED, TopicLimits, wire_size
-from streams.errors import RecordError
+from streams.errors import ForbiddenTopicError, OversizedRecordError, RefusedRecordError, UnknownTopicError
 from streams.model.record import Headers
 from streams.runtime.event_time import LATEST, checked, in_words
 from streams.runtime.settings import TaskSettings
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
-
-
-class OversizedRecordError(RecordError):
-    """A result is larger than may be sent; the broker or the client would refuse it and with it the whole step."""
-
-
-class RefusedRecordError(RecordError):
-    """A result that its topic does not take, for its time or because it has no key."""
-
-
-class ForbiddenTopicError(RecordError):
-    """A record names a topic that none may choose: an internal one, or no topic's name at all."""
-
-
-class UnknownTopicError(RecordError):
-    """A record names a topic that does not exist, or that these credentials may not see."""
 
 
 class OutputTopics(Protocol):

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from tests.chaos.blows import cut_connections, freeze_worker, kill_broker, kill_worker, lose_state, strange_commit
-from tests.chaos.drill import run_drill
+from tests.chaos.drill import Verdict, run_drill
 
 SEED = 1170
 SECONDS = 40
@@ -19,7 +19,11 @@ SECONDS = 40
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_short_chaos(tmp_path: Path) -> None:
-
     blows = [kill_worker, freeze_worker, strange_commit, cut_connections, kill_broker, lose_state]
     console = Console(soft_wrap=True)
-    assert run_drill(SEED, SECONDS, tmp_path / "chaos", console, blows=blows, longest_away_s=3), f"seed {SEED}"
+    for seed in (SEED, SEED + 1, SEED + 2):
+        folder = tmp_path / f"chaos-{seed}"
+        verdict = run_drill(seed, SECONDS, folder, console, blows=blows, longest_away_s=3)
+        if verdict is not Verdict.SPOILED:
+            break
+    assert verdict is Verdict.FINE, f"seed {seed}"

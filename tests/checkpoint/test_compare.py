@@ -15,11 +15,11 @@ from streams.checkpoint.files import LocalFiles
 from streams.checkpoint.log import (
     FIRST_BATCH,
     Checkpoint,
-    DamagedCheckpointError,
     read_checkpoint,
     write_first_batch,
     write_query_id,
 )
+from streams.errors import DamagedCheckpointError
 from streams.source.offsets import FirstBatch, batch_digest
 from tests.checkpoint.made import SUB, Made, at, made_marker
 

@@ -6,7 +6,7 @@ import pytest
 
 from state.kafka.partitioner import partition_for_key
 from streams import Produced, Repartitioned, StreamsBuilder, TimeWindows
-from streams.runtime.handlers import RecordFailedError
+from streams.errors import RecordFailedError
 from streams.runtime.outputs import Outputs, UnlimitedTopics
 from streams.runtime.settings import TaskSettings
 from streams.testing import TopologyTestDriver

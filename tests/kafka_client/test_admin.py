@@ -2,7 +2,7 @@ import uuid
 
 import pytest
 
-from state.errors import KafkaClientError, TopicMismatchError, TopicNotFoundError
+from state.errors import HangingTransactionError, KafkaClientError, TopicMismatchError, TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import ClientConfig
 from state.kafka.producer import TransactionalProducer
@@ -73,7 +73,7 @@ def test_what_is_not_decided_is_waited_for(client: ClientConfig, admin: KafkaAdm
         producer.begin()
         producer.send(name, 0, b"open", b"v", 900)
         producer.flush()
-        with pytest.raises(KafkaClientError, match=f"writes to {name}-0 was still open after 0.1 s"):
+        with pytest.raises(HangingTransactionError, match=f"writes to {name}-0 was still open after 0.1 s"):
             wait_until_decided(admin, both, 0.1)
         producer.commit()
     wait_until_decided(admin, both, 60)

@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 
 from streams import EnrichError, StreamsBuilder, TopologyError
-from streams.runtime.handlers import RecordFailedError
+from streams.errors import RecordFailedError
 from streams.testing import TopologyTestDriver
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from streams import BytesSerde, ConfigError, Consumed, Int64Serde, Joined, Materialized, StreamsBuilder, TopologyError
 from streams.config import StreamsConfig
-from streams.runtime.handlers import RecordFailedError
+from streams.errors import RecordFailedError
 from streams.testing import TopologyTestDriver
 
 

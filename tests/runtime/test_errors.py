@@ -14,7 +14,7 @@ from streams import (
     agg,
     timestamp_field,
 )
-from streams.runtime.handlers import RecordFailedError
+from streams.errors import RecordFailedError
 from streams.testing import TopologyTestDriver
 
 

@@ -15,7 +15,7 @@ from streams import (
     WallclockTimestampExtractor,
     agg,
 )
-from streams.runtime.handlers import RecordFailedError
+from streams.errors import RecordFailedError
 from streams.runtime.reader.pipeline import ReaderPipeline
 from streams.runtime.rows import NOW, RowBatch, decode, encode
 from streams.runtime.settings import TaskSettings

@@ -5,8 +5,8 @@ import pytest
 from state.errors import TopicNotFoundError
 from state.kafka.topic_limits import BATCH_OVERHEAD, RECORD_OVERHEAD, limits_of, wire_size
 from streams import Processor, Record, StreamsBuilder
+from streams.errors import RecordFailedError
 from streams.runtime.dead_letters import CUT, PREFIX, DeadLetter, error_headers, fitted
-from streams.runtime.handlers import RecordFailedError
 from streams.runtime.outputs import Outputs, UnlimitedTopics
 from streams.runtime.settings import TaskSettings
 from streams.testing import TopologyTestDriver

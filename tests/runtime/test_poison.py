@@ -9,8 +9,8 @@ import pytest
 from state.kafka.columns import RecordColumns
 from state.kafka.headers import decode_headers, encode_headers
 from streams import Consumed, Materialized, StreamsBuilder, agg, timestamp_field
+from streams.errors import RecordFailedError
 from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, UsePartitionTimeOnInvalidTimestamp
-from streams.runtime.handlers import RecordFailedError
 from streams.runtime.reader.pipeline import ReaderPipeline
 from streams.runtime.settings import TaskSettings
 from streams.testing import TopologyTestDriver

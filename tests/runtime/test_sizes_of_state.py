@@ -3,8 +3,8 @@
 import pytest
 
 from streams import Materialized, Processor, SessionWindows, StreamsBuilder, TimeWindows
-from streams.runtime.handlers import RecordFailedError
-from streams.runtime.operator_state import OperatorStateError, check_operator_state
+from streams.errors import OperatorStateError, RecordFailedError
+from streams.runtime.operator_state import check_operator_state
 from streams.testing import TopologyTestDriver
 
 LIMIT = 2_000

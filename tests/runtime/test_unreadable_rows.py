@@ -4,9 +4,8 @@ import pytest
 
 from state.errors import StateCorruptedError
 from streams import Materialized, StreamsBuilder, TimeWindows, agg
-from streams.errors import SerdeError
+from streams.errors import RecordFailedError, SerdeError
 from streams.operators.stores.key_value import CachedRow, TimestampedKeyValueStore
-from streams.runtime.handlers import RecordFailedError
 from streams.testing import TopologyTestDriver
 
 KEYS = "abcdefg"

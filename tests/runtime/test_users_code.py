@@ -35,7 +35,7 @@ def test_a_record_that_fails_names_the_line() -> None:
     builder.stream("in").map_values(lambda value: value["missing"]).to("out")
     with TopologyTestDriver(builder.build()) as driver:
         error = failure_of(lambda: driver.create_input_topic("in").pipe_input("a", {"x": 1}, timestamp=1))
-    assert f"KeyError: 'missing' ({__file__}, line 35). Mend the record or the code" in str(error)
+    assert f"KeyError: 'missing' ({__file__}, line 35). Fix the record or the code" in str(error)
 
 
 def test_a_failure_inside_a_store_is_told_at_the_line_that_called_it() -> None:

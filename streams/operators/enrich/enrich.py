@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
-from streams.errors import RecordError
+from streams.errors import CallFailedError
 from streams.model.record import Record
 from streams.operators.enrich.calls import NOT_CALLED, CallRules, Calls, Failure, PendingCall, Tally
 from streams.operators.enrich.user_client import UserClient
@@ -21,10 +21,6 @@ CALLS_PER_ROUND = 8
 """For each one that may be under way: so that one slow call seldom lets all others wait for the end of the round."""
 
 OnError = Literal["fail", "drop"] | Callable[[Any, Any, Exception], Any]
-
-
-class CallFailedError(RecordError):
-    """The function has failed for a record, as often as it was to be called."""
 
 
 class Enrich(Processor):

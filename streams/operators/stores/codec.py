@@ -5,13 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from state.kafka.topic_limits import NO_LIMIT
-from streams.errors import RecordError
+from streams.errors import OversizedRowError
 from streams.model.record import ValueAndTimestamp
 from streams.serdes.base import Serde
-
-
-class OversizedRowError(RecordError):
-    """A row of state is larger than its changelog takes: raised while its record is known, long before Kafka would refuse it."""
 
 
 class Codec:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from state.kafka.headers import decode_headers, encode_headers
-from streams.errors import StreamsError
+from streams.errors import SuppressBufferFullError
 from streams.model.record import Change, Headers, Record, ValueAndTimestamp, Windowed
 from streams.operators.aggregate.window_aggregate import STREAM_TIME
 from streams.operators.idle_time import NO_LIMIT, advanced
@@ -28,10 +28,6 @@ _NONE = -1
 # What a held update weighs besides its key and values: its place, its context (Kafka Streams counts that too), a row.
 _ROW_OVERHEAD = 100
 _RECORDS, _BYTES = "records", "bytes"
-
-
-class SuppressBufferFullError(StreamsError):
-    """A buffer that must not emit early has reached its bound."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,97 @@
+"""What can go wrong with local state and its changelogs."""
+
+from __future__ import annotations
+
+from state.errors.base import ErrorKind, StreamsError
+
+
+class StateError(StreamsError):
+    """Local state or its changelog cannot be used as it is."""
+
+
+class StateLockedError(StateError):
+    """Another process (or another handle in this one) has the store open.
+
+    Args:
+        path: folder of the store.
+        seconds: how long it was waited for.
+        detail: what the database said.
+    """
+
+    kind = ErrorKind.TRANSIENT
+
+    def __init__(self, path: str, seconds: float, detail: str) -> None:
+        super().__init__(
+            f"the store in {path} is open elsewhere and was not released within {seconds:g} s: an older attempt of the "
+            f"task that still ends, a second application with the same state_dir, or a stopped process. If it stays, "
+            f"find the process with `fuser {path}/LOCK` and end it, or give each application its own state_dir [{detail}]"
+        )
+        self.path = path
+
+
+class StateCorruptedError(StateError):
+    """The local store is damaged. Nothing is lost: delete it, and it is restored from its changelog.
+
+    Args:
+        path: folder of the store.
+        detail: what the database said.
+    """
+
+    kind = ErrorKind.DATA
+
+    def __init__(self, path: str, detail: str) -> None:
+        super().__init__(
+            f"the store in {path} cannot be used: {detail}. It is to be deleted and restored from its changelog (the engine "
+            f"does so by itself); if it comes again, check the disk"
+        )
+        self.path = path
+        self.detail = detail
+
+
+class StateFormatError(StateCorruptedError):
+    """Another version of the engine wrote the local store. Nothing is lost, as with a damaged one.
+
+    Args:
+        path: folder of the store.
+        found: its format.
+        known: the format that this version writes.
+    """
+
+    def __init__(self, path: str, found: object, known: int) -> None:
+        super().__init__(path, f"it has format {found}, this version knows {known}")
+
+
+class ChangelogMismatchError(StateError):
+    """A changelog or commits topic exists, but not as it is needed.
+
+    Args:
+        topic: the topic.
+        found: what is wrong with it.
+        remedy: what to do, with the command.
+    """
+
+    def __init__(self, topic: str, found: str, remedy: str) -> None:
+        super().__init__(f"topic {topic!r}: {found}; {remedy}")
+        self.topic = topic
+        self.found = found
+        self.remedy = remedy
+
+
+class StepTooLargeError(StateError):
+    """What one step is to hand on at once has 2 GiB or more, which no column of bytes holds; nothing of it is committed.
+
+    Args:
+        what: what has so many bytes.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} have 2 GiB or more in one step. Nothing of this attempt is committed. Start again with a smaller "
+            f"max_records_per_trigger: as long as no task has committed this micro-batch, it is planned anew in smaller pieces"
+        )
+
+
+class RestoreError(StateError):
+    """The changelog does not give the state that the commit marker promises, or records in it make no sense."""
+
+    kind = ErrorKind.DATA
