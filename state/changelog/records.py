@@ -26,9 +26,9 @@ import pyarrow.compute as pc
 
 from state.errors import RestoreError
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
+from state.stores.segments import Segments
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.versioned_format import TOMBSTONE, VALUE
-from state.tables.segments import Segments
 
 Int64s = npt.NDArray[np.int64]
 # Parts of a step that does not fit into memory: so many records, but no more than so many bytes if they are like those before.

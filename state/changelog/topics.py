@@ -14,7 +14,7 @@ from state.errors import ChangelogMismatchError
 from state.stores.spec import StoreKind, StoreSpec
 
 if TYPE_CHECKING:
-    from state.kafka.admin import TopicInfo, TopicSpec
+    from state.kafka.topics import TopicInfo, TopicSpec
 
 INTERNAL_ENDINGS = ("-changelog", "-commits", "-repartition")
 """How the names of an application's internal topics end; they begin with its id."""

@@ -1,7 +1,7 @@
 """Trimming changelogs by stream time.
 
 Why: nothing expires by the broker's clock, so the engine itself must delete what windows no longer need. For each
-windowed store it keeps, per segment, the first changelog offset that wrote to it (`state.tables.segments`); once a
+windowed store it keeps, per segment, the first changelog offset that wrote to it (`state.stores.segments`); once a
 segment has expired, everything below the smallest offset of the live ones can go. Tables are compacted, never
 trimmed. Invariant: a trim is asked for only after Spark has confirmed the step whose state no longer needs the
 records.

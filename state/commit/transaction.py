@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from state.changelog.log_end import check_end
 from state.commit import guards
 from state.commit.crash_points import Faults
 from state.commit.decide import TaskIdentity
 from state.commit.digest import StepDigest
 from state.commit.marker import MARKER_KEY, CommitMarker, MarkerCopy, Ranges, Routing
 from state.commit.protocols import Effects, KafkaAccess, Producer, Send, TopicPartition
-from state.restore.plan import check_end
 from state.stores.task_store import StorePosition, TaskStore
 
 

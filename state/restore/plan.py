@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from state.changelog.log_end import NO_CHANGELOG, check_end
 from state.changelog.topics import DELETE_RETENTION_MS, cleanup_policy
 from state.errors import RestoreError
 from state.stores.position import StoreOrigin
@@ -153,32 +154,7 @@ def check_changelog_id(store: str, found: str, target: RestoreTarget) -> None:
     if found and promised and found != promised:
         raise RestoreError(
             f"the changelog topic of store {store!r} was deleted and created again after step {target.version}: its id was "
-            f"{promised}, now it is {found}, so its offsets mean other records. {_NO_CHANGELOG}"
-        )
-
-
-_NO_CHANGELOG = (
-    "Restore the topic from a backup, with the offsets that it had, and take it over with `streams adopt`; keep the state_dir of "
-    "every host until then. If there is no backup, the state can only be made anew from the inputs (`streams reset`)."
-)
-
-
-def check_end(store: str, end: int, version: int, promised: int) -> None:
-    """Checks that a changelog still has all that a step wrote.
-
-    Args:
-        store: the store.
-        end: where its changelog partition ends.
-        version: number of the step.
-        promised: where it ended after that step, by its commit marker.
-
-    Raises:
-        RestoreError: records are missing.
-    """
-    if end < promised:
-        raise RestoreError(
-            f"the changelog of store {store!r} ends at offset {end}, but the commit marker of step {version} says "
-            f"{promised}: the topic was truncated, or deleted and created again. {_NO_CHANGELOG}"
+            f"{promised}, now it is {found}, so its offsets mean other records. {NO_CHANGELOG}"
         )
 
 

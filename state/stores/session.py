@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from state.stores.codec import MAX_TIME, SESSION_SUFFIX, pack_session_suffix, split_session_key
+from state.stores.segments import Segments
 from state.stores.spec import StoreSpec
 from state.tables.buffer import WriteBuffer
-from state.tables.segments import Segments
 from state.tables.table import Row
 
 _SEGMENT_PREFIX = 10

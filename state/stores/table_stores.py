@@ -21,12 +21,12 @@ from state.stores.position import (
     read_stores,
     stores_to_bytes,
 )
+from state.stores.segments import UNLOGGED, Segments
 from state.stores.session import SessionBytesStore
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.versioned import VersionedBytesStore
 from state.stores.window import WindowBytesStore
 from state.tables.buffer import BufferMemory, WriteBuffer
-from state.tables.segments import UNLOGGED, Segments
 from state.tables.table import KeyRange, OrderedTable, Row, RowChange
 
 ByteStore = KeyValueBytesStore | WindowBytesStore | SessionBytesStore | VersionedBytesStore

@@ -21,9 +21,9 @@ from state.stores.codec import (
     split_window_key,
     upper_with_suffix,
 )
+from state.stores.segments import Segments
 from state.stores.spec import StoreSpec
 from state.tables.buffer import WriteBuffer
-from state.tables.segments import Segments
 
 _SEGMENT_PREFIX = 10
 

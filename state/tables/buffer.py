@@ -14,7 +14,6 @@ from pathlib import Path
 
 from sortedcontainers import SortedList
 
-from state.stores.codec import pack_long
 from state.tables.merge import overlay
 from state.tables.rocks import RocksTable
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
@@ -235,7 +234,8 @@ class WriteBuffer:
 
 def _encode(entry: Entry) -> bytes:
     value, timestamp = entry
-    return pack_long(timestamp) if value is None else pack_long(timestamp) + b"\x01" + value
+    stamp = timestamp.to_bytes(8, "big", signed=True)
+    return stamp if value is None else stamp + b"\x01" + value
 
 
 def _decode(data: bytes) -> Entry:

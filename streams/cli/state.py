@@ -18,8 +18,8 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from state.restore.directory import StateDirectory, TaskDirectory
+from state.stores.read_only import read_task_store
 from state.stores.task_store import TaskStore
-from state.tables.rocks_reader import read_task_store
 from streams.application.restore import restore_tasks, stateful_subs, stored_tasks
 from streams.application.store_rows import StoreReader, StoreRow, plain, window_size_ms
 from streams.cli.connection import Bootstrap, PropertiesFile, Property

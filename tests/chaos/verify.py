@@ -13,7 +13,7 @@ from state.commit.marker import CommitMarker
 from state.kafka.admin import KafkaAdmin
 from state.restore.directory import StateDirectory
 from state.stores.dump import dump, state_digest
-from state.tables.rocks_reader import read_task_store
+from state.stores.read_only import read_task_store
 from streams.application.restore import restore_tasks, stored_tasks
 from streams.config import StreamsConfig
 from tests.chaos.model import Event, Results, differences, expected, out_of_order, result

@@ -7,7 +7,7 @@ from typing import Any
 
 from state.restore.directory import StateDirectory
 from state.stores.dump import state_digest
-from state.tables.rocks_reader import read_task_store
+from state.stores.read_only import read_task_store
 from streams.application.restore import restore_tasks, stateful_subs, stored_tasks
 from streams.topology.graph import Topology
 from tests.spark.harness import Harness

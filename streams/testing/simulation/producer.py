@@ -1,9 +1,10 @@
 """A transactional producer of the simulated Kafka, as librdkafka is one: it does not stop its user from doing wrong."""
 
+# ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +15,34 @@ from state.kafka.partitioner import partition_for_key
 from streams.testing.simulation.events import Event, Fate
 
 if TYPE_CHECKING:
-    from streams.testing.simulation.kafka import SimulatedKafka
+    from streams.testing.simulation.events import Hook
     from streams.testing.simulation.transactions import Transactional
 
 TopicPartition = tuple[str, int]
+
+
+class Coordinator(Protocol):
+    """What a producer asks of `SimulatedKafka`."""
+
+    hook: Hook
+
+    def partition_count(self, topic: str) -> int: ...
+    def fence(self, transactional: Transactional) -> int: ...
+    def produce(
+        self,
+        transactional: Transactional,
+        epoch: int,
+        place: TopicPartition,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: bytes | None,
+    ) -> int: ...
+    def produce_offsets(
+        self, transactional: Transactional, epoch: int, offsets: Mapping[TopicPartition, int], group_id: str
+    ) -> None: ...
+    def end_transaction(self, transactional: Transactional, epoch: int, committed: bool) -> None: ...
+    def delay_commit(self, transactional: Transactional, epoch: int) -> None: ...
 
 
 class SimulatedProducer:
@@ -30,7 +55,7 @@ class SimulatedProducer:
         transactional: its transactional id, as the coordinator knows it.
     """
 
-    def __init__(self, kafka: SimulatedKafka, transactional: Transactional) -> None:
+    def __init__(self, kafka: Coordinator, transactional: Transactional) -> None:
         self._kafka = kafka
         self._transactional = transactional
         self._epoch = -1
