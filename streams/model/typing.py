@@ -1,0 +1,73 @@
+"""Type variables and shapes of functions: the words in which every generic class of the API is written.
+
+They are for type checkers alone; nothing here runs. A function of values may also take the key first, and a type checker tells
+the two apart by the number of arguments, so each shape has two names: `ValueMapper` takes `(value)`, `KeyValueMapper` takes
+`(key, value)`, and a method that accepts both has an overload for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from streams.model.record import RecordContext
+
+T = TypeVar("T")
+"""Whatever a serde or a function deals with."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+"""Key and value of a stream, a table, a record or a store."""
+
+K2 = TypeVar("K2")
+V2 = TypeVar("V2")
+"""The same of another side, or of a result."""
+
+KO = TypeVar("KO")
+VO = TypeVar("VO")
+"""Key and value of the other side of a join, where the result has a type of its own."""
+
+R = TypeVar("R")
+"""What a joiner or an aggregation gives."""
+
+KIn = TypeVar("KIn")
+VIn = TypeVar("VIn")
+KOut = TypeVar("KOut")
+VOut = TypeVar("VOut")
+"""What a processor takes, and what it forwards."""
+
+# A predicate gives anything that is true or false, as for Python's own `filter`.
+ValuePredicate: TypeAlias = Callable[[V], object]
+KeyValuePredicate: TypeAlias = Callable[[K, V], object]
+
+ValueAction: TypeAlias = Callable[[V], object]
+KeyValueAction: TypeAlias = Callable[[K, V], object]
+
+ValueMapper: TypeAlias = Callable[[V], R]
+KeyValueMapper: TypeAlias = Callable[[K, V], R]
+
+Initializer: TypeAlias = Callable[[], R]
+Reducer: TypeAlias = Callable[[V, V], V]
+"""`reducer(aggregate, value)`."""
+
+Aggregator: TypeAlias = Callable[[V, R], R]
+"""`aggregator(value, aggregate)`."""
+
+KeyAggregator: TypeAlias = Callable[[K, V, R], R]
+"""`aggregator(key, value, aggregate)`."""
+
+Merger: TypeAlias = Callable[[R, R], R]
+"""`merger(earlier, later)`, of two sessions that become one."""
+
+KeyMerger: TypeAlias = Callable[[K, R, R], R]
+"""`merger(key, earlier, later)`."""
+
+ValueJoiner: TypeAlias = Callable[[V, VO], R]
+"""`joiner(left, right)`."""
+
+KeyValueJoiner: TypeAlias = Callable[[K, V, VO], R]
+"""`joiner(key, left, right)`."""
+
+TopicExtractor: TypeAlias = "Callable[[V], str] | Callable[[K, V], str] | Callable[[K, V, RecordContext], str]"
+"""`topic(value)`, `topic(key, value)` or `topic(key, value, record_context)`."""
