@@ -1,6 +1,7 @@
 """Type variables and shapes of functions: the words in which every generic class of the API is written.
 
-They are for type checkers alone; nothing here runs. A function of values may also take the key first, and a type checker tells
+They are for type checkers alone; nothing here runs. Each variable stands for `Any` where nothing says more, so that `KStream` alone
+means `KStream[Any, Any]`, as does a stream whose serdes are the builder's defaults. A function of values may also take the key first, and a type checker tells
 the two apart by the number of arguments, so each shape has two names: `ValueMapper` takes `(value)`, `KeyValueMapper` takes
 `(key, value)`, and a method that accepts both has an overload for each.
 """
@@ -8,33 +9,35 @@ the two apart by the number of arguments, so each shape has two names: `ValueMap
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from streams.model.record import RecordContext
 
-T = TypeVar("T")
+T = TypeVar("T", default=Any)
 """Whatever a serde or a function deals with."""
 
-K = TypeVar("K")
-V = TypeVar("V")
+K = TypeVar("K", default=Any)
+V = TypeVar("V", default=Any)
 """Key and value of a stream, a table, a record or a store."""
 
-K2 = TypeVar("K2")
-V2 = TypeVar("V2")
+K2 = TypeVar("K2", default=Any)
+V2 = TypeVar("V2", default=Any)
 """The same of another side, or of a result."""
 
-KO = TypeVar("KO")
-VO = TypeVar("VO")
+KO = TypeVar("KO", default=Any)
+VO = TypeVar("VO", default=Any)
 """Key and value of the other side of a join, where the result has a type of its own."""
 
-R = TypeVar("R")
+R = TypeVar("R", default=Any)
 """What a joiner or an aggregation gives."""
 
-KIn = TypeVar("KIn")
-VIn = TypeVar("VIn")
-KOut = TypeVar("KOut")
-VOut = TypeVar("VOut")
+KIn = TypeVar("KIn", default=Any)
+VIn = TypeVar("VIn", default=Any)
+KOut = TypeVar("KOut", default=Any)
+VOut = TypeVar("VOut", default=Any)
 """What a processor takes, and what it forwards."""
 
 # A predicate gives anything that is true or false, as for Python's own `filter`.
