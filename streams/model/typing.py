@@ -1,9 +1,10 @@
 """Type variables and shapes of functions: the words in which every generic class of the API is written.
 
-They are for type checkers alone; nothing here runs. Each variable stands for `Any` where nothing says more, so that `KStream` alone
-means `KStream[Any, Any]`, as does a stream whose serdes are the builder's defaults. A function of values may also take the key first, and a type checker tells
-the two apart by the number of arguments, so each shape has two names: `ValueMapper` takes `(value)`, `KeyValueMapper` takes
-`(key, value)`, and a method that accepts both has an overload for each.
+They are for type checkers alone; nothing here runs. Each variable stands for `Any` where nothing says more, so `KStream` alone
+means `KStream[Any, Any]`, and so does a stream whose serdes are the builder's defaults.
+
+A function of values may also take the key first. A type checker tells the two apart by the number of arguments, so each shape has
+two names: `ValueMapper` takes `(value)`, `KeyValueMapper` takes `(key, value)`. A method that accepts both has two overloads.
 """
 
 from __future__ import annotations
@@ -72,5 +73,5 @@ ValueJoiner: TypeAlias = Callable[[V, VO], R]
 KeyValueJoiner: TypeAlias = Callable[[K, V, VO], R]
 """`joiner(key, left, right)`."""
 
-TopicExtractor: TypeAlias = "Callable[[V], str] | Callable[[K, V], str] | Callable[[K, V, RecordContext], str]"
-"""`topic(value)`, `topic(key, value)` or `topic(key, value, record_context)`."""
+TopicExtractor: TypeAlias = "Callable[[K, V, RecordContext], str] | Callable[[K, V], str] | Callable[[V], str]"
+"""`topic(key, value, record_context)`, `topic(key, value)` or `topic(value)`."""
