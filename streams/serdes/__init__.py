@@ -1,7 +1,7 @@
 """Serdes: how keys and values become Kafka's bytes and back. Write your own: two methods (``Serde``)."""
 
 from streams.serdes.avro import AvroSerde
-from streams.serdes.base import Serde
+from streams.serdes.base import Headers, Serde
 from streams.serdes.json import JsonSerde
 from streams.serdes.json_schema import JsonSchemaSerde
 from streams.serdes.lists import ListSerde
@@ -28,6 +28,7 @@ __all__ = [
     "BytesSerde",
     "Float32Serde",
     "Float64Serde",
+    "Headers",
     "Int16Serde",
     "Int32Serde",
     "Int64Serde",

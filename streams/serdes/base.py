@@ -8,12 +8,17 @@ must pickle, and equal settings must compare equal (frozen dataclasses do): join
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from typing_extensions import TypeVar
+
 from state.kafka.config import redact
-from streams.errors import SerdeError
+from streams.errors import SerdeError, TopologyError
+
+T = TypeVar("T", default=Any)
 
 Headers: TypeAlias = "tuple[tuple[str, bytes | None], ...] | None"
 
@@ -23,22 +28,71 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 @runtime_checkable
-class Serde(Protocol):
-    """Serialiser and deserialiser in one.
+class Serde(Protocol[T]):
+    """Serialiser and deserialiser of values of one type, in one object.
 
-    ``headers`` are those of the record at hand, for serdes that keep a schema id or an encryption key there.
+    A serde of your own is any object with these two methods; it need not inherit from this class::
+
+        class UpperCase:
+            def serialize(self, topic: str, value: str | None, headers: Headers = None) -> bytes | None:
+                return None if value is None else value.upper().encode()
+
+            def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> str | None:
+                return None if data is None else data.decode()
+
+    ``headers`` are those of the record at hand, for serdes that read a schema id or an encryption key there.
     """
 
-    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+    __slots__ = ()
+
+    def serialize(self, topic: str, value: T | None, headers: Headers = None, /) -> bytes | None:
         """Turns a value into bytes; ``None`` gives ``None``. Raises ``SerdeError``."""
         ...
 
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Any:
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None, /) -> T | None:
         """Turns bytes into a value; ``None`` gives ``None``. Raises ``SerdeError``."""
         ...
 
 
-def serde_identity(serde: Serde | None) -> str:
+_SIGNATURES = {"serialize": "(self, topic, value, headers=None)", "deserialize": "(self, topic, data, headers=None)"}
+
+
+def check_serde(serde: object, what: str = "a serde") -> None:
+    """Checks that an object can be called as a serde is, while the topology is built.
+
+    Args:
+        serde: The object.
+        what: What the serde is for, as the message begins: ``Consumed(key_serde=...)``.
+
+    Raises:
+        TopologyError: it is a class, lacks one of the two methods, or one of them does not take the headers.
+    """
+    name = serde.__qualname__ if isinstance(serde, type) else type(serde).__qualname__
+    if isinstance(serde, type):
+        instead = f"{name}()" if isinstance(serde, Serde) else "a serde such as StringSerde()"
+        raise TopologyError(f"{what} takes an object, not the class {name}: write {instead}.")
+    methods = {method: getattr(serde, method, None) for method in _SIGNATURES}
+    missing = [method for method, found in methods.items() if not callable(found)]
+    if missing:
+        raise TopologyError(
+            f"{what} takes a serde such as StringSerde(), not {shown(serde)}: {name} has no {' and no '.join(missing)}. "
+            f"A serde has two methods: " + ", ".join(f"{method}{_SIGNATURES[method]}" for method in _SIGNATURES) + "."
+        )
+    for method, found in methods.items():
+        try:
+            signature = inspect.signature(found)  # type: ignore[arg-type]
+        except (TypeError, ValueError):  # written in C
+            continue
+        try:
+            signature.bind("topic", b"", None)
+        except TypeError:
+            raise TopologyError(
+                f"{name}.{method}{signature} cannot be called as a serde is, with topic, data and the record's headers: "
+                f"write def {method}{_SIGNATURES[method]}."
+            ) from None
+
+
+def serde_identity(serde: Serde[Any] | None) -> str:
     """A stable text for a serde: class name and settings, never a memory address or a secret.
 
     It goes into the topology hash: another serde of a store is another format of its bytes. It is also kept and shown

@@ -12,7 +12,7 @@ _OLD, _NEW, _BOTH = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeSerde:
+class ChangeSerde(Serde[Change]):
     """``new ∥ 0x01``, ``old ∥ 0x00``, or ``varint(length of new) ∥ new ∥ old ∥ 0x02`` (``ChangedSerializer``, KIP-904).
 
     Attributes:
@@ -21,7 +21,7 @@ class ChangeSerde:
 
     inner: Serde
 
-    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+    def serialize(self, topic: str, value: Change | None, headers: Headers = None) -> bytes | None:
         """Bytes of a ``Change``. Raises ``SerdeError`` for anything else, or a change from nothing to nothing."""
         if value is None:
             return None

@@ -19,7 +19,7 @@ _HASH_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class SubscriptionSerde:
+class SubscriptionSerde(Serde[Subscription]):
     """``flags(1) ∥ instruction(1) ∥ hash(16) or nothing ∥ primary key``.
 
     Attributes:
@@ -28,7 +28,7 @@ class SubscriptionSerde:
 
     primary_key: Serde
 
-    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+    def serialize(self, topic: str, value: Subscription | None, headers: Headers = None) -> bytes | None:
         """Bytes of a ``Subscription``. Raises ``SerdeError`` for anything else."""
         if value is None:
             return None
@@ -51,7 +51,7 @@ class SubscriptionSerde:
 
 
 @dataclass(frozen=True, slots=True)
-class ResponseSerde:
+class ResponseSerde(Serde[Response]):
     """``flags(1) ∥ hash(16) or nothing ∥ right value or nothing``.
 
     Attributes:
@@ -60,7 +60,7 @@ class ResponseSerde:
 
     value: Serde
 
-    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+    def serialize(self, topic: str, value: Response | None, headers: Headers = None) -> bytes | None:
         """Bytes of a ``Response``. Raises ``SerdeError`` for anything else."""
         if value is None:
             return None
@@ -82,7 +82,7 @@ class ResponseSerde:
 
 
 @dataclass(frozen=True, slots=True)
-class CombinedKeySerde:
+class CombinedKeySerde(Serde[CombinedKey]):
     """``length of foreign key(4) ∥ foreign key ∥ primary key``: all rows of a foreign key lie together.
 
     Attributes:
@@ -100,7 +100,7 @@ class CombinedKeySerde:
             raise cannot_serialize(self, topic, key, "no foreign key")
         return _LENGTH.pack(len(data)) + data
 
-    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+    def serialize(self, topic: str, value: CombinedKey | None, headers: Headers = None) -> bytes | None:
         """Bytes of a ``CombinedKey``. Raises ``SerdeError`` for anything else."""
         if not isinstance(value, CombinedKey):
             raise cannot_serialize(self, topic, value)

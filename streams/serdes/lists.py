@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize
+from streams.serdes.base import Headers, Serde, T, cannot_deserialize, cannot_serialize, check_serde
 from streams.serdes.primitives import (
     Float32Serde,
     Float64Serde,
@@ -37,16 +37,19 @@ _SIZES: dict[type, int] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ListSerde:
+class ListSerde(Serde[list[T]]):
     """A ``list`` of values of one serde; entries may be None.
 
     Attributes:
         inner: serde of the entries.
     """
 
-    inner: Serde
+    inner: Serde[T]
 
-    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+    def __post_init__(self) -> None:
+        check_serde(self.inner, "ListSerde(inner)")
+
+    def serialize(self, topic: str, value: list[T] | None, headers: Headers = None) -> bytes | None:
         """The list's bytes. Raises ``SerdeError`` for anything but a list or a tuple of what ``inner`` takes."""
         if value is None:
             return None
@@ -62,7 +65,7 @@ class ListSerde:
             out += [_INT.pack(_NULL)] if entry is None else [_INT.pack(len(entry)), entry]
         return b"".join(out)
 
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> list[Any] | None:
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> list[T] | None:
         """The list. Raises ``SerdeError`` if the bytes are none."""
         if data is None:
             return None
@@ -73,7 +76,9 @@ class ListSerde:
             entries = list(self._constant(data) if constant else self._variable(data))
         except (struct.error, ValueError) as error:
             raise cannot_deserialize(self, topic, data, error) from error
-        return [self.inner.deserialize(topic, entry, headers) for entry in entries]
+        # Entries may be None, which types do not say: a list of texts would be one of perhaps no texts everywhere else.
+        values: list[Any] = [self.inner.deserialize(topic, entry, headers) for entry in entries]
+        return values
 
     def _constant(self, data: bytes) -> Iterator[bytes | None]:
         count, at = _INT.unpack_from(data, 1)[0], 1 + _INT.size

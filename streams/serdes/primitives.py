@@ -8,16 +8,18 @@ from __future__ import annotations
 import struct
 import uuid
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, Generic, TypeVar
 
-from streams.serdes.base import Headers, cannot_deserialize, cannot_serialize
+from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize
+
+N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, slots=True)
-class StringSerde:
+class StringSerde(Serde[str]):
     """Text as UTF-8; the default serde of keys."""
 
-    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+    def serialize(self, topic: str, value: str | None, headers: Headers = None) -> bytes | None:
         """UTF-8 bytes. Raises ``SerdeError`` for anything but ``str``."""
         if value is None:
             return None
@@ -39,10 +41,10 @@ class StringSerde:
 
 
 @dataclass(frozen=True, slots=True)
-class BytesSerde:
+class BytesSerde(Serde[bytes]):
     """Bytes as they are."""
 
-    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+    def serialize(self, topic: str, value: bytes | None, headers: Headers = None) -> bytes | None:
         """The bytes. Raises ``SerdeError`` for anything but ``bytes``."""
         if value is None or isinstance(value, bytes):
             return value
@@ -54,10 +56,10 @@ class BytesSerde:
 
 
 @dataclass(frozen=True, slots=True)
-class UuidSerde:
+class UuidSerde(Serde[uuid.UUID]):
     """A ``uuid.UUID`` as its text of 36 characters, as Kafka's ``UUIDSerializer`` writes it."""
 
-    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+    def serialize(self, topic: str, value: uuid.UUID | None, headers: Headers = None) -> bytes | None:
         """The text's bytes. Raises ``SerdeError`` for anything but ``uuid.UUID``."""
         if value is None:
             return None
@@ -75,14 +77,14 @@ class UuidSerde:
             raise cannot_deserialize(self, topic, data, error) from error
 
 
-class _Number:
+class _Number(Serde[N], Generic[N]):
     """A fixed number of bytes, big endian."""
 
     __slots__ = ()
     packer: ClassVar[struct.Struct]
     takes: ClassVar[tuple[type, ...]]
 
-    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+    def serialize(self, topic: str, value: N | None, headers: Headers = None) -> bytes | None:
         """The number's bytes. Raises ``SerdeError`` for another type, or a number out of range."""
         if value is None:
             return None
@@ -93,17 +95,18 @@ class _Number:
         except (struct.error, OverflowError) as error:
             raise cannot_serialize(self, topic, value, error) from error
 
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Any:
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> N | None:
         """The number. Raises ``SerdeError`` if the number of bytes is wrong."""
         if data is None:
             return None
         if len(data) != self.packer.size:
             raise cannot_deserialize(self, topic, data, f"expected {self.packer.size} bytes")
-        return self.packer.unpack(data)[0]
+        number: N = self.packer.unpack(data)[0]
+        return number
 
 
 @dataclass(frozen=True)
-class Int16Serde(_Number):
+class Int16Serde(_Number[int]):
     """Java's ``Short``."""
 
     packer: ClassVar = struct.Struct(">h")
@@ -111,7 +114,7 @@ class Int16Serde(_Number):
 
 
 @dataclass(frozen=True)
-class Int32Serde(_Number):
+class Int32Serde(_Number[int]):
     """Java's ``Integer``."""
 
     packer: ClassVar = struct.Struct(">i")
@@ -119,7 +122,7 @@ class Int32Serde(_Number):
 
 
 @dataclass(frozen=True)
-class Int64Serde(_Number):
+class Int64Serde(_Number[int]):
     """Java's ``Long``; what ``count()`` gives."""
 
     packer: ClassVar = struct.Struct(">q")
@@ -127,7 +130,7 @@ class Int64Serde(_Number):
 
 
 @dataclass(frozen=True)
-class Float32Serde(_Number):
+class Float32Serde(_Number[float]):
     """Java's ``Float``."""
 
     packer: ClassVar = struct.Struct(">f")
@@ -135,7 +138,7 @@ class Float32Serde(_Number):
 
 
 @dataclass(frozen=True)
-class Float64Serde(_Number):
+class Float64Serde(_Number[float]):
     """Java's ``Double``."""
 
     packer: ClassVar = struct.Struct(">d")
@@ -143,10 +146,10 @@ class Float64Serde(_Number):
 
 
 @dataclass(frozen=True, slots=True)
-class BooleanSerde:
+class BooleanSerde(Serde[bool]):
     """``True`` as the byte 1, ``False`` as the byte 0 (``BooleanSerializer``)."""
 
-    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+    def serialize(self, topic: str, value: bool | None, headers: Headers = None) -> bytes | None:
         """One byte. Raises ``SerdeError`` for anything but ``bool``."""
         if value is None:
             return None
@@ -164,10 +167,10 @@ class BooleanSerde:
 
 
 @dataclass(frozen=True, slots=True)
-class VoidSerde:
+class VoidSerde(Serde[None]):
     """Nothing: for keys or values that are always null (``VoidSerializer``)."""
 
-    def serialize(self, topic: str, value: Any, headers: Headers = None) -> None:
+    def serialize(self, topic: str, value: None, headers: Headers = None) -> None:
         """None. Raises ``SerdeError`` for anything but None."""
         if value is not None:
             raise cannot_serialize(self, topic, value)

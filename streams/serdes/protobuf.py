@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from streams.serdes.base import T
 from streams.serdes.registry import RegistrySerde, client_of, load
 
 
 @dataclass(frozen=True)
-class ProtobufSerde(RegistrySerde):
+class ProtobufSerde(RegistrySerde[T]):
     """Messages of one class, as Confluent's serialisers write them: id, the message's place in its file, message.
 
     Attributes:
@@ -18,7 +19,7 @@ class ProtobufSerde(RegistrySerde):
             are read as this class, by Protobuf's own rules.
     """
 
-    message: type[Any]
+    message: type[T]
 
     def _client_module(self) -> Any:
         return load("confluent_kafka.schema_registry.protobuf")
@@ -39,4 +40,5 @@ class ProtobufSerde(RegistrySerde):
 
     def identity(self) -> str:
         """Format, use, and the message's full name."""
-        return f"ProtobufSerde(is_key={self.is_key}, message={self.message.DESCRIPTOR.full_name})"
+        descriptor: Any = self.message.DESCRIPTOR  # type: ignore[attr-defined]
+        return f"ProtobufSerde(is_key={self.is_key}, message={descriptor.full_name})"

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from streams.errors import ConfigError, RegistryError, StreamsError
-from streams.serdes.base import Headers, cannot_deserialize, cannot_serialize
+from streams.serdes.base import Headers, Serde, T, cannot_deserialize, cannot_serialize
 
 Subject: TypeAlias = Literal["topic", "record", "topic-record"] | Callable[[str, bool, str | None], str]
 """How a schema's subject is named; a function gets the topic, whether it is for keys, and the record's name."""
@@ -59,7 +59,7 @@ class SchemaRegistry:
 
 
 @dataclass(frozen=True)
-class RegistrySerde(ABC):
+class RegistrySerde(Serde[T], ABC):
     """A serde whose schemas lie in a registry: the part that is the same for all formats.
 
     Attributes:
@@ -97,7 +97,7 @@ class RegistrySerde(ABC):
     def _make_reader(self) -> Callable[[bytes, Any], Any]:
         """The client's deserialiser."""
 
-    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+    def serialize(self, topic: str, value: T | None, headers: Headers = None) -> bytes | None:
         """The value behind its schema's id.
 
         Raises:
@@ -115,7 +115,7 @@ class RegistrySerde(ABC):
                 raise self._registry_error("writing to", topic, error) from error
             raise cannot_serialize(self, topic, value, error) from error
 
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Any:
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> T | None:
         """The value.
 
         Raises:
@@ -125,7 +125,8 @@ class RegistrySerde(ABC):
         if data is None:
             return None
         try:
-            return _reader(self)(data, self._context(topic, headers if self.ids_in_headers else None))
+            value: T = _reader(self)(data, self._context(topic, headers if self.ids_in_headers else None))
+            return value
         except StreamsError:
             raise
         except Exception as error:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streams.errors import TopologyError
-from streams.serdes.base import Headers, Serde, cannot_deserialize, serde_identity
+from streams.serdes.base import Headers, Serde, T, cannot_deserialize, check_serde, serde_identity
 
 _TAG = b"\xff\xfeSTREAMS"
 """No text (0xff is not UTF-8), no registry's value (those begin with 0), and longer than any number."""
@@ -25,7 +25,7 @@ Upcaster = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class VersionedSerde:
+class VersionedSerde(Serde[T]):
     """``inner``'s bytes, behind ``0xff 0xfe 'STREAMS' version(1)`` from version 1 on.
 
     Example::
@@ -49,11 +49,12 @@ class VersionedSerde:
         TopologyError: a version out of range, or a gap among the upcasters.
     """
 
-    inner: Serde
+    inner: Serde[T]
     version: int
     upcasters: Mapping[int, Upcaster] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_serde(self.inner, "VersionedSerde(inner)")
         if not 0 <= self.version <= _HIGHEST:
             raise TopologyError(f"VersionedSerde(version={self.version}): a version is a number from 0 to {_HIGHEST}.")
         known = sorted(self.upcasters)
@@ -63,7 +64,7 @@ class VersionedSerde:
                 f"from the oldest you still read, up to {self.version}, without gaps."
             )
 
-    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+    def serialize(self, topic: str, value: T | None, headers: Headers = None) -> bytes | None:
         """The value, tagged with the version. Raises ``SerdeError`` as the inner serde does."""
         data = self.inner.serialize(topic, value, headers)
         # Version 0 has no tag, unless its bytes could be taken for one.
@@ -71,7 +72,7 @@ class VersionedSerde:
             return data
         return b"".join((_TAG, bytes((self.version,)), data))
 
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Any:
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> T | None:
         """The value in its newest form.
 
         Raises:
@@ -86,10 +87,11 @@ class VersionedSerde:
             raise cannot_deserialize(
                 self, topic, data, f"a newer program wrote it: version {version}, this one knows up to {self.version}"
             )
-        value = self.inner.deserialize(topic, inner, headers)
+        value: Any = self.inner.deserialize(topic, inner, headers)
         for step in range(version + 1, self.version + 1):
             value = self._upcast(topic, data, value, step)
-        return value
+        newest: T | None = value
+        return newest
 
     def _upcast(self, topic: str, data: bytes, value: Any, to: int) -> Any:
         if value is None:  # JSON's null

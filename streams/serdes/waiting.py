@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any
 
 from state.kafka.headers import decode_headers, encode_headers
 from streams.operators.stores.time_ordered_buffer import WaitingKey, WaitingRecord
@@ -16,10 +15,10 @@ _LENGTH = struct.Struct(">I")
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingKeySerde:
+class WaitingKeySerde(Serde[WaitingKey]):
     """``time(8) ∥ side(1) ∥ key ∥ number(8)``: in the order of these."""
 
-    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+    def serialize(self, topic: str, value: WaitingKey | None, headers: Headers = None) -> bytes | None:
         """Bytes of a ``WaitingKey``. Raises ``SerdeError`` for anything else."""
         if value is None:
             return None
@@ -39,7 +38,7 @@ class WaitingKeySerde:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingSerde:
+class WaitingSerde(Serde[WaitingRecord]):
     """``side(1) ∥ length of headers(4) ∥ headers ∥ value``; the value is never None.
 
     Attributes:
@@ -50,7 +49,7 @@ class WaitingSerde:
     right: Serde
     left: Serde
 
-    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+    def serialize(self, topic: str, value: WaitingRecord | None, headers: Headers = None) -> bytes | None:
         """Bytes of a ``WaitingRecord``. Raises ``SerdeError`` for anything else."""
         if value is None:
             return None

@@ -8,35 +8,53 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
 
+from streams.errors import TopologyError
 from streams.model.record import Window, Windowed
-from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize, serde_identity
+from streams.model.windows import Duration, to_ms
+from streams.serdes.base import Headers, Serde, T, cannot_deserialize, cannot_serialize, check_serde, serde_identity
 
 _START = struct.Struct(">q")
 _END_START = struct.Struct(">qq")
 _MAX_TIME = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class TimeWindowedSerde:
+@dataclass(frozen=True, slots=True, init=False)
+class TimeWindowedSerde(Serde[Windowed], Generic[T]):
     """``Windowed`` keys of tumbling and hopping windows: ``key ∥ start(8)``.
+
+    Example::
+
+        TimeWindowedSerde(StringSerde(), timedelta(hours=1))
 
     Attributes:
         inner: serde of the key within.
-        size_ms: the windows' size; where it is not known, ends are read as far in the future as can be.
+        size_ms: the windows' size; where it is not known, ends are read as far in the future as can be. The constructor takes
+            a ``timedelta`` or ms.
+
+    Raises:
+        TopologyError: ``inner`` is no serde, or the size no duration above 0.
     """
 
-    inner: Serde
-    size_ms: int | None = None
+    inner: Serde[T]
+    size_ms: int | None
 
-    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+    def __init__(self, inner: Serde[T], size_ms: Duration | None = None) -> None:
+        check_serde(inner, "TimeWindowedSerde(inner)")
+        size = None if size_ms is None else to_ms(size_ms, "The size of TimeWindowedSerde's windows")
+        if size is not None and size <= 0:
+            raise TopologyError(f"TimeWindowedSerde(size_ms={size_ms!r}): the size of a window is above 0.")
+        object.__setattr__(self, "inner", inner)
+        object.__setattr__(self, "size_ms", size)
+
+    def serialize(self, topic: str, value: Windowed | None, headers: Headers = None) -> bytes | None:
         """Key and start. Raises ``SerdeError`` for anything but a ``Windowed``."""
-        if value is None:
-            return None
-        return self.serialize_base_key(topic, value, headers) + _START.pack(value.window.start)
+        return (
+            None if value is None else self.serialize_base_key(topic, value, headers) + _START.pack(value.window.start)
+        )
 
-    def serialize_base_key(self, topic: str, value: Any, headers: Headers = None) -> bytes:
+    def serialize_base_key(self, topic: str, value: Windowed | None, headers: Headers = None) -> bytes:
         """The inner key's bytes: what a record is partitioned by."""
         return _base_key(self, self.inner, topic, value, headers)
 
@@ -44,11 +62,8 @@ class TimeWindowedSerde:
         """Key and window. Raises ``SerdeError`` if the bytes are too few."""
         if data is None:
             return None
-        if len(data) < _START.size:
-            raise cannot_deserialize(self, topic, data, "a window's start alone takes 8 bytes")
-        (start,) = _START.unpack_from(data, len(data) - _START.size)
-        end = _MAX_TIME if self.size_ms is None else start + self.size_ms
-        return Windowed(self.inner.deserialize(topic, data[: -_START.size], headers), Window(start, end))
+        key, start = _key_and_start(self, self.inner, topic, data, headers)
+        return Windowed(key, Window(start, _MAX_TIME if self.size_ms is None else start + self.size_ms))
 
 
 class _HasEnds(Protocol):
@@ -60,7 +75,7 @@ class _HasEnds(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class CustomWindowedSerde:
+class CustomWindowedSerde(Serde[Windowed], Generic[T]):
     """``Windowed`` keys of windows whose ends only they themselves know: ``key ∥ start(8)``, as all time windows.
 
     Attributes:
@@ -68,24 +83,25 @@ class CustomWindowedSerde:
         windows: gives the ends.
     """
 
-    inner: Serde
+    inner: Serde[T]
     windows: _HasEnds
 
-    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+    def serialize(self, topic: str, value: Windowed | None, headers: Headers = None) -> bytes | None:
         """Key and start. Raises ``SerdeError`` for anything but a ``Windowed``."""
-        return TimeWindowedSerde(self.inner).serialize(topic, value, headers)
+        return (
+            None if value is None else self.serialize_base_key(topic, value, headers) + _START.pack(value.window.start)
+        )
 
-    def serialize_base_key(self, topic: str, value: Any, headers: Headers = None) -> bytes:
+    def serialize_base_key(self, topic: str, value: Windowed | None, headers: Headers = None) -> bytes:
         """The inner key's bytes: what a record is partitioned by."""
         return _base_key(self, self.inner, topic, value, headers)
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Windowed | None:
         """Key and window. Raises ``SerdeError`` if the bytes are too few."""
-        found = TimeWindowedSerde(self.inner).deserialize(topic, data, headers)
-        if found is None:
+        if data is None:
             return None
-        start = found.window.start
-        return Windowed(found.key, Window(start, self.windows.end_of(start)))
+        key, start = _key_and_start(self, self.inner, topic, data, headers)
+        return Windowed(key, Window(start, self.windows.end_of(start)))
 
     def identity(self) -> str:
         """The key's format, and which windows: windows of one's own say by their ``repr`` what they are."""
@@ -93,19 +109,26 @@ class CustomWindowedSerde:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionWindowedSerde:
-    """``Windowed`` keys of sessions: ``key ∥ end(8) ∥ start(8)``."""
+class SessionWindowedSerde(Serde[Windowed], Generic[T]):
+    """``Windowed`` keys of sessions: ``key ∥ end(8) ∥ start(8)``.
 
-    inner: Serde
+    Attributes:
+        inner: serde of the key within.
+    """
 
-    def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
+    inner: Serde[T]
+
+    def __post_init__(self) -> None:
+        check_serde(self.inner, "SessionWindowedSerde(inner)")
+
+    def serialize(self, topic: str, value: Windowed | None, headers: Headers = None) -> bytes | None:
         """Key, end and start. Raises ``SerdeError`` for anything but a ``Windowed``."""
         if value is None:
             return None
         base = self.serialize_base_key(topic, value, headers)
         return base + _END_START.pack(value.window.end, value.window.start)
 
-    def serialize_base_key(self, topic: str, value: Any, headers: Headers = None) -> bytes:
+    def serialize_base_key(self, topic: str, value: Windowed | None, headers: Headers = None) -> bytes:
         """The inner key's bytes: what a record is partitioned by."""
         return _base_key(self, self.inner, topic, value, headers)
 
@@ -119,10 +142,17 @@ class SessionWindowedSerde:
         return Windowed(self.inner.deserialize(topic, data[: -_END_START.size], headers), Window(start, end))
 
 
-def _base_key(serde: object, inner: Serde, topic: str, value: Any, headers: Headers) -> bytes:
+def _base_key(serde: object, inner: Serde[T], topic: str, value: Windowed | None, headers: Headers) -> bytes:
     if not isinstance(value, Windowed):
         raise cannot_serialize(serde, topic, value)
     key = inner.serialize(topic, value.key, headers)
     if key is None:
         raise cannot_serialize(serde, topic, value, "a windowed key cannot be null")
     return key
+
+
+def _key_and_start(serde: object, inner: Serde[T], topic: str, data: bytes, headers: Headers) -> tuple[Any, int]:
+    if len(data) < _START.size:
+        raise cannot_deserialize(serde, topic, data, "a window's start alone takes 8 bytes")
+    (start,) = _START.unpack_from(data, len(data) - _START.size)
+    return inner.deserialize(topic, data[: -_START.size], headers), start

@@ -1,0 +1,77 @@
+"""Type variables and shapes of functions: the words in which every generic class of the API is written.
+
+They are for type checkers alone; nothing here runs. Each variable stands for `Any` where nothing says more, so `KStream` alone
+means `KStream[Any, Any]`, and so does a stream whose serdes are the builder's defaults.
+
+A function of values may also take the key first. A type checker tells the two apart by the number of arguments, so each shape has
+two names: `ValueMapper` takes `(value)`, `KeyValueMapper` takes `(key, value)`. A method that accepts both has two overloads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from typing_extensions import TypeVar
+
+if TYPE_CHECKING:
+    from streams.model.record import RecordContext
+
+T = TypeVar("T", default=Any)
+"""Whatever a serde or a function deals with."""
+
+K = TypeVar("K", default=Any)
+V = TypeVar("V", default=Any)
+"""Key and value of a stream, a table, a record or a store."""
+
+K2 = TypeVar("K2", default=Any)
+V2 = TypeVar("V2", default=Any)
+"""The same of another side, or of a result."""
+
+KO = TypeVar("KO", default=Any)
+VO = TypeVar("VO", default=Any)
+"""Key and value of the other side of a join, where the result has a type of its own."""
+
+R = TypeVar("R", default=Any)
+"""What a joiner or an aggregation gives."""
+
+KIn = TypeVar("KIn", default=Any)
+VIn = TypeVar("VIn", default=Any)
+KOut = TypeVar("KOut", default=Any)
+VOut = TypeVar("VOut", default=Any)
+"""What a processor takes, and what it forwards."""
+
+# A predicate gives anything that is true or false, as for Python's own `filter`.
+ValuePredicate: TypeAlias = Callable[[V], object]
+KeyValuePredicate: TypeAlias = Callable[[K, V], object]
+
+ValueAction: TypeAlias = Callable[[V], object]
+KeyValueAction: TypeAlias = Callable[[K, V], object]
+
+ValueMapper: TypeAlias = Callable[[V], R]
+KeyValueMapper: TypeAlias = Callable[[K, V], R]
+
+Initializer: TypeAlias = Callable[[], R]
+Reducer: TypeAlias = Callable[[V, V], V]
+"""`reducer(aggregate, value)`."""
+
+Aggregator: TypeAlias = Callable[[V, R], R]
+"""`aggregator(value, aggregate)`."""
+
+KeyAggregator: TypeAlias = Callable[[K, V, R], R]
+"""`aggregator(key, value, aggregate)`."""
+
+Merger: TypeAlias = Callable[[R, R], R]
+"""`merger(earlier, later)`, of two sessions that become one."""
+
+KeyMerger: TypeAlias = Callable[[K, R, R], R]
+"""`merger(key, earlier, later)`."""
+
+ValueJoiner: TypeAlias = Callable[[V, VO], R]
+"""`joiner(left, right)`."""
+
+KeyValueJoiner: TypeAlias = Callable[[K, V, VO], R]
+"""`joiner(key, left, right)`."""
+
+TopicExtractor: TypeAlias = "Callable[[K, V, RecordContext], str] | Callable[[K, V], str] | Callable[[V], str]"
+"""`topic(key, value, record_context)`, `topic(key, value)` or `topic(value)`."""
