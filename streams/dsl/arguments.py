@@ -1,0 +1,131 @@
+"""Options among the arguments of a method, recognised by what they are wherever they stand.
+
+`count("name")`, `count(Materialized("store"))` and `count(Named("name"), Materialized("store"))` all mean what they say. A plain
+text stands for the option whose place it has, with that name. The fields of an option may be given as keywords of the method
+instead: `stream("in", value_serde=JsonSerde())`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, TypeVar, cast
+
+from streams.dsl.options import Named
+from streams.errors import TopologyError
+from streams.serdes.base import Serde
+
+Option = TypeVar("Option")
+Other = TypeVar("Other")
+
+
+def one_option(method: str, kind: type[Option], given: object, keywords: Mapping[str, object] | None = None) -> Option:
+    """The one option of a method, from an object, a name or keywords; with its defaults if there is nothing of these.
+
+    Args:
+        method: The method's name, for messages.
+        kind: The option's class.
+        given: What stands in the option's place.
+        keywords: Fields of the option that were given directly; those that are None were not given.
+
+    Raises:
+        TopologyError: another object, a keyword that the option does not have, or one that is given twice.
+    """
+    (found,) = _sorted(method, [(kind, given)])
+    return _completed(method, kind, cast("Option | None", found), keywords or {})
+
+
+def named_option(
+    method: str, kind: type[Option], named: object, given: object, keywords: Mapping[str, object] | None = None
+) -> tuple[str | None, Option]:
+    """The operator's name and the one other option of a method, whichever stands first. Raises `TopologyError`."""
+    name, found = _sorted(method, [(Named, named), (kind, given)])
+    option = _completed(method, kind, cast("Option | None", found), keywords or {})
+    return (None if name is None else cast("Named", name).name), option
+
+
+def two_options(
+    method: str,
+    first: tuple[type[Option], object],
+    second: tuple[type[Other], object],
+    keywords: Mapping[str, object] | None = None,
+) -> tuple[Option, Other]:
+    """Both options of a method, whichever stands first; keywords are those of the first. Raises `TopologyError`."""
+    one, other = _sorted(method, [first, second])
+    option = _completed(method, first[0], cast("Option | None", one), keywords or {})
+    return option, second[0]() if other is None else cast("Other", other)
+
+
+def operator_name(method: str, named: object) -> str | None:
+    """The name of a method that takes no other option. Raises `TopologyError`."""
+    (name,) = _sorted(method, [(Named, named)])
+    return None if name is None else cast("Named", name).name
+
+
+def names(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Several names, or one, each once."""
+    return (given,) if isinstance(given, str) else tuple(dict.fromkeys(given))
+
+
+def argument_counts(function: object) -> range:
+    """How many positional arguments a function can be called with; at most five are looked at, and all if it does not say."""
+    try:
+        signature = inspect.signature(cast("Any", function))
+    except (TypeError, ValueError):
+        return range(6)
+    positional = [p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    fewest = sum(p.default is p.empty for p in positional)
+    any_number = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+    return range(fewest, 6 if any_number else len(positional) + 1)
+
+
+def _sorted(method: str, places: list[tuple[type[Any], object]]) -> list[object | None]:
+    """What is given of each kind, in the order of the places."""
+    kinds = [kind for kind, _ in places]
+    found: dict[type[Any], object] = {}
+    for place, given in places:
+        if given is None:
+            continue
+        kind, option = _recognised(method, kinds, place, given)
+        if kind in found:
+            raise TopologyError(f"{method}() takes one {kind.__name__}, not both {found[kind]!r} and {option!r}.")
+        found[kind] = option
+    return [found.get(kind) for kind in kinds]
+
+
+def _recognised(method: str, kinds: list[type[Any]], place: type[Any], given: object) -> tuple[type[Any], object]:
+    """The kind of option that this is, and the option."""
+    if isinstance(given, str):
+        return place, place(name=given)
+    for kind in kinds:
+        if isinstance(given, kind):
+            return kind, given
+    if isinstance(given, Named):  # the method adds no operator that could have a name besides the option's
+        return kinds[0], kinds[0](name=given.name)
+    takes = " or ".join("the operator's name" if kind is Named else f"{kind.__name__}(...)" for kind in kinds)
+    if isinstance(given, type):
+        instead = f"the class {given.__name__}; write {given.__name__}(...)"
+    elif isinstance(given, Serde):
+        instead = f"a serde; write key_serde={given!r} or value_serde={given!r}"
+    else:
+        instead = repr(given)
+    raise TopologyError(f"{method}() takes {takes} here, not {instead}.")
+
+
+def _completed(method: str, kind: type[Option], option: Option | None, keywords: Mapping[str, object]) -> Option:
+    """The option with the fields that were given as keywords."""
+    fields = {field.name: field for field in dataclasses.fields(cast("Any", kind))}
+    given = {name: value for name, value in keywords.items() if value is not None}
+    for name in keywords:
+        if name not in fields:
+            guess = get_close_matches(name, fields, 1)
+            hint = f" Did you mean {guess[0]}?" if guess else ""
+            raise TopologyError(f"{method}() has no option '{name}'.{hint} It takes those of {kind.__name__}: {', '.join(fields)}.")
+    if option is None:
+        return kind(**given)
+    for name in given:
+        if getattr(option, name) != fields[name].default:
+            raise TopologyError(f"{method}() is given {name} twice: as a keyword and in {kind.__name__}(...).")
+    return cast("Option", dataclasses.replace(cast("Any", option), **given)) if given else option
