@@ -5,6 +5,13 @@ What a program needs to declare its topology is here; the rest has its own packa
 for ``runtime``, and ``testing`` runs a topology without Spark and Kafka.
 """
 
+# ruff: noqa: E402 - the check comes before the imports that it is about
+from importlib.metadata import version
+
+from streams.shadowing import check_state_package
+
+check_state_package()
+
 from streams.dsl.branched import BranchedKStream
 from streams.dsl.builder import StreamsBuilder
 from streams.dsl.cogrouped import (
@@ -82,6 +89,8 @@ from streams.serdes import (
     VoidSerde,
 )
 from streams.topology.graph import Topology
+
+__version__ = version("streams-on-spark")
 
 __all__ = [
     "Aggregate",

@@ -122,7 +122,9 @@ def _completed(method: str, kind: type[Option], option: Option | None, keywords:
         if name not in fields:
             guess = get_close_matches(name, fields, 1)
             hint = f" Did you mean {guess[0]}?" if guess else ""
-            raise TopologyError(f"{method}() has no option '{name}'.{hint} It takes those of {kind.__name__}: {', '.join(fields)}.")
+            raise TopologyError(
+                f"{method}() has no option '{name}'.{hint} It takes those of {kind.__name__}: {', '.join(fields)}."
+            )
     if option is None:
         return kind(**given)
     for name in given:

@@ -24,7 +24,9 @@ class ConsumedKeywords(TypedDict, Generic[K, V], total=False):
 
     key_serde: Serde[K] | None
     value_serde: Serde[V] | None
-    timestamp_extractor: TimestampExtractor | Callable[[ConsumedRecord, int], int] | Callable[[ConsumedRecord], int] | None
+    timestamp_extractor: (
+        TimestampExtractor | Callable[[ConsumedRecord, int], int] | Callable[[ConsumedRecord], int] | None
+    )
     offset_reset: Literal["earliest", "latest", "none"] | Duration | None
     name: str | None
 
