@@ -15,11 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from state.changelog.records import ChangelogBatch
 from state.kafka.columns import RecordColumns
 from state.restore.listener import StoreReport
 from state.restore.plan import Action, LogRange, RestoreTarget, StorePlan
 from state.restore.proof import StepProof, UnprovenError, provable
+from state.stores.changelog_records import ChangelogBatch
 from state.stores.position import StoreOrigin, StorePosition
 from state.stores.task_store import RestoredPart, TaskStore
 

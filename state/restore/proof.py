@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from state.changelog.records import ChangelogBatch
 from state.changelog.topics import DAY_MS
 from state.commit.digest import StepDigest
 from state.kafka.columns import RecordColumns
 from state.restore.plan import Action, LogRange, RestoreTarget, StorePlan
+from state.stores.changelog_records import ChangelogBatch
 from state.stores.spec import StoreKind, StoreSpec
 
 

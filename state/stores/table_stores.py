@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from state.changelog.records import ChangelogBatch, Int64s, LocalRows, local_rows
 from state.errors import StateError
+from state.stores.changelog_records import ChangelogBatch, Int64s, LocalRows, local_rows
 from state.stores.codec import pack_long, pack_store_prefix
 from state.stores.keyvalue import KeyValueBytesStore
 from state.stores.position import (

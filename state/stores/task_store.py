@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from state.changelog.records import ChangelogBatch, Int64s, changelog_batches
+from state.stores.changelog_records import ChangelogBatch, Int64s, changelog_batches
 from state.stores.position import StoreOrigin, StorePosition
 from state.stores.spec import StoreSpec
 from state.stores.table_stores import ByteStore, RestoredPart, TableStores

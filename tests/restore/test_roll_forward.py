@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from state.changelog.records import ChangelogBatch
 from state.changelog.topics import DELETE_RETENTION_MS, changelog_topic
 from state.commit.digest import StepDigest
 from state.errors import KafkaClientError, RestoreError
@@ -14,6 +13,7 @@ from state.restore import loading
 from state.restore.loading import nowhere
 from state.restore.plan import Action
 from state.restore.restorer import Restorer
+from state.stores.changelog_records import ChangelogBatch
 from state.stores.codec import timestamped
 from state.stores.dump import state_digest
 from state.stores.spec import StoreKind, StoreSpec

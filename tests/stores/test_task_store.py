@@ -8,9 +8,9 @@ import textwrap
 
 import pytest
 
-from state.changelog import records
 from state.commit.digest import StepDigest
 from state.errors import StateError
+from state.stores import changelog_records as records
 from state.stores.codec import timestamped, window_key
 from state.stores.dump import dump, dump_table, state_digest
 from state.stores.position import META_KEY
