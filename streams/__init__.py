@@ -50,8 +50,8 @@ from streams.errors import (
     TopologyError,
     ValueNotPicklableError,
 )
-from streams.model.aggregates import Aggregate, AggregateFunctions, agg
-from streams.model.custom_windows import CalendarWindows, UnlimitedWindows, Windows
+from streams.model.aggregates import Aggregate, AggregateFunctions, NumericAggregate, agg
+from streams.model.custom_windows import CalendarWindows, UnlimitedWindows
 from streams.model.record import Change, Record, RecordContext, ValueAndTimestamp, Window, Windowed
 from streams.model.timestamps import (
     ConsumedRecord,
@@ -62,7 +62,7 @@ from streams.model.timestamps import (
     WallclockTimestampExtractor,
     timestamp_field,
 )
-from streams.model.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows
+from streams.model.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows, Windows
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.table.table_transform_values import ValueTransformer
 from streams.operators.wrapped import WrappedProcessor
@@ -130,6 +130,7 @@ __all__ = [
     "LogAndSkipOnInvalidTimestamp",
     "Materialized",
     "Named",
+    "NumericAggregate",
     "Processor",
     "ProcessorContext",
     "Produced",

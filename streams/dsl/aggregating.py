@@ -1,77 +1,26 @@
 """What grouped streams and windowed ones have in common: their aggregations, in all their forms.
 
-An aggregation is described once (``Aggregation``); what differs between plain groups and windows (store, key, operator)
-is left to the one abstract method.
+An aggregation is described once (`streams.dsl.build.aggregation`); what differs between plain groups and windows (store, key,
+operator) is left to the one abstract method.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from streams.dsl import functions
+from streams.dsl.build.aggregation import Aggregation, by_functions, counting, of_fields, reduction
 from streams.dsl.build.top import TopAggregator, checked_top
 from streams.dsl.options import Materialized, NameLike, option, plain_name
 from streams.errors import TopologyError
-from streams.model.aggregates import Aggregate, agg, results
-from streams.serdes.base import Serde
+from streams.model.aggregates import Aggregate, agg
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import Int64Serde
-from streams.topology.graph import Parameters
 
 if TYPE_CHECKING:
     from streams.dsl.ktable import KTable
-
-AccumulatorView: TypeAlias = Callable[["list[Any] | None"], "dict[str, Any] | None"]
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregation:
-    """What to compute per group.
-
-    Attributes:
-        kind: Kafka Streams' name of the operator.
-        initializer: None for a reduction, which begins with the first value as it is.
-        aggregator: ``fn(key, value, aggregate)``.
-        built_in: built-in aggregates; then there are no functions.
-        bare: the one built-in aggregate is the table's value itself, not a field of an object.
-        merger: ``fn(key, aggregate, aggregate)``, for sessions.
-        result: makes the table's value of the stored aggregate, where they differ and functions do the work.
-        value_serde: of the result, where that does not depend on the user; None: as materialised.
-        keeps_type: the result has the stream's type (reductions).
-    """
-
-    kind: str
-    initializer: Callable[[], Any] | None = None
-    aggregator: Callable[[Any, Any, Any], Any] | None = None
-    built_in: tuple[Aggregate, ...] = ()
-    bare: bool = False
-    merger: Callable[[Any, Any, Any], Any] | None = None
-    result: Callable[[Any], Any] | None = None
-    value_serde: Serde | None = None
-    keeps_type: bool = False
-
-    @property
-    def parameters(self) -> Parameters:
-        """What is hashed of it."""
-        if self.bare:
-            return ()
-        return tuple((f"agg:{one.name}", f"{one.kind}({one.field or ''})") for one in self.built_in)
-
-    @property
-    def projection(self) -> tuple[str, ...] | None:
-        """The fields it needs of a value; None: the whole value."""
-        if not self.built_in:
-            return None
-        return tuple(dict.fromkeys(one.field for one in self.built_in if one.field is not None))
-
-    @property
-    def view(self) -> AccumulatorView | None:
-        """What makes the table's values of those in its store, where they differ."""
-        return partial(results, self.built_in) if self.built_in and not self.bare else None
 
 
 class Aggregating(ABC):
@@ -87,8 +36,7 @@ class Aggregating(ABC):
         ``KTable[K, int]``; null keys are dropped, null values too without windows and in sliding ones. Time: the largest of
         the records'. Source: Kafka Streams' ``KStreamAggregate``.
         """
-        what = Aggregation("KSTREAM-AGGREGATE", built_in=(agg.count(),), bare=True, value_serde=Int64Serde())
-        return self._build(what, named, materialized)
+        return self._build(counting(Int64Serde()), named, materialized)
 
     def reduce(
         self, reducer: functions.Function, named: NameLike = None, materialized: Materialized | None = None
@@ -102,25 +50,24 @@ class Aggregating(ABC):
 
         Source: Kafka Streams' ``KStreamReduce``.
         """
-        add = functions.reducer(reducer)
-        what = Aggregation("KSTREAM-REDUCE", None, add, merger=functions.merger(reducer), keeps_type=True)
+        what = reduction(functions.reducer(reducer), functions.merger(reducer))
         return self._build(what, named, materialized)
 
     def sum(self, field: str, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
         """Sum of a field; short for ``aggregate(sum=agg.sum(field))``."""
-        return self._build(built_in_aggregation({"sum": agg.sum(field)}), named, materialized)
+        return self._build(of_fields({"sum": agg.sum(field)}), named, materialized)
 
     def min(self, field: str, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
         """Smallest number in a field; short for ``aggregate(min=agg.min(field))``."""
-        return self._build(built_in_aggregation({"min": agg.min(field)}), named, materialized)
+        return self._build(of_fields({"min": agg.min(field)}), named, materialized)
 
     def max(self, field: str, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
         """Largest number in a field; short for ``aggregate(max=agg.max(field))``."""
-        return self._build(built_in_aggregation({"max": agg.max(field)}), named, materialized)
+        return self._build(of_fields({"max": agg.max(field)}), named, materialized)
 
     def mean(self, field: str, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
         """Mean of a field; short for ``aggregate(mean=agg.mean(field))``."""
-        return self._build(built_in_aggregation({"mean": agg.mean(field)}), named, materialized)
+        return self._build(of_fields({"mean": agg.mean(field)}), named, materialized)
 
     def _build(self, what: Aggregation, named: NameLike, materialized: Materialized | None) -> KTable:
         how = option(materialized, Materialized)
@@ -155,8 +102,8 @@ class AggregatingByRecord(Aggregating):
                 aggregate)``. None deletes it.
             named: name of the operator.
             materialized: name, serdes and settings of the store.
-            **built_in: aggregates over fields of JSON values, by the name they have in the result, a JSON object. The
-                engine reads only those fields.
+            **built_in: aggregates over fields of the values, by the name they have in the result, a JSON object: those of ``agg``,
+                or objects of an ``Aggregate`` class of yours. Of JSON values the engine reads only those fields.
 
         Raises:
             TopologyError: neither or both forms are given, or a function has the wrong number of arguments.
@@ -168,11 +115,11 @@ class AggregatingByRecord(Aggregating):
                 "aggregate(n=agg.count(), delay=agg.mean('delay'))."
             )
         if initializer is not None and aggregator is not None:
-            what = Aggregation(
+            what = by_functions(
                 "KSTREAM-AGGREGATE", functions.initializer(initializer), functions.aggregator(aggregator)
             )
         else:
-            what = built_in_aggregation(built_in)
+            what = of_fields(built_in)
         return self._build(what, named, materialized)
 
     def top(
@@ -195,16 +142,5 @@ class AggregatingByRecord(Aggregating):
         Raises:
             TopologyError: n is not a positive whole number.
         """
-        what = Aggregation("KSTREAM-AGGREGATE", list, TopAggregator(n, checked_top(n, by), largest))
+        what = by_functions("KSTREAM-AGGREGATE", list, TopAggregator(n, checked_top(n, by), largest))
         return self._build(what, named, materialized)
-
-
-def built_in_aggregation(aggregates: dict[str, Aggregate]) -> Aggregation:
-    """The aggregation that computes these, by the name that each has in the result."""
-    for name, aggregate in aggregates.items():
-        if not isinstance(aggregate, Aggregate):
-            raise TopologyError(
-                f"aggregate({name}=...) takes a built-in aggregate such as agg.sum('field'), not {aggregate!r}."
-            )
-    named = tuple(replace(aggregate, name=name) for name, aggregate in aggregates.items())
-    return Aggregation("KSTREAM-AGGREGATE", built_in=named, value_serde=JsonSerde())

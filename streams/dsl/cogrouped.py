@@ -10,16 +10,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from streams.dsl import functions
-from streams.dsl.aggregating import Aggregation
+from streams.dsl.build.aggregation import by_functions
 from streams.dsl.build.materialize import table_names
 from streams.dsl.build.stream_join import common_key_serde
 from streams.dsl.build.table_node import TableNode
-from streams.dsl.build.windowing import AnyWindows, Windowing
-from streams.dsl.grouped import Group, KGroupedStream, windowing_of
+from streams.dsl.build.windowing import Windowing
+from streams.dsl.grouped import Group, KGroupedStream
 from streams.dsl.options import Materialized, NameLike, option, plain_name
 from streams.errors import TopologyError
-from streams.model.custom_windows import Windows
-from streams.model.windows import SessionWindows, SlidingWindows, TimeWindows
+from streams.model.windows import GroupingWindows, SessionWindows, SlidingWindows, Windows
 from streams.operators.stateless.pass_through import PassThrough
 from streams.topology.graph import Parameters
 
@@ -65,18 +64,18 @@ class CogroupedKStream:
         return _table(self._parts, Windowing(), initializer, None, named, materialized)
 
     @overload
-    def windowed_by(self, windows: TimeWindows | Windows | SlidingWindows) -> TimeWindowedCogroupedKStream: ...
+    def windowed_by(self, windows: Windows | SlidingWindows) -> TimeWindowedCogroupedKStream: ...
 
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedCogroupedKStream: ...
 
-    def windowed_by(self, windows: AnyWindows) -> TimeWindowedCogroupedKStream | SessionWindowedCogroupedKStream:
+    def windowed_by(self, windows: GroupingWindows) -> TimeWindowedCogroupedKStream | SessionWindowedCogroupedKStream:
         """Divides the groups into windows, all streams alike.
 
         Raises:
             TopologyError: these are no windows.
         """
-        windowing = windowing_of(windows)
+        windowing = Windowing(windows)
         if isinstance(windows, SessionWindows):
             return SessionWindowedCogroupedKStream(self._parts, windowing)
         return TimeWindowedCogroupedKStream(self._parts, windowing)
@@ -137,7 +136,7 @@ def _table(
     stores = windowing.add_stores(graph, store, how, how.key_serde or key_serde, value_serde)
     ports = []
     for at, ((_, aggregator), (port, _)) in enumerate(zip(parts, placed, strict=True)):
-        what = Aggregation("COGROUPKSTREAM-AGGREGATE", start, aggregator, merger=merger)
+        what = by_functions("COGROUPKSTREAM-AGGREGATE", start, aggregator, merger)
         ports.append(
             graph.stateful(
                 what.kind,

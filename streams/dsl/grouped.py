@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from streams.dsl import functions
-from streams.dsl.aggregating import Aggregating, AggregatingByRecord, Aggregation, built_in_aggregation
+from streams.dsl.aggregating import Aggregating, AggregatingByRecord
+from streams.dsl.build.aggregation import Aggregation, by_functions, of_fields
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import table_names
-from streams.dsl.build.windowing import AnyWindows, Windowing
+from streams.dsl.build.windowing import Windowing
 from streams.dsl.options import Grouped, Materialized, NameLike
 from streams.errors import TopologyError
 from streams.model.aggregates import Aggregate
-from streams.model.custom_windows import Windows
-from streams.model.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows
+from streams.model.windows import EmitStrategy, GroupingWindows, SessionWindows, SlidingWindows, Windows
 from streams.serdes.base import Serde
 from streams.topology.graph import Parameters
 
@@ -50,6 +50,7 @@ class Group:
         from streams.dsl.ktable import KTable
 
         graph = self.graph
+        what.check_values(self._port.node, self.grouped.value_serde or self._port.value_serde)
         port, key_serde = self.placed_port(how)
         own = (self.grouped.value_serde, self._port.value_serde) if what.keeps_type else ()
         value_serde = graph.value_serde(how.value_serde, what.value_serde, *own)
@@ -82,12 +83,12 @@ class KGroupedStream(AggregatingByRecord):
         self._group = Group(graph, port, grouped, how)
 
     @overload
-    def windowed_by(self, windows: TimeWindows | Windows | SlidingWindows) -> TimeWindowedKStream: ...
+    def windowed_by(self, windows: Windows | SlidingWindows) -> TimeWindowedKStream: ...
 
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream: ...
 
-    def windowed_by(self, windows: AnyWindows) -> TimeWindowedKStream | SessionWindowedKStream:
+    def windowed_by(self, windows: GroupingWindows) -> TimeWindowedKStream | SessionWindowedKStream:
         """Divides each group into windows: tumbling, hopping, sliding, sessions, by the calendar, or of your own.
 
         ``KGroupedStream[K, V]`` to aggregations that give ``KTable[Windowed[K], V2]``.
@@ -97,7 +98,7 @@ class KGroupedStream(AggregatingByRecord):
 
         Source: Kafka Streams' ``windowedBy``.
         """
-        windowing = windowing_of(windows)
+        windowing = Windowing(windows)
         if isinstance(windows, SessionWindows):
             return SessionWindowedKStream(self._group, windowing)
         return TimeWindowedKStream(self._group, windowing)
@@ -191,14 +192,14 @@ class SessionWindowedKStream(Aggregating):
                 "by name: aggregate(n=agg.count(), delay=agg.mean('delay'))."
             )
         if initializer is not None and aggregator is not None and merger is not None:
-            what = Aggregation(
+            what = by_functions(
                 "KSTREAM-AGGREGATE",
                 functions.initializer(initializer),
                 functions.aggregator(aggregator),
-                merger=functions.merger(merger),
+                functions.merger(merger),
             )
         else:
-            what = built_in_aggregation(built_in)
+            what = of_fields(built_in)
         return self._build(what, named, materialized)
 
     def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable:
@@ -212,13 +213,3 @@ def emit_of(strategy: EmitStrategy) -> EmitStrategy:
             f"emit_strategy takes EmitStrategy.on_window_update() or EmitStrategy.on_window_close(), not {strategy!r}."
         )
     return strategy
-
-
-def windowing_of(windows: AnyWindows) -> Windowing:
-    """The windows, checked, emitting with every update."""
-    if not isinstance(windows, TimeWindows | Windows | SlidingWindows | SessionWindows):
-        raise TopologyError(
-            f"windowed_by takes TimeWindows, SlidingWindows, SessionWindows, CalendarWindows, UnlimitedWindows or Windows of "
-            f"your own, not {type(windows).__name__}."
-        )
-    return Windowing(windows)

@@ -1,12 +1,7 @@
-"""Windows of other shapes than a fixed length: of your own (``Windows``), by the calendar, or without an end.
-
-All are half open, ``[start, end)``, and known by their start: two windows of one kind never begin at the same time.
-A leaf module: operators import it.
-"""
+"""Windows of other shapes than a fixed length: by the calendar, or without an end."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,37 +9,14 @@ from typing import Literal, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from streams.errors import TopologyError
-from streams.model.windows import Duration, to_ms
+from streams.model.times import MAX_TIME
+from streams.model.windows import Duration, Windows, to_ms
 
 CalendarUnit: TypeAlias = Literal["day", "week", "month", "year"]
 
-MAX_TIME = 2**63 - 1
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _LONGEST_DAYS: dict[str, int] = {"day": 1, "week": 7, "month": 31, "year": 366}
-
-
-class Windows(ABC):
-    """Windows of your own: subclass it (a frozen dataclass does best, since it goes into serdes and is pickled).
-
-    Its ``repr`` is part of the names and of the topology hash, so it must say all that makes these windows what they are.
-    """
-
-    grace_ms: int
-    """How long a window takes records after its end, ms."""
-
-    @property
-    @abstractmethod
-    def size_ms(self) -> int:
-        """Length of the longest window, ms: how long state is kept, with grace."""
-
-    @abstractmethod
-    def starts(self, timestamp: int) -> Iterable[int]:
-        """Starts of the windows that a timestamp (epoch ms) falls into, ascending, none below 0."""
-
-    @abstractmethod
-    def end_of(self, start: int) -> int:
-        """End (exclusive) of the window that begins at ``start``."""
 
 
 @dataclass(frozen=True)

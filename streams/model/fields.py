@@ -1,31 +1,54 @@
-"""Built-in aggregates read fields of values and give objects of results: the two ends, in plain Python."""
+"""Fields of values, as aggregates read them: of JSON objects and other mappings, of arrays, and of objects by attribute."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-if TYPE_CHECKING:
-    from streams.model.aggregates import Aggregate
+from streams.errors import RecordError
+
+
+class NoFieldsError(RecordError):
+    """A value has no fields at all (a text, a number), so an aggregate over one of its fields cannot be right."""
+
+    def __init__(self, field: str) -> None:
+        super().__init__(
+            f"an aggregate reads the field {field!r}, but the record's value is a text, a number or the like, which has no fields: "
+            f"make a dict or an object of it before with map_values(), or leave it out with filter()"
+        )
+        self.field = field
+
+    def __reduce__(self) -> tuple[type[NoFieldsError], tuple[str]]:
+        return NoFieldsError, (self.field,)
 
 
 def pick(value: Any, field: str | None) -> Any:
-    """The field of a value, None if it is missing; the dotted path goes through nested objects, and arrays by index."""
-    if field is None:
+    """One field of a value, None if the field is missing.
+
+    A dotted path goes through nested objects, and arrays by index (`v.0`). Fields of mappings are read by name, those of
+    other objects (dataclasses, named tuples) as attributes.
+
+    Raises:
+        NoFieldsError: The value is a text, a number or the like. A part on the way that is one counts as a missing field.
+    """
+    if field is None or value is None:
         return None
+    if not has_fields(value):
+        raise NoFieldsError(field)
     for name in field.split("."):
         if isinstance(value, dict):
             value = value.get(name)
-        elif isinstance(value, list) and name.isdecimal():
+        elif isinstance(value, list):
+            if not name.isdecimal():
+                return None
             value = value[int(name)] if int(name) < len(value) else None
+        elif isinstance(value, Mapping):
+            value = value.get(name)
         else:
-            return None
+            value = getattr(value, name, None) if has_fields(value) else None
     return value
 
 
-def results(aggregates: Sequence[Aggregate], accumulators: list[Any] | None) -> dict[str, Any] | None:
-    """The value that is emitted: one field for each aggregate, in their order. None for a deleted row."""
-    if accumulators is None:
-        return None
-    pairs = zip(aggregates, accumulators, strict=True)
-    return {aggregate.name: aggregate.result(accumulator) for aggregate, accumulator in pairs}
+def has_fields(value: Any) -> bool:
+    """Whether a value is made of parts that have names or indices: a mapping, a list, an object with attributes."""
+    return isinstance(value, dict | list | Mapping) or hasattr(value, "__dict__") or hasattr(type(value), "__slots__")

@@ -1,13 +1,17 @@
 """Windows of time: sizes, steps and grace, with Kafka Streams' checks. All times are epoch ms inside.
 
-A leaf module: operators import it.
+What a grouped stream is divided into is one family, `GroupingWindows`: windows that are known by their start (`Windows`: tumbling,
+hopping, by the calendar, of users' own), sliding windows, and sessions. What each kind means for an aggregation (its store, its
+keys, its operator) is in `streams.dsl.build.windowing`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from streams.errors import TopologyError
 
@@ -23,8 +27,39 @@ def to_ms(duration: Duration, what: str) -> int:
     return duration
 
 
+class GroupingWindows(ABC):
+    """What a grouped stream can be divided into; the common base of all that `windowed_by` takes."""
+
+    grace_ms: int
+    """How long a window takes records after its end, ms."""
+
+
+class Windows(GroupingWindows):
+    """Windows `[start, end)` that are known by their start. Subclass it for windows of your own.
+
+    A frozen dataclass does best, since windows go into serdes and are pickled. Its `repr` is part of the names and of the
+    topology hash, so it must say all that makes these windows what they are. Two windows never begin at the same time.
+    """
+
+    if (
+        TYPE_CHECKING
+    ):  # At run time the class has no such attribute, which a dataclass would take for a field's default.
+
+        @property
+        def size_ms(self) -> int:
+            """Length of the longest window, ms: how long state is kept, with grace. An attribute or a property."""
+
+    @abstractmethod
+    def starts(self, timestamp: int) -> Iterable[int]:
+        """Starts of the windows that a timestamp (epoch ms) falls into, ascending, none below 0."""
+
+    @abstractmethod
+    def end_of(self, start: int) -> int:
+        """End (exclusive) of the window that begins at `start`."""
+
+
 @dataclass(frozen=True, slots=True)
-class TimeWindows:
+class TimeWindows(Windows):
     """Tumbling or hopping windows ``[start, start + size)``, aligned to the epoch; a start is never negative.
 
     Example::
@@ -77,7 +112,7 @@ class TimeWindows:
 
 
 @dataclass(frozen=True, slots=True)
-class SlidingWindows:
+class SlidingWindows(GroupingWindows):
     """Windows ``[start, start + difference]``, both inclusive, one for each distinct set of records of a key.
 
     Two records share a window if they are at most ``difference`` apart. Besides the windows that end at a record there
@@ -115,7 +150,7 @@ class SlidingWindows:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionWindows:
+class SessionWindows(GroupingWindows):
     """Sessions ``[first record, last record]``, both inclusive: records of a key at most ``gap`` apart are together.
 
     A record between two sessions makes one of them. A session is closed when stream time has passed its end by more than

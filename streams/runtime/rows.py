@@ -7,8 +7,8 @@ Columns of raw and object rows: `offset` int64, `seq` int32 (n-th row made from 
 `key` binary, `value` binary, `headers` binary (optional), `source_key` and `source_value` binary (optional: the
 original bytes, sent along with object and columns rows when a dead-letter topic may need them).
 Columns of a columns entry: `offset`, `seq`, `timestamp`, `key` (dictionary of binary), `headers` (optional), `null` bool
-(optional: the value is null), then for each field `i:<path>` int64, `d:<path>` float64 and `j:<path>` binary (JSON text),
-each where needed.
+(optional: the value is null), `scalar` bool (optional: the value is a text, a number or the like), then for each field
+`i:<path>` int64, `d:<path>` float64 and `j:<path>` binary (JSON text), each where needed.
 
 Invariants: rows of a batch are in (offset, seq) order; a timestamp of `NOW` stands for the step's wall clock.
 """
@@ -25,6 +25,10 @@ DEAD_LETTER_ENTRY: Final = -1
 
 NOW: Final = -(2**63)
 """Timestamp written by the reader for `WallclockTimestampExtractor`: the task puts the step's wall clock there."""
+
+NULL: Final = "null"
+SCALAR: Final = "scalar"
+"""Columns that a columns entry has if any of its values is one."""
 
 
 @dataclass(frozen=True, slots=True)

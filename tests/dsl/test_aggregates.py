@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import TopologyError, agg
-from streams.model.aggregates import pick, results
+from streams.model.aggregates import results
+from streams.model.fields import pick
 
 CELLS = (
     st.none()
@@ -30,7 +31,7 @@ KINDS = [
 def run(aggregate, cells):
     accumulator = aggregate.initial()
     for cell in cells:
-        accumulator = aggregate.add(accumulator, cell)
+        accumulator = aggregate.updated(accumulator, cell)
     return accumulator
 
 
@@ -88,9 +89,7 @@ def test_pick_follows_a_dotted_path():
 
 
 def test_results_have_the_names_given():
-    from dataclasses import replace
-
-    aggregates = (replace(agg.count(), name="n"), replace(agg.mean("f"), name="m"))
+    aggregates = {"n": agg.count(), "m": agg.mean("f")}
     assert results(aggregates, [2, [6, 2]]) == {"n": 2, "m": 3.0}
     assert results(aggregates, None) is None
 

@@ -182,8 +182,8 @@ def test_aggregations():
     assert nodes["KSTREAM-AGGREGATE-windows"].key_serde == TimeWindowedSerde(StringSerde(), 60_000)
     assert nodes["KSTREAM-AGGREGATE-counts"].supplier().caching is False
     reduce = nodes["KSTREAM-REDUCE-reduced"].supplier()
-    assert reduce.initializer is None
-    assert reduce.aggregator("k", "b", "a") == "ab"
+    assert reduce.functions.initializer is None
+    assert reduce.functions.aggregator("k", "b", "a") == "ab"
 
 
 def test_built_in_aggregates():
@@ -196,10 +196,10 @@ def test_built_in_aggregates():
     assert node.projection == ("a.b",)
     operator = node.supplier()
     assert isinstance(operator, ColumnAggregate)
-    assert [(one.name, one.kind, one.field) for one in operator.aggregates] == [
-        ("n", "count", None),
-        ("total", "sum", "a.b"),
-        ("mean", "mean", "a.b"),
+    assert [(name, one.identity, one.field) for name, one in operator.aggregates.items()] == [
+        ("n", "count()", None),
+        ("total", "sum(a.b)", "a.b"),
+        ("mean", "mean(a.b)", "a.b"),
     ]
     windowed = nodes["KSTREAM-AGGREGATE-w"]
     assert windowed.projection == ("delay",)

@@ -103,7 +103,7 @@ def test_transport():
     groups.count("rows")
     stream.filter(lambda v: v, "f").group_by_key().sum("x", "behind-a-head")
     stream.to("copy", Produced(name="copy"))
-    builder.stream("text", Consumed(value_serde=StringSerde())).group_by_key().sum("x", "not-json")
+    builder.stream("text", Consumed(value_serde=StringSerde())).group_by_key().count("not-json")
     entries = {entry.node: entry for sub in plan(builder).sub_topologies for entry in sub.entries}
     assert {node: entry.transport for node, entry in entries.items()} == {
         "KSTREAM-AGGREGATE-columns": "columns",

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams import JoinWindows, JsonSerde, Materialized, StreamsBuilder, StringSerde, TimeWindows, agg
-from streams.model.aggregates import Aggregate
 from streams.operators.aggregate.columns.accumulate import accumulate, add_rows
 from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
 from streams.operators.aggregate.columns.group_rows import group, group_plain
@@ -104,8 +103,8 @@ def column(found):
     st.sampled_from(KINDS), st.lists(st.tuples(cells, st.integers(0, 3)), max_size=20), st.lists(numbers, max_size=4)
 )
 def test_accumulate_equals_its_twin(kind, rows, before):
-    aggregate = Aggregate(kind, "x", "x")
-    start = [aggregate.add(aggregate.initial(), x) for x in before] + [aggregate.initial()] * (4 - len(before))
+    aggregate = getattr(agg, kind)("x")
+    start = [aggregate.updated(aggregate.initial(), x) for x in before] + [aggregate.initial()] * (4 - len(before))
     at = np.arange(len(rows), dtype=np.int64)[::2]
     groups = np.array([g for _, g in rows], np.int64)[::2]
     found = column([x for x, _ in rows])

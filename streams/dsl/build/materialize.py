@@ -6,11 +6,10 @@ from collections.abc import Callable
 from functools import partial
 
 from state.stores.spec import StoreKind, StoreSpec
-from streams.model.custom_windows import Windows
 from streams.dsl.build.graph_builder import GraphBuilder
 from streams.dsl.options import Materialized, StreamJoined
-from streams.model.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, to_ms
 from streams.errors import TopologyError
+from streams.model.windows import JoinWindows, to_ms
 from streams.serdes.base import Serde
 from streams.topology.graph import Parameters
 from streams.topology.naming import Lineage, stateful_name
@@ -90,48 +89,6 @@ def lazy_store(
     """The store of a table that may do without: its name if it has one from the start, and what makes it on demand."""
     make = partial(graph.materialize, node, table_store(store, how), key_serde, value_serde)
     return (make() if is_kept(how) else None), make
-
-
-def window_store(name: str, how: Materialized, windows: TimeWindows | Windows | SlidingWindows) -> StoreSpec:
-    """The store of a windowed table. Raises ``TopologyError`` if it would forget windows that are still open."""
-    grace_ms = windows.grace_ms
-    if isinstance(windows, SlidingWindows):
-        difference = windows.difference_ms
-        needed = (
-            2 * difference + grace_ms,
-            f"twice their time difference plus grace, 2 * {difference} + {grace_ms} ms",
-        )
-        # A record in time may look at windows that begin two differences before it.
-        return _segmented_store(name, StoreKind.TIMESTAMPED_WINDOW, how, *needed, 3 * difference + grace_ms)
-    needed_ms = windows.size_ms + grace_ms
-    why = f"their size plus grace, {windows.size_ms} + {grace_ms} ms"
-    return _segmented_store(name, StoreKind.TIMESTAMPED_WINDOW, how, needed_ms, why, needed_ms)
-
-
-def session_store(name: str, how: Materialized, windows: SessionWindows) -> StoreSpec:
-    """The store of sessions; they stay for as long as they can matter, unless another retention is asked for."""
-    needed_ms = windows.gap_ms + windows.grace_ms
-    why = f"their gap plus grace, {windows.gap_ms} + {windows.grace_ms} ms"
-    return _segmented_store(name, StoreKind.SESSION, how, needed_ms, why, needed_ms)
-
-
-def _segmented_store(
-    name: str, kind: StoreKind, how: Materialized, needed_ms: int, why: str, kept_ms: int
-) -> StoreSpec:
-    retention = kept_ms if how.retention is None else to_ms(how.retention, "Retention")
-    if retention < needed_ms:
-        raise TopologyError(
-            f"The store '{name}' must keep its windows for at least {why}, but its retention is {retention} ms: leave it "
-            f"out, or give it more."
-        )
-    return StoreSpec(
-        name,
-        kind,
-        retention_ms=retention,
-        persistent=how.persistent,
-        logged=how.logging,
-        changelog_config=dict(how.changelog_config),
-    )
 
 
 def join_store(name: str, how: StreamJoined, windows: JoinWindows) -> StoreSpec:

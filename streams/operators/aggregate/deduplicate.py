@@ -7,11 +7,9 @@ from typing import Any
 
 from streams.model.foreign_key import CombinedKey
 from streams.model.record import Record
-from streams.operators.idle_time import advanced
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.stores.key_value import WindowStore
-
-STREAM_TIME = "stream_time"
+from streams.operators.stream_time import StreamTime
 
 
 class Deduplicate(Processor):
@@ -34,13 +32,14 @@ class Deduplicate(Processor):
         self.by = by
 
     def init(self, ctx: ProcessorContext) -> None:
-        """Open the store."""
+        """Open the store and take up stream time."""
         super().init(ctx)
+        self._time = StreamTime(ctx.state)
         self._store: WindowStore = ctx.store(self.store_name)
 
     def process(self, record: Record) -> None:
         """Pass or drop."""
-        time = self.ctx.state[STREAM_TIME] = max(self.ctx.state.get(STREAM_TIME, -1), record.timestamp)
+        time = self._time.observe(record.timestamp)
         if record.key is None:
             self.ctx.drop(record, "null_key")
             return
@@ -63,9 +62,9 @@ class Deduplicate(Processor):
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """Stream time moves on."""
-        self.ctx.state[STREAM_TIME] = advanced(self.ctx.state.get(STREAM_TIME, -1), elapsed_ms, limit)
+        self._time.advance(elapsed_ms, limit)
         return limit
 
     def flush(self) -> None:
         """What no record can repeat any more may go."""
-        self.ctx.expire(self.store_name, self.ctx.state.get(STREAM_TIME, -1))
+        self.ctx.expire(self.store_name, self._time.now)

@@ -11,9 +11,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from streams.operators.idle_time import NO_LIMIT
 from streams.operators.processor import ProcessorContext
 from streams.operators.stores.expiry_index import ExpiryIndex
+from streams.operators.stream_time import NO_LIMIT
 
 _BOUNDS = struct.Struct(">qq")
 _PRESENT = b"1"  # not empty: some tools take an empty value for none at all

@@ -9,10 +9,9 @@ store's own clock, and so loses parts of sessions.)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from streams.model.windows import SessionWindows
+from streams.model.windows import SessionWindows
 
 _OLDEST = "oldest_start"
 _LEAST_SEGMENT_MS = 60_000

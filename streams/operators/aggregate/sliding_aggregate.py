@@ -7,22 +7,16 @@ largest of its records, tells where the record before t is, so that records them
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from streams.model.record import Change, Headers, Record, ValueAndTimestamp, Window, Windowed
-from streams.operators.aggregate.open_windows import OpenWindows
-from streams.operators.aggregate.stream_aggregate import Aggregator, Initializer
-from streams.operators.aggregate.window_aggregate import STREAM_TIME
-from streams.operators.idle_time import advanced
-from streams.operators.processor import Processor, ProcessorContext
+from streams.model.record import Headers, Record, ValueAndTimestamp, Window, Windowed
+from streams.model.windows import SlidingWindows
+from streams.operators.aggregate.windowed import HeldUpdate, WindowedAggregation
+from streams.operators.processor import ProcessorContext
 from streams.operators.stores.key_value import TimestampedWindowStore
 
-if TYPE_CHECKING:
-    from streams.model.windows import SlidingWindows
 
-
-class SlidingAggregate(Processor):
+class SlidingAggregate(WindowedAggregation[SlidingWindows]):
     """Aggregate per key and sliding window.
 
     A window takes records while its end >= stream time - grace; a record at t is late altogether if
@@ -34,41 +28,15 @@ class SlidingAggregate(Processor):
 
     Args:
         store: Name of a timestamped window store.
-        windows: Time difference and grace.
-        initializer: `() -> aggregate`; None for a reduce, whose first value is taken as it is.
-        aggregator: `(key, value, aggregate) -> aggregate`.
-        open_store: Name of a key-value store of bytes for the index of open windows: emit on close; None: every update.
-        view: Makes the result of the stored aggregate, where they differ.
-        caching: Emit the last value of a window once, at the end of the step; False: every update.
-        send_old: Whether `Change.old` is wanted downstream.
+        windows: See `WindowedAggregation`, as the others.
     """
 
-    def __init__(
-        self,
-        store: str,
-        windows: SlidingWindows,
-        initializer: Initializer | None,
-        aggregator: Aggregator,
-        open_store: str | None = None,
-        view: Callable[[Any], Any] | None = None,
-        caching: bool = True,
-        send_old: bool = False,
-    ) -> None:
-        self.store_name = store
-        self.windows = windows
-        self.initializer = initializer
-        self.aggregator = aggregator
-        self.open_name = open_store
-        self.view = view
-        self.caching = caching
-        self.send_old = send_old
+    inclusive_end = True
 
     def init(self, ctx: ProcessorContext) -> None:
         """Open the stores and take up stream time."""
         super().init(ctx)
-        self.store: TimestampedWindowStore = ctx.store(self.store_name)
-        self._open = None if self.open_name is None else OpenWindows(ctx, self.open_name)
-        self._stream_time: int = ctx.state.get(STREAM_TIME, -1)
+        self.store: TimestampedWindowStore
         # Window -> its key, its value before the step, the new one with its time, headers; of all streams of a cogroup.
         self._updates: dict[tuple[bytes, int], tuple[Windowed, Any, ValueAndTimestamp, Headers]] = self.store.updates
 
@@ -80,8 +48,7 @@ class SlidingAggregate(Processor):
         difference = self.windows.difference_ms
         if difference == 0 and self.ctx.mode == "compat":
             raise ValueError("Kafka Streams cannot make sliding windows with a time difference of 0; strict mode can")
-        self._stream_time = max(self._stream_time, record.timestamp)
-        close_time = self._stream_time - self.windows.grace_ms
+        close_time = self._time.observe(record.timestamp) - self.windows.grace_ms
         if record.timestamp + difference < close_time:
             self.ctx.drop(record, "late")
         elif record.timestamp < difference:
@@ -89,37 +56,13 @@ class SlidingAggregate(Processor):
             return
         else:
             self._process(record, close_time)
-        if self._open is not None:
-            self._emit_closed(self._open, close_time, record.timestamp, record.headers)
+        self._emit_closed(record.timestamp, record.headers)
 
-    def advance(self, elapsed_ms: int, limit: int) -> int:
-        """Stream time moves on: emit what that closes."""
-        time = self._stream_time = advanced(self._stream_time, elapsed_ms, limit)
-        if self._open is None:
-            return limit
-        self._emit_closed(self._open, time - self.windows.grace_ms, time, ())
-        return min(limit, self._open.first_start)
-
-    def flush(self) -> None:
-        """Emit each window's last value, in order of time; tell the store what can never be read again."""
+    def _flush_held(self) -> None:
+        """Emit each window's last value, in order of time."""
         updates = sorted(self._updates.values(), key=lambda update: update[2].timestamp)
         self._updates.clear()
-        for key, old, new, headers in updates:
-            if old is not None or new.value is not None:
-                self.ctx.attempt(
-                    lambda key=key, old=old, new=new, headers=headers: self._forward(key, new, old, headers)  # type: ignore[misc]
-                )
-        time = self._stream_time
-        if self._open is not None and self._open.first_end is not None:
-            # In compat mode a window may be closed and not emitted yet.
-            time = min(time, self._open.first_end + self.windows.grace_ms)
-        self.ctx.expire(self.store_name, time)
-
-    def close(self) -> None:
-        """Keep stream time."""
-        self.ctx.state[STREAM_TIME] = self._stream_time
-        if self._open is not None:
-            self._open.let_go()
+        self._emit_held(HeldUpdate(key, old, new.value, new.timestamp, headers) for key, old, new, headers in updates)
 
     def _process(self, record: Record, close_time: int) -> None:
         """A record at t >= d."""
@@ -147,7 +90,7 @@ class SlidingAggregate(Processor):
         self._add_right_of_previous(record, previous, starts, close_time)
         if at - difference not in starts:
             holds_previous = before is not None and before.timestamp >= at - difference
-            base = before.value if before is not None and holds_previous else self._initial()
+            base = before.value if before is not None and holds_previous else self.functions.initial()
             # It may be the right window of the record before, just made with the same content; it is emitted again, as
             # Kafka Streams does.
             made = self.store.fetch(record.key, at - difference) if previous == at - difference - 1 else None
@@ -173,13 +116,13 @@ class SlidingAggregate(Processor):
         self._add_right(record, around, starts, close_time)
         if first is not None and first.timestamp < at:
             self._add_right_of_previous(record, first.timestamp, starts, close_time)
-        self._add(record, 0, first or ValueAndTimestamp(self._initial(), at), close_time, is_new=first is None)
+        self._add(record, 0, first or ValueAndTimestamp(self.functions.initial(), at), close_time, is_new=first is None)
 
     def _add_right_of_previous(self, record: Record, previous: int | None, starts: set[int], close_time: int) -> None:
         """The right window of the record before this one, with this record only."""
         if previous is None or previous + 1 in starts or previous + 1 + self.windows.difference_ms < record.timestamp:
             return
-        empty = ValueAndTimestamp(self._initial(), record.timestamp)
+        empty = ValueAndTimestamp(self.functions.initial(), record.timestamp)
         self._add(record, previous + 1, empty, close_time, is_new=True)
 
     def _add_right(self, record: Record, around: ValueAndTimestamp | None, starts: set[int], close_time: int) -> None:
@@ -187,9 +130,6 @@ class SlidingAggregate(Processor):
         start = record.timestamp + 1
         if start not in starts and around is not None and around.timestamp > record.timestamp:
             self._put(record, start, around, None, close_time, is_new=True)
-
-    def _initial(self) -> Any:
-        return None if self.initializer is None else self.initializer()
 
     def _add(
         self,
@@ -205,10 +145,7 @@ class SlidingAggregate(Processor):
 
         ``told`` is what was emitted for a new window before, if anything.
         """
-        if held.value is None and self.initializer is None:
-            value = record.value
-        else:
-            value = self.aggregator(record.key, record.value, held.value)
+        value = self.functions.added(record.key, record.value, held.value)
         new = ValueAndTimestamp(value, max(held.timestamp, record.timestamp))
         # Kafka Streams says that a new window's old value is what it was made of, though nobody was told of that.
         is_told = not is_new or (self.ctx.mode == "compat" and not self.caching)
@@ -227,22 +164,8 @@ class SlidingAggregate(Processor):
             return
         windowed = Windowed(record.key, Window(start, end))
         if not self.caching:
-            self._forward(windowed, new, old, record.headers)
+            self._forward(HeldUpdate(windowed, old, new.value, new.timestamp, record.headers))
             return
         place = (key, start)
         first = self._updates[place][1] if place in self._updates else old
         self._updates[place] = (windowed, first, new, record.headers)
-
-    def _forward(self, key: Windowed, new: ValueAndTimestamp, old: Any, headers: Headers) -> None:
-        change = Change(self._viewed(new.value), self._viewed(old) if self.send_old else None)
-        self.ctx.forward(Record(key, change, new.timestamp, headers))
-
-    def _viewed(self, stored: Any) -> Any:
-        return stored if self.view is None or stored is None else self.view(stored)
-
-    def _emit_closed(self, windows: OpenWindows, close_time: int, timestamp: int, headers: Headers) -> None:
-        for key_bytes, start, end in windows.close(close_time - 1, timestamp):
-            key = self.store.codec.read_key(key_bytes)
-            held = self.store.fetch(key, start)
-            if held is not None:
-                self._forward(Windowed(key, Window(start, end)), held, None, headers)

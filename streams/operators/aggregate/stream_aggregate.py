@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from streams.model.record import Change, Headers, Record
+from streams.operators.aggregate.functions import AggregationFunctions
+from streams.operators.pending import emit_pending
 from streams.operators.processor import Processor, ProcessorContext
-from streams.operators.stores.key_value import CachedRow, TimestampedKeyValueStore, drain_pending, result_of
-
-Initializer = Callable[[], Any]
-Aggregator = Callable[[Any, Any, Any], Any]
+from streams.operators.stores.key_value import CachedRow, TimestampedKeyValueStore
 
 
 class StreamAggregate(Processor):
@@ -19,23 +16,16 @@ class StreamAggregate(Processor):
 
     Args:
         store: Name of a timestamped key-value store.
-        initializer: `() -> aggregate`; None for a reduce, whose first value is taken as it is.
-        aggregator: `(key, value, aggregate) -> aggregate`; None deletes, the next record starts anew.
+        functions: What is computed.
         caching: Emit the last value of a key once, at the end of the step; False: every update.
         send_old: Whether `Change.old` is wanted downstream.
     """
 
     def __init__(
-        self,
-        store: str,
-        initializer: Initializer | None,
-        aggregator: Aggregator,
-        caching: bool = True,
-        send_old: bool = False,
+        self, store: str, functions: AggregationFunctions, caching: bool = True, send_old: bool = False
     ) -> None:
         self.store_name = store
-        self.initializer = initializer
-        self.aggregator = aggregator
+        self.functions = functions
         self.caching = caching
         self.send_old = send_old
 
@@ -51,33 +41,19 @@ class StreamAggregate(Processor):
         if record.key is None or record.value is None:
             self.ctx.drop(record, "null_key" if record.key is None else "null_value")
             return
-        entry = self.store.entry(record.key)
-        entry.set(*updated(entry, record, self.initializer, self.aggregator))
+        row = self.store.entry(record.key)
+        row.set(*self.functions.updated(row, record))
         if self.caching:
-            self.store.pending[entry.key] = (record.key, record.headers, entry)
+            self.store.pending[row.key] = (record.key, record.headers, row)
         else:
-            self._emit(record.key, record.headers, entry)
+            self._emit(record.key, record.headers, row)
 
     def flush(self) -> None:
         """Emit each key's last value, in order of time."""
-        for key, headers, entry in drain_pending(self.store, self.store.pending):
-            self.ctx.attempt(partial(self._emit, key, headers, entry), result_of(entry, headers))
+        emit_pending(self.ctx, self.store, self.store.pending, self._emit)
 
-    def _emit(self, key: Any, headers: Headers, entry: CachedRow) -> None:
-        old = self.store.codec.read_value(entry.stored[8:]) if self.send_old and entry.stored is not None else None
-        entry.sent(self.store.write(entry))
-        self.ctx.forward(Record(key, Change(entry.value, old), entry.timestamp, headers))
-
-
-def updated(
-    entry: CachedRow, record: Record, initializer: Initializer | None, aggregator: Aggregator
-) -> tuple[Any, int]:
-    """Value and timestamp of an aggregate after one more record."""
-    value, timestamp = entry.value, record.timestamp
-    if value is not None:
-        timestamp = max(timestamp, entry.timestamp)
-    elif initializer is None:
-        return record.value, timestamp
-    else:
-        value = initializer()
-    return aggregator(record.key, record.value, value), timestamp
+    def _emit(self, key: Any, headers: Headers, row: CachedRow) -> None:
+        old = self.store.codec.old_value(row.stored) if self.send_old else None
+        row.sent(self.store.write(row))
+        viewed = self.functions.viewed
+        self.ctx.forward(Record(key, Change(viewed(row.value), viewed(old)), row.timestamp, headers))

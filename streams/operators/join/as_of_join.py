@@ -13,13 +13,11 @@ from functools import partial
 from typing import Any
 
 from streams.model.record import Record
-from streams.operators.idle_time import advanced, least_limit
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.stores.key_value import TimestampedWindowStore
 from streams.operators.stores.time_ordered_buffer import LEFT, TimeOrderedBuffer
+from streams.operators.stream_time import SharedStreamTime
 from streams.serdes.base import Serde
-
-STREAM_TIME = "stream_time"
 
 
 class AsOfJoin(Processor):
@@ -65,12 +63,13 @@ class AsOfJoin(Processor):
         """Open the stores and the shared time."""
         super().init(ctx)
         self._store: TimestampedWindowStore = ctx.store(self.store_name)
-        self._state = ctx.shared_state(self.state_name)
-        self._waiting = TimeOrderedBuffer(ctx.store(self.waiting_name), self.key_serde, self.waiting_name, self._state)
+        state = ctx.shared_state(self.state_name)
+        self._time = SharedStreamTime(state, sides=2)
+        self._waiting = TimeOrderedBuffer(ctx.store(self.waiting_name), self.key_serde, self.waiting_name, state)
 
     def process(self, record: Record) -> None:
         """Let go of left records whose time has come; then keep this one."""
-        time = self._state[STREAM_TIME] = max(self._state.get(STREAM_TIME, -1), record.timestamp)
+        time = self._time.observe(record.timestamp)
         self._join_due(time)
         if record.value is None:
             self.ctx.drop(record, "null_value")
@@ -86,16 +85,15 @@ class AsOfJoin(Processor):
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """The stream time of both sides moves on: join what has waited long enough by that."""
-        least = least_limit(self._state, 2, limit)
-        if least is None or STREAM_TIME not in self._state:
+        least = self._time.common_limit(limit)
+        if least is None:
             return limit
-        time = self._state[STREAM_TIME] = advanced(self._state[STREAM_TIME], elapsed_ms, least)
-        self._join_due(time)
+        self._join_due(self._time.advance(elapsed_ms, least))
         return min(least, self._waiting.first_time - self.grace_ms)
 
     def flush(self) -> None:
         """Right records that no left one can meet any more may go."""
-        self.ctx.expire(self.store_name, self._state.get(STREAM_TIME, -1))
+        self.ctx.expire(self.store_name, self._time.now)
 
     def _join_due(self, time: int) -> None:
         for due in self._waiting.take(time):

@@ -19,11 +19,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from streams.model.record import Record
-from streams.operators.idle_time import advanced, least_limit
+from streams.model.times import NO_TIME
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.stores.key_value import WindowStore
-
-STREAM_TIME = "stream_time"
+from streams.operators.stream_time import SharedStreamTime
 
 Row = tuple[int, Any]
 """Timestamp in ms, and value."""
@@ -66,12 +65,13 @@ class StreamJoinAll(Processor):
         """Open the stores and the shared time."""
         super().init(ctx)
         self._opened: dict[str, WindowStore] = {name: ctx.store(store) for name, store in self.stores.items()}
-        self._time = ctx.shared_state(self.state_name)
+        self._state = ctx.shared_state(self.state_name)
+        self._time = SharedStreamTime(self._state, len(self.stores))
         self._strict = ctx.mode == "strict"
 
     def process(self, record: Record) -> None:
         """Join with what the other streams' stores hold, then keep the record for them."""
-        time = self._time[STREAM_TIME] = max(self._time.get(STREAM_TIME, -1), record.timestamp)
+        time = self._time.observe(record.timestamp)
         if record.key is None or record.value is None:
             self.ctx.drop(record, "null_key" if record.key is None else "null_value")
         elif self._strict and record.timestamp < self._oldest_open(time):
@@ -82,16 +82,16 @@ class StreamJoinAll(Processor):
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """The stream time of all sides moves on; nothing is held back."""
-        least = least_limit(self._time, len(self.stores), limit)
-        if least is None or STREAM_TIME not in self._time:
+        least = self._time.common_limit(limit)
+        if least is None:
             return limit
-        self._time[STREAM_TIME] = advanced(self._time[STREAM_TIME], elapsed_ms, least)
+        self._time.advance(elapsed_ms, least)
         return least
 
     def flush(self) -> None:
         """Rows that no record can meet any more may go."""
         store = self.stores[self.name]
-        self.ctx.expire(store, self._newest(STREAM_TIME if self._strict else store))
+        self.ctx.expire(store, self._time.now if self._strict else self._newest_in(store))
 
     def _join(self, record: Record, time: int) -> None:
         """Emit the combinations that the record completes."""
@@ -120,16 +120,16 @@ class StreamJoinAll(Processor):
     def _oldest_visible(self, other: str, time: int) -> int:
         if self._strict:
             return self._oldest_open(time)
-        return self._newest(self.stores[other]) - (2 * self.difference_ms + self.grace_ms) + 1
+        return self._newest_in(self.stores[other]) - (2 * self.difference_ms + self.grace_ms) + 1
 
-    def _newest(self, clock: str) -> int:
-        newest: int = self._time.get(clock, -1)
+    def _newest_in(self, store: str) -> int:
+        newest: int = self._state.get(store, NO_TIME)
         return newest
 
     def _keep(self, record: Record) -> None:
         """Store it; remember the newest time put into this stream's store, which compat mode goes by."""
         store = self.stores[self.name]
-        self._time[store] = max(self._newest(store), record.timestamp)
+        self._state[store] = max(self._newest_in(store), record.timestamp)
         self._opened[self.name].put(record.key, record.timestamp, record.value)
 
 

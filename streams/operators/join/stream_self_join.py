@@ -12,14 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.model.record import Headers, Record
-from streams.operators.idle_time import advanced
+from streams.model.times import NO_TIME
 from streams.operators.join.outer_join_buffer import StrictOuterJoinBuffer, sides
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.stores.key_value import WindowStore
 from streams.operators.stores.time_ordered_buffer import LEFT, RIGHT, TimeOrderedBuffer
+from streams.operators.stream_time import StreamTime
 from streams.serdes.base import Serde
 
-STREAM_TIME = "stream_time"
 _NEWEST = "newest"
 
 
@@ -59,6 +59,7 @@ class StreamSelfJoin(Processor):
         """Open the stores."""
         super().init(ctx)
         self._store: WindowStore = ctx.store(self.store_name)
+        self._time = StreamTime(ctx.state)
         self._waits = sides(self.before_ms, self.after_ms, self.grace_ms, strict=True)
         self._unjoined: StrictOuterJoinBuffer | None = None
         if self.unjoined_name is not None and ctx.mode == "strict":
@@ -67,20 +68,16 @@ class StreamSelfJoin(Processor):
 
     def process(self, record: Record) -> None:
         """Join the record with those before it and with itself, then keep it."""
-        state = self.ctx.state
         if self.ctx.mode == "strict":
-            time = state[STREAM_TIME] = max(state.get(STREAM_TIME, -1), record.timestamp)
-            self._process_strict(record, time)
+            self._process_strict(record, self._time.observe(record.timestamp))
         elif record.key is None or record.value is None:
             self.ctx.drop(record, "null_key" if record.key is None else "null_value")
         else:
-            time = state[STREAM_TIME] = max(state.get(STREAM_TIME, -1), record.timestamp)
-            self._process_compat(record, time)
+            self._process_compat(record, self._time.observe(record.timestamp))
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """Stream time moves on: emit the rows of records that wait no longer."""
-        state = self.ctx.state
-        time = state[STREAM_TIME] = advanced(state.get(STREAM_TIME, -1), elapsed_ms, limit)
+        time = self._time.advance(elapsed_ms, limit)
         if self._unjoined is None:
             return limit
         self._unjoined.expire(time, LEFT, Record(None, None, time))
@@ -88,7 +85,7 @@ class StreamSelfJoin(Processor):
 
     def flush(self) -> None:
         """Rows that no record can meet any more may go."""
-        self.ctx.expire(self.store_name, self.ctx.state.get(STREAM_TIME, -1))
+        self.ctx.expire(self.store_name, self._time.now)
 
     def _process_strict(self, record: Record, time: int) -> None:
         if self._unjoined is not None:
@@ -164,5 +161,5 @@ class StreamSelfJoin(Processor):
 
 def _newest(state: dict[str, Any]) -> int:
     """Time of the newest record in the store, which in compat mode tells what is still visible."""
-    newest: int = state.get(_NEWEST, -1)
+    newest: int = state.get(_NEWEST, NO_TIME)
     return newest

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from streams.model.record import Headers, Record
-from streams.operators.idle_time import advanced, least_limit
+from streams.model.times import NO_TIME
 from streams.operators.join.outer_join_buffer import (
     CompatOuterJoinBuffer,
     OuterJoinBuffer,
@@ -25,9 +25,8 @@ from streams.operators.join.outer_join_buffer import (
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.stores.key_value import WindowStore
 from streams.operators.stores.time_ordered_buffer import LEFT, RIGHT, TimeOrderedBuffer
+from streams.operators.stream_time import SharedStreamTime
 from streams.serdes.base import Serde
-
-STREAM_TIME = "stream_time"
 
 
 class StreamStreamJoin(Processor):
@@ -84,7 +83,8 @@ class StreamStreamJoin(Processor):
         super().init(ctx)
         self.this_store: WindowStore = ctx.store(self.this_name)
         self.other_store: WindowStore = ctx.store(self.other_name)
-        self._time = ctx.shared_state(self.state_name)
+        self._state = ctx.shared_state(self.state_name)
+        self._time = SharedStreamTime(self._state, sides=2)
         self._strict = ctx.mode == "strict"
         self._unjoined = self._open_unjoined(ctx)
 
@@ -92,16 +92,16 @@ class StreamStreamJoin(Processor):
         if self.unjoined_name is None:
             return None
         assert self.key_serde is not None, "records that wait need a key serde"
-        rows = TimeOrderedBuffer(ctx.store(self.unjoined_name), self.key_serde, self.unjoined_name, self._time)
+        rows = TimeOrderedBuffer(ctx.store(self.unjoined_name), self.key_serde, self.unjoined_name, self._state)
         waits = sides(self.before_ms, self.after_ms, self.grace_ms, self._strict)
         if self._strict:
             return StrictOuterJoinBuffer(rows, waits, self._emit_alone, ctx.attempt)
         interval_ms = ctx.emit_interval_ms
-        return CompatOuterJoinBuffer(rows, waits, self._emit_alone, self.grace_ms, self._time, ctx.now_ms, interval_ms)
+        return CompatOuterJoinBuffer(rows, waits, self._emit_alone, self.grace_ms, self._state, ctx.now_ms, interval_ms)
 
     def process(self, record: Record) -> None:
         """Join with what the other side holds, then keep the record for the other side."""
-        time = self._time[STREAM_TIME] = max(self._time.get(STREAM_TIME, -1), record.timestamp)
+        time = self._time.observe(record.timestamp)
         if self._strict and self._unjoined is not None:
             self._unjoined.expire(time, self.side, record)
         if record.key is None or record.value is None:
@@ -120,10 +120,10 @@ class StreamStreamJoin(Processor):
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """The stream time of both sides moves on: emit the rows of records that wait no longer."""
-        least = least_limit(self._time, 2, limit)
-        if least is None or STREAM_TIME not in self._time:
+        least = self._time.common_limit(limit)
+        if least is None:
             return limit
-        time = self._time[STREAM_TIME] = advanced(self._time[STREAM_TIME], elapsed_ms, least)
+        time = self._time.advance(elapsed_ms, least)
         if self._unjoined is None:
             return least
         for side in (LEFT, RIGHT):
@@ -132,8 +132,7 @@ class StreamStreamJoin(Processor):
 
     def flush(self) -> None:
         """Rows that no record can meet any more may go."""
-        clock = STREAM_TIME if self._strict else self.this_name
-        self.ctx.expire(self.this_name, self._time.get(clock, -1))
+        self.ctx.expire(self.this_name, self._time.now if self._strict else self._newest_in(self.this_name))
 
     def _join(self, record: Record, time: int) -> bool:
         """Emit the pairs, oldest partner first; whether there were any."""
@@ -163,10 +162,14 @@ class StreamStreamJoin(Processor):
         if self._strict:
             oldest_open = time - max(0, self.back_ms) - self.grace_ms
             return self.other_store.fetch_range(record.key, max(0, earliest, oldest_open), latest)
-        oldest_visible = self._time.get(self.other_name, -1) - self.retention_ms + 1
+        oldest_visible = self._newest_in(self.other_name) - self.retention_ms + 1
         return self.other_store.fetch_range(record.key, max(0, earliest, oldest_visible), max(0, latest))
 
     def _keep(self, record: Record) -> None:
         """Store it; remember the newest time put into this side's store, which compat mode goes by."""
-        self._time[self.this_name] = max(self._time.get(self.this_name, -1), record.timestamp)
+        self._state[self.this_name] = max(self._newest_in(self.this_name), record.timestamp)
         self.this_store.put(record.key, record.timestamp, record.value)
+
+    def _newest_in(self, store: str) -> int:
+        newest: int = self._state.get(store, NO_TIME)
+        return newest

@@ -8,13 +8,11 @@ from typing import Any
 
 from streams.errors import RecordError
 from streams.model.record import Record
-from streams.operators.idle_time import advanced
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.stores.time_ordered_buffer import LEFT, TimeOrderedBuffer
+from streams.operators.stream_time import StreamTime
 from streams.operators.table.value_getter import ValueGetter
 from streams.serdes.base import Serde
-
-STREAM_TIME = "stream_time"
 
 
 class StreamTableJoin(Processor):
@@ -120,13 +118,14 @@ class GraceTableJoin(StreamTableJoin):
         self.key_serde = key_serde
 
     def init(self, ctx: ProcessorContext) -> None:
-        """Open the buffer."""
+        """Open the buffer and take up stream time."""
         super().init(ctx)
+        self._time = StreamTime(ctx.state)
         self._rows = TimeOrderedBuffer(ctx.store(self.buffer_name), self.key_serde, self.buffer_name, ctx.state)
 
     def process(self, record: Record) -> None:
         """Wait, or join at once; then join what has waited long enough."""
-        time = self.ctx.state[STREAM_TIME] = max(self.ctx.state.get(STREAM_TIME, -1), record.timestamp)
+        time = self._time.observe(record.timestamp)
         if self._dropped(record, record.key):
             return
         if record.key is None and self.ctx.mode == "compat":
@@ -142,8 +141,7 @@ class GraceTableJoin(StreamTableJoin):
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """Stream time moves on: join what has waited long enough by that."""
-        time = self.ctx.state[STREAM_TIME] = advanced(self.ctx.state.get(STREAM_TIME, -1), elapsed_ms, limit)
-        self._join_due(time)
+        self._join_due(self._time.advance(elapsed_ms, limit))
         return min(limit, self._rows.first_time)
 
     def _join_due(self, time: int) -> None:

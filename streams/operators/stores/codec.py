@@ -70,6 +70,10 @@ class Codec:
         data = self.value(value)
         return None if data is None else timestamp.to_bytes(8, "big") + data
 
+    def old_value(self, stored: bytes | None) -> Any:
+        """The value of a local value, without its timestamp; None for none."""
+        return None if stored is None else self.read_value(stored[8:])
+
     def read_timestamped(self, data: bytes | None) -> ValueAndTimestamp | None:
         """Value and timestamp of a local value."""
         if data is None:

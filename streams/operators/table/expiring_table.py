@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from streams.model.record import Record
-from streams.operators.idle_time import advanced
 from streams.operators.processor import ProcessorContext
 from streams.operators.stores.key_value import TimestampedKeyValueStore
 from streams.operators.stores.time_ordered_buffer import RIGHT, TimeOrderedBuffer
+from streams.operators.stream_time import StreamTime
 from streams.operators.table.table_materializer import TableMaterializer
 from streams.operators.table.table_source import TableSource
 from streams.serdes.base import Serde
-
-STREAM_TIME = "stream_time"
 
 
 class ExpiringTable(TableSource):
@@ -46,8 +44,9 @@ class ExpiringTable(TableSource):
         self.ttl_ms = ttl_ms
 
     def init(self, ctx: ProcessorContext) -> None:
-        """Open the stores."""
+        """Open the stores and take up stream time."""
         super().init(ctx)
+        self._time = StreamTime(ctx.state)
         self._table: TableMaterializer
         self._rows: TimestampedKeyValueStore = ctx.store(self.rows_name)
         self._deadlines = TimeOrderedBuffer(
@@ -56,7 +55,7 @@ class ExpiringTable(TableSource):
 
     def process(self, record: Record) -> None:
         """Delete what has expired, then set or delete."""
-        time = self.ctx.state[STREAM_TIME] = max(self.ctx.state.get(STREAM_TIME, -1), record.timestamp)
+        time = self._time.observe(record.timestamp)
         self._expire(time)
         if record.key is None:
             self.ctx.drop(record, "null_key")
@@ -74,8 +73,7 @@ class ExpiringTable(TableSource):
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """Stream time moves on: delete what expires by that. What expires later has a later time."""
-        time = self.ctx.state[STREAM_TIME] = advanced(self.ctx.state.get(STREAM_TIME, -1), elapsed_ms, limit)
-        self._expire(time)
+        self._expire(self._time.advance(elapsed_ms, limit))
         return limit
 
     def _expire(self, time: int) -> None:

@@ -13,12 +13,11 @@ from typing import Any
 from state.kafka.headers import decode_headers, encode_headers
 from streams.errors import SuppressBufferFullError
 from streams.model.record import Change, Headers, Record, ValueAndTimestamp, Windowed
-from streams.operators.aggregate.window_aggregate import STREAM_TIME
-from streams.operators.idle_time import NO_LIMIT, advanced
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.expiry_index import ExpiryIndex
 from streams.operators.stores.key_value import KeyValueStore
+from streams.operators.stream_time import NO_LIMIT, StreamTime
 from streams.operators.table.value_getter import Lookup, ValueGetter
 from streams.serdes.base import Serde
 
@@ -93,14 +92,14 @@ class Suppress(Processor):
         self._buffer = ExpiryIndex(ctx.store(self.buffer_name))
         self._places: KeyValueStore | None = None if self.places_name is None else ctx.store(self.places_name)
         self.codec = Codec(f"{ctx.application_id}-{self.buffer_name}-changelog", self.key_serde, self.value_serde)
-        self._stream_time: int = ctx.state.get(STREAM_TIME, -1)
+        self._time = StreamTime(ctx.state)
         self._bounded = self.rules.max_records is not None or self.rules.max_bytes is not None
         later = self.rules.inclusive_end and ctx.mode == "strict"
         self._wait_ms = self.rules.wait_ms + (1 if later else 0)
 
     def process(self, record: Record) -> None:
         """Hold an update back, then let go what is due."""
-        self._stream_time = max(self._stream_time, record.timestamp)
+        self._time.observe(record.timestamp)
         self._hold(record, record.value)
         # During a flush the table above sends the last value of each key, in no order of time: the update that moves time
         # on may come before another one of a window that it closes.
@@ -109,7 +108,7 @@ class Suppress(Processor):
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """Stream time moves on: let go what that makes due."""
-        self._stream_time = advanced(self._stream_time, elapsed_ms, limit)
+        self._time.advance(elapsed_ms, limit)
         self._emit_due()
         return min(limit, self._oldest_held())
 
@@ -118,7 +117,7 @@ class Suppress(Processor):
         self._emit_due()
 
     def _emit_due(self) -> None:
-        due = self._stream_time - self._wait_ms
+        due = self._time.now - self._wait_ms
         if due >= 0:
             for row, held in self._buffer.up_to(_TIME.pack(due + 1)):
                 self._let_go(row, held)
@@ -126,8 +125,7 @@ class Suppress(Processor):
             self._make_room()
 
     def close(self) -> None:
-        """Keep stream time."""
-        self.ctx.state[STREAM_TIME] = self._stream_time
+        """Let go of the buffer."""
         self._buffer.close()
 
     # The buffer --------------------------------------------------------------------------------------------------------

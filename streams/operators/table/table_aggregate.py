@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.model.record import Change, Record
-from streams.operators.aggregate.stream_aggregate import Aggregator, Initializer
+from streams.operators.aggregate.functions import Aggregator, Initializer
 from streams.operators.processor import ProcessorContext
 from streams.operators.stores.key_value import TimestampedKeyValueStore
 from streams.operators.table.table_materializer import TableOperator

@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any
 
 from streams.model.record import Change, Headers, Record
+from streams.operators.pending import Pending, emit_pending
 from streams.operators.processor import Processor, ProcessorContext
-from streams.operators.stores.key_value import CachedRow, TimestampedKeyValueStore, drain_pending, result_of
+from streams.operators.stores.key_value import CachedRow, TimestampedKeyValueStore
 from streams.operators.stores.versioned import NOT_PUT, VALID_TO_UNDEFINED, VersionedStore
 
 
@@ -40,7 +41,7 @@ class TableMaterializer:
         self._store: TimestampedKeyValueStore | None = None if self._versioned is not None else found
         if caching and self._store is not None:
             self._store.use_cache()
-        self._pending: dict[bytes, tuple[Any, Headers, CachedRow]] = {}
+        self._pending: Pending = {}
 
     @property
     def kept(self) -> bool:
@@ -72,20 +73,20 @@ class TableMaterializer:
             entry.set(new, record.timestamp)
             if self._caching:
                 self._pending[entry.key] = (record.key, record.headers, entry)
+            elif self._given_old:
+                self._emit(self._store, record.key, record.headers, entry, old)
             else:
-                told = old if self._given_old else self._stored(self._store, entry)
-                self._emit(self._store, record.key, record.headers, entry, told)
+                self._emit_with_old(self._store, record.key, record.headers, entry)
 
     def flush(self) -> None:
         """Pass on each key's last value, in order of time."""
         if self._store is None:
             return  # only a store holds updates back
-        for key, headers, entry in drain_pending(self._store, self._pending):
-            old = self._stored(self._store, entry)
-            self._ctx.attempt(partial(self._emit, self._store, key, headers, entry, old), result_of(entry, headers))
+        emit_pending(self._ctx, self._store, self._pending, partial(self._emit_with_old, self._store))
 
-    def _stored(self, store: TimestampedKeyValueStore, entry: CachedRow) -> Any:
-        return store.codec.read_value(entry.stored[8:]) if self._send_old and entry.stored is not None else None
+    def _emit_with_old(self, store: TimestampedKeyValueStore, key: Any, headers: Headers, entry: CachedRow) -> None:
+        """Emit a row with the value that was forwarded before."""
+        self._emit(store, key, headers, entry, store.codec.old_value(entry.stored) if self._send_old else None)
 
     def _emit(self, store: TimestampedKeyValueStore, key: Any, headers: Headers, entry: CachedRow, old: Any) -> None:
         entry.sent(store.write(entry))

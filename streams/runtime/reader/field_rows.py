@@ -24,7 +24,7 @@ def field_rows(
     timestamps: npt.NDArray[np.int64],
     seq: int,
     fields: Mapping[str, FieldColumn],
-    null_values: npt.NDArray[np.bool_],
+    flags: Mapping[str, npt.NDArray[np.bool_]],
     tasks: int,
     with_source: bool,
 ) -> tuple[pa.RecordBatch, npt.NDArray[np.int32]]:
@@ -35,7 +35,7 @@ def field_rows(
         timestamps: Event times.
         seq: `seq` of all rows.
         fields: Decoded fields by path.
-        null_values: bool[n], whether a value is null.
+        flags: bool[n] each: `NULL`, whether a value is null, and `SCALAR`, whether it has no fields.
         tasks: Number of tasks.
         with_source: Send the original values along.
 
@@ -49,8 +49,7 @@ def field_rows(
         "timestamp": pa.array(timestamps),
         "key": keys,
     }
-    if null_values.any():
-        arrays["null"] = pa.array(null_values)
+    arrays.update({name: pa.array(flag) for name, flag in flags.items() if flag.any()})
     for path, field in fields.items():
         arrays.update(_cells(path, field))
     if with_source:

@@ -15,9 +15,10 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from streams.model.fields import pick
+from streams.model.fields import has_fields, pick
 from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
 from streams.runtime.reader.json_scan import SURE, UNSURE, gather, scan
+from streams.runtime.rows import NULL, SCALAR
 
 Load: TypeAlias = Callable[[bytes], Any]
 _FlatPath: TypeAlias = "tuple[str, int]"
@@ -30,12 +31,19 @@ class JsonFields:
     Attributes:
         fields: One column per path.
         null_values: bool[n]: Kafka's null, or JSON's.
+        without_fields: bool[n]: a text, a number, true or false.
         rejected: Rows that cannot be read, and why.
     """
 
     fields: list[FieldColumn]
     null_values: npt.NDArray[np.bool_]
+    without_fields: npt.NDArray[np.bool_]
     rejected: dict[int, Exception]
+
+    @property
+    def flags(self) -> dict[str, npt.NDArray[np.bool_]]:
+        """What rows say of whole values, by the names of the columns."""
+        return {NULL: self.null_values, SCALAR: self.without_fields}
 
 
 def read_fields(values: pa.BinaryArray, paths: Sequence[str], load: Load = orjson.loads) -> JsonFields:
@@ -54,12 +62,14 @@ def read_fields(values: pa.BinaryArray, paths: Sequence[str], load: Load = orjso
     if len(flat) == len(paths) and _is_utf8(values):
         _scan(values, valid, flat, cells, status)
         cells.sure = status == SURE
-    found = JsonFields([], ~valid, {})
+    found = JsonFields([], ~valid, np.zeros(count, np.bool_), {})
     for row in np.flatnonzero((status == UNSURE) & valid).tolist():
         try:
             value = load(values[row].as_py())
-            for field, path in enumerate(paths):
-                cells.set(field, row, pick(value, path))
+            found.without_fields[row] = value is not None and not has_fields(value)
+            if not found.without_fields[row]:
+                for field, path in enumerate(paths):
+                    cells.set(field, row, pick(value, path))
         except Exception as error:
             found.rejected[row] = error
             cells.clear(row)

@@ -74,7 +74,7 @@ class SourceReader:
         by_field = self._time_field is not None
         objects = bool(self._operators) or (self._times.needs_record and not by_field)
         rows = _python_rows(columns, objects)
-        fields = JsonFields([], np.zeros(0, np.bool_), {})
+        fields = JsonFields([], np.zeros(0, np.bool_), np.zeros(0, np.bool_), {})
         if self._any_columns or by_field:
             fields = read_fields(columns.values, self._paths, partial(source.value_serde.deserialize, columns.topic))
         if objects:
@@ -108,7 +108,7 @@ class SourceReader:
                     for path in reading.fields
                 }
                 with_source = self._run.settings.keeps_source_bytes
-                batch, routes = field_rows(columns, timestamps, seq, cells, fields.null_values, tasks, with_source)
+                batch, routes = field_rows(columns, timestamps, seq, cells, fields.flags, tasks, with_source)
             else:
                 batch = _raw_rows(columns, timestamps, seq)
                 routes = tasks_of(columns.keys, columns.partition, tasks)

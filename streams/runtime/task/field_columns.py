@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, ColumnRows, FieldColumn
-from streams.runtime.rows import RowBatch
+from streams.runtime.rows import NULL, SCALAR, RowBatch
 from streams.runtime.step_context import SourceRows
 from streams.runtime.task.row_order import columns_as_raw, merged
 
@@ -32,8 +32,11 @@ def column_rows(batches: Sequence[RowBatch], paths: Sequence[str]) -> ColumnRows
         keys.chunk(0).dictionary.to_pylist() if keys.num_chunks else [],
         _joined(codes, np.int32)[order],
         _joined([batch.column("timestamp").to_numpy() for batch in rows], np.int64)[order],
-        _joined([_nulls(batch) for batch in rows], np.bool_)[order],
+        _joined([_flags(batch, NULL) for batch in rows], np.bool_)[order],
         {path: _field(rows, path, order) for path in paths},
+        _joined([_flags(batch, SCALAR) for batch in rows], np.bool_)[order]
+        if any(SCALAR in batch.schema.names for batch in rows)
+        else None,
         None if headers is None else headers.to_pylist(),
         partial(_source_row, [batches[i] for i in sequence], order),
     )
@@ -93,11 +96,12 @@ def _numbers(
     return numbers
 
 
-def _nulls(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    if "null" not in batch.schema.names:
+def _flags(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.bool_]:
+    """A column of booleans that is there only if any of them is true."""
+    if name not in batch.schema.names:
         return np.zeros(batch.num_rows, np.bool_)
-    nulls: npt.NDArray[np.bool_] = batch.column("null").to_numpy(zero_copy_only=False)
-    return nulls
+    flags: npt.NDArray[np.bool_] = batch.column(name).to_numpy(zero_copy_only=False)
+    return flags
 
 
 def _joined(parts: Sequence[npt.NDArray[Any]], dtype: type) -> npt.NDArray[Any]:

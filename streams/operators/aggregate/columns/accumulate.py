@@ -1,30 +1,30 @@
-"""Built-in aggregates over columns: many records of many groups at once, with exactly the result of one at a time.
+"""Aggregates over columns: many records of many groups at once, with exactly the result of one at a time.
 
-The meaning is `Aggregate.add`, record by record in processing order (`add_rows` is that, the twin). The kernels add in
+The meaning is `Aggregate.updated`, record by record in processing order (`add_rows` is that, the twin). The kernels add in
 the same order and switch from whole numbers to floats where Python would, so sums are equal to the last bit and do not
 depend on how records are cut into steps. Where 64 bits or a double would not do what Python does (whole numbers
-beyond 2^53 next to fractions, sums near 2^63, numbers that came as text), the field goes through `add_rows`.
+beyond 2^53 next to fractions, sums near 2^63, numbers that came as text), the field goes through `add_rows`; so does every
+aggregate of a user's own class.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import orjson
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.numba_kernels import kernel
+from streams.model.aggregates import Aggregate, Count, First, Last, Max, Mean, Min, Sum
 from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
 
-if TYPE_CHECKING:
-    from streams.model.aggregates import Aggregate
-
-Int64s = npt.NDArray[np.int64]
+Int64s: TypeAlias = npt.NDArray[np.int64]
 _EXACT = 2**53
-_MODES = {"sum": 0, "mean": 0, "min": 1, "max": 2}
+_SUM, _MIN, _MAX = 0, 1, 2
 
 
 def accumulate(
@@ -37,25 +37,25 @@ def accumulate(
         column: Its field; None if it has none (`count` of records).
         rows: int64[m], positions in the column, in processing order.
         groups: int64[m], the group of each.
-        before: Accumulator of each group before.
+        before: Accumulator of each group before; not changed.
     """
     if column is None:
         return _counted(groups, before)
-    if aggregate.kind == "count":
-        return _counted(groups[column.kinds[rows] != ABSENT], before)
-    if aggregate.kind in ("first", "last"):
-        return _ends(aggregate, column, rows, groups, before)
-    return _numbers(aggregate, column, rows, groups, before)
+    # By the class itself: one that is derived from a built-in aggregate computes something else.
+    kernel_of_class = _KERNELS.get(type(aggregate))
+    after = None if kernel_of_class is None else kernel_of_class(column, rows, groups, before)
+    # Copied, since `add` of a user's may change its accumulator in place, and a step that fails must leave what was there.
+    return add_rows(aggregate, column, rows, groups, deepcopy(before)) if after is None else after
 
 
 def add_rows(
     aggregate: Aggregate, column: FieldColumn | None, rows: Int64s, groups: Int64s, before: list[Any]
 ) -> list[Any]:
-    """The same as `accumulate`, in plain Python: one `Aggregate.add` after the other."""
+    """The same as `accumulate`, in plain Python: one `Aggregate.updated` after the other."""
     after = list(before)
     for row, group in zip(rows.tolist(), groups.tolist(), strict=True):
         value = cell(column, row) if column is not None else None
-        after[group] = aggregate.add(after[group], value)
+        after[group] = aggregate.updated(after[group], value)
     return after
 
 
@@ -74,53 +74,100 @@ def _counted(groups: Int64s, before: list[Any]) -> list[Any]:
     return [old + new for old, new in zip(before, counts, strict=True)]
 
 
-def _ends(aggregate: Aggregate, column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any]:
-    """First or last value that is there."""
+def _count(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any]:
+    return _counted(groups[column.kinds[rows] != ABSENT], before)
+
+
+def _first(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any]:
+    present = np.flatnonzero(column.kinds[rows] != ABSENT)[::-1]
+    found = _chosen(column, rows, groups, len(before), present)
+    return [new if old is None else old for old, new in zip(before, found, strict=True)]
+
+
+def _last(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any]:
     present = np.flatnonzero(column.kinds[rows] != ABSENT)
-    if aggregate.kind == "first":
-        present = present[::-1]
-    chosen = np.full(len(before), -1, np.int64)
+    found = _chosen(column, rows, groups, len(before), present)
+    return [old if new is None else new for old, new in zip(before, found, strict=True)]
+
+
+def _chosen(column: FieldColumn, rows: Int64s, groups: Int64s, count: int, present: Int64s) -> list[Any]:
+    """One value for each group, that of its last place in `present`; None where it has none."""
+    chosen = np.full(count, -1, np.int64)
     chosen[groups[present]] = rows[present]  # the last assignment to a place stays
-    after = list(before)
-    for group in np.flatnonzero(chosen >= 0).tolist():
-        after[group] = aggregate.add(before[group], cell(column, int(chosen[group])))
-    return after
+    return [None if row < 0 else cell(column, row) for row in chosen.tolist()]
 
 
-def _numbers(aggregate: Aggregate, column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any]:
-    """Sum, mean, min, max."""
-    mean = aggregate.kind == "mean"
-    starts = [one[0] for one in before] if mean else before
-    if not _fits(aggregate, column, starts):
-        return add_rows(aggregate, column, rows, groups, before)
+def _sum(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
+    return _folded(_SUM, column, rows, groups, before)[0] if _sums_fit(column, before) else None
+
+
+def _mean(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
+    sums = [accumulator[0] for accumulator in before]
+    if not _sums_fit(column, sums):
+        return None
+    after, counts = _folded(_SUM, column, rows, groups, sums)
+    return [[x, old[1] + new] for x, old, new in zip(after, before, counts, strict=True)]
+
+
+def _min(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
+    return _folded(_MIN, column, rows, groups, before)[0] if _comparisons_fit(column, before) else None
+
+
+def _max(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
+    return _folded(_MAX, column, rows, groups, before)[0] if _comparisons_fit(column, before) else None
+
+
+Kernel: TypeAlias = "Callable[[FieldColumn, Int64s, Int64s, list[Any]], list[Any] | None]"
+"""`accumulate` for one class; None if 64-bit integers and doubles would not do exactly what Python's numbers do."""
+
+_KERNELS: Final[dict[type[Aggregate], Kernel]] = {
+    Count: _count,
+    Sum: _sum,
+    Min: _min,
+    Max: _max,
+    Mean: _mean,
+    First: _first,
+    Last: _last,
+}
+
+
+def _folded(
+    mode: int, column: FieldColumn, rows: Int64s, groups: Int64s, starts: list[Any]
+) -> tuple[list[Any], list[int]]:
+    """The number of each group after the rows, and how many numbers the rows had for each."""
     kinds = np.array([ABSENT if x is None else FLOAT if isinstance(x, float) else INT for x in starts], np.uint8)
     ints = np.array([x if isinstance(x, int) else 0 for x in starts], np.int64)
     floats = np.array([x if isinstance(x, float) else 0.0 for x in starts], np.float64)
-    counts = np.zeros(len(before), np.int64)
-    _fold(_MODES[aggregate.kind], column.kinds, column.ints, column.floats, rows, groups, kinds, ints, floats, counts)
+    counts = np.zeros(len(starts), np.int64)
+    _fold(mode, column.kinds, column.ints, column.floats, rows, groups, kinds, ints, floats, counts)
     after = [
         None if kind == ABSENT else number if kind == FLOAT else whole
         for kind, whole, number in zip(kinds.tolist(), ints.tolist(), floats.tolist(), strict=True)
     ]
-    if not mean:
-        return after
-    return [[x, old[1] + new] for x, old, new in zip(after, before, counts.tolist(), strict=True)]
+    return after, counts.tolist()
 
 
-def _fits(aggregate: Aggregate, column: FieldColumn, starts: list[Any]) -> bool:
-    """Whether 64-bit integers and doubles do exactly what Python's numbers would."""
-    if column.texts is not None and _any_number(column.texts):
-        return False
-    start = max((abs(x) for x in starts if isinstance(x, int)), default=0)
-    most = max(abs(int(column.ints.min(initial=0))), abs(int(column.ints.max(initial=0))))
-    if aggregate.kind in ("min", "max"):
-        return max(start, most) <= _EXACT
-    return start + most * len(column.ints) < 2**62
+def _sums_fit(column: FieldColumn, starts: list[Any]) -> bool:
+    return not _has_long_numbers(column) and _largest(starts) + _largest_of(column) * len(column.ints) < 2**62
 
 
-def _any_number(texts: pa.BinaryArray) -> bool:
+def _comparisons_fit(column: FieldColumn, starts: list[Any]) -> bool:
+    return not _has_long_numbers(column) and max(_largest(starts), _largest_of(column)) <= _EXACT
+
+
+def _largest(starts: list[Any]) -> int:
+    return max((abs(x) for x in starts if isinstance(x, int)), default=0)
+
+
+def _largest_of(column: FieldColumn) -> int:
+    return max(abs(int(column.ints.min(initial=0))), abs(int(column.ints.max(initial=0))))
+
+
+def _has_long_numbers(column: FieldColumn) -> bool:
     """Whether a text cell is a number that did not fit 64 bits."""
-    first = pc.unique(pc.binary_slice(texts.drop_null(), 0, 1)).to_pylist()
+    if column.texts is None:
+        return False
+    first = pc.unique(pc.binary_slice(column.texts.drop_null(), 0, 1)).to_pylist()
     return any(byte in b"-0123456789" for byte in first)
 
 

@@ -1,4 +1,4 @@
-"""Built-in aggregates of declared fields, plain or in tumbling and hopping windows.
+"""Aggregates of declared fields, plain or in tumbling and hopping windows.
 
 Two ways to the same result: `process`, record by record as Kafka Streams would, and `process_columns`, all records of a
 step at once, which touches the store once per group. The accumulators rest in the store as a JSON list, in the order of
@@ -8,38 +8,37 @@ the stored value and its result the emitted one, as in Kafka Streams' `count`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from streams.errors import RecordError, StreamsError
-from streams.model.fields import pick, results
+from streams.model.aggregates import Aggregate
+from streams.model.fields import NoFieldsError, pick
 from streams.model.record import Change, Headers, Record, Window, Windowed
+from streams.model.windows import TimeWindows
 from streams.operators.aggregate.columns.accumulate import accumulate
 from streams.operators.aggregate.columns.column_rows import ColumnRows
 from streams.operators.aggregate.columns.group_rows import Groups, group
 from streams.operators.aggregate.columns.window_rows import Assigned, assign
-from streams.operators.idle_time import advanced
+from streams.operators.aggregate.field_aggregates import FieldAggregates
+from streams.operators.pending import Pending, emit_pending
 from streams.operators.processor import Processor, ProcessorContext
-from streams.operators.stores.key_value import CachedRow, TimestampedKeyValueStore, TimestampedWindowStore, result_of
-
-if TYPE_CHECKING:
-    from streams.model.aggregates import Aggregate
-    from streams.model.windows import TimeWindows
-
-STREAM_TIME = "stream_time"
+from streams.operators.stores.key_value import CachedRow, TimestampedKeyValueStore, TimestampedWindowStore
+from streams.operators.stream_time import StreamTime
 
 
 class ColumnAggregate(Processor):
     """Aggregate fields of JSON values per key (and window).
 
     Null keys are dropped; null values too unless there are windows (as `StreamAggregate` and `WindowAggregate` do).
-    Late records are those of `WindowAggregate`. What is no number counts for no sum, mean, min or max.
+    Late records are those of `WindowAggregate`. A value without fields fails, and moves no time.
 
     Args:
         store: Name of a timestamped (window) store of JSON values.
-        aggregates: What to compute; their names are the fields of the result.
+        aggregates: What to compute, by the fields of the result.
         windows: Size, advance and grace; None = no windows.
         caching: Emit the last value of a group once, at the end of the step; False: every update.
         send_old: Whether `Change.old` is wanted downstream.
@@ -49,7 +48,7 @@ class ColumnAggregate(Processor):
     def __init__(
         self,
         store: str,
-        aggregates: tuple[Aggregate, ...],
+        aggregates: Mapping[str, Aggregate],
         windows: TimeWindows | None,
         caching: bool = True,
         send_old: bool = False,
@@ -68,15 +67,16 @@ class ColumnAggregate(Processor):
         self.store: TimestampedKeyValueStore | TimestampedWindowStore = ctx.store(self.store_name)
         if self.caching:
             self.store.use_cache()
-        self._stream_time: int = ctx.state.get(STREAM_TIME, -1)
-        self._pending: dict[tuple[bytes, int], tuple[Headers, CachedRow]] = {}
+        self._time = StreamTime(ctx.state)
+        self._fields = FieldAggregates(self.aggregates, self.bare)
+        self._pending: Pending = {}
 
     def process(self, record: Record) -> None:
         """Add one record."""
         if record.key is None:
             self.ctx.drop(record, "null_key")
             return
-        values = [pick(record.value, aggregate.field) for aggregate in self.aggregates]
+        values = [pick(record.value, aggregate.field) for aggregate in self.aggregates.values()]
         key = self.store.codec.key(record.key)
         self._add(key, record.timestamp, record.value is None, values, record)
 
@@ -86,16 +86,20 @@ class ColumnAggregate(Processor):
         taken = ~no_key if self.windows is not None else ~(no_key | rows.null_values)
         self.ctx.drop_many(int(no_key.sum()), "null_key")
         self.ctx.drop_many(int((~taken & ~no_key).sum()), "null_value")
+        failed: dict[int, Exception] = {}
+        field = next((one.field for one in self.aggregates.values() if one.field is not None), None)
+        if rows.without_fields is not None and field is not None:
+            failed.update(dict.fromkeys(np.flatnonzero(taken & rows.without_fields).tolist(), NoFieldsError(field)))
+            taken &= ~rows.without_fields
         at = np.flatnonzero(taken)
         timestamps = rows.timestamps[at]
         if self.windows is None:
-            pairs = Assigned(np.arange(len(at)), np.full(len(at), -1, np.int64), 0, self._stream_time)
+            pairs = Assigned(np.arange(len(at)), np.full(len(at), -1, np.int64), 0, self._time.now)
         else:
-            pairs = assign(timestamps, self.windows, self._stream_time)
-        self._stream_time = pairs.stream_time
+            pairs = assign(timestamps, self.windows, self._time.now)
+            self._time.observe(pairs.stream_time)
         self.ctx.drop_many(pairs.late, "late")
         at = at[pairs.rows]
-        failed: dict[int, Exception] = {}
         self._fold_what_can_be(rows, at, group(rows.key_codes[at], pairs.starts), failed)
         for row, error in sorted(failed.items()):
             with self.ctx.resume(rows.place(row)):
@@ -103,21 +107,14 @@ class ColumnAggregate(Processor):
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """Stream time moves on, which closes windows."""
-        self._stream_time = advanced(self._stream_time, elapsed_ms, limit)
+        self._time.advance(elapsed_ms, limit)
         return limit
 
     def flush(self) -> None:
         """Emit each group's last value, in order of time."""
-        pending, self._pending = self._pending, {}
-        for headers, entry in sorted(pending.values(), key=lambda held: held[1].timestamp):
-            self.ctx.attempt(partial(self._emit, headers, entry), result_of(entry, headers))
+        emit_pending(self.ctx, self.store, self._pending, self._emit)
         if self.windows is not None:
-            self.ctx.expire(self.store_name, self._stream_time)
-
-    def close(self) -> None:
-        """Keep stream time."""
-        if self.windows is not None:
-            self.ctx.state[STREAM_TIME] = self._stream_time
+            self.ctx.expire(self.store_name, self._time.now)
 
     def _add(self, key: bytes, timestamp: int, null_value: bool, values: list[Any], record: Record) -> None:
         """Add one record's field values to its group or windows."""
@@ -127,9 +124,9 @@ class ColumnAggregate(Processor):
             else:
                 self._update(key, -1, timestamp, values, record.headers)
             return
-        self._stream_time = max(self._stream_time, timestamp)
+        close_time = self._time.observe(timestamp) - self.windows.grace_ms
         for start in self.windows.starts(timestamp):
-            if start + self.windows.size_ms <= self._stream_time - self.windows.grace_ms:
+            if start + self.windows.size_ms <= close_time:
                 self.ctx.drop(record, "late")
             else:
                 self._update(key, start, timestamp, values, record.headers)
@@ -137,13 +134,13 @@ class ColumnAggregate(Processor):
     def _update(self, key: bytes, start: int, timestamp: int, values: list[Any], headers: Headers) -> None:
         entry = self.store.entries([(key, start)])[0]
         accumulators = self._accumulators(entry)
-        pairs = zip(self.aggregates, accumulators, values, strict=True)
-        added = [aggregate.add(accumulator, value) for aggregate, accumulator, value in pairs]
+        pairs = zip(self.aggregates.values(), accumulators, values, strict=True)
+        added = [aggregate.updated(accumulator, value) for aggregate, accumulator, value in pairs]
         entry.set(added[0] if self.bare else added, max(entry.timestamp, timestamp))
         if self.caching:
-            self._pending[(key, start)] = (headers, entry)
+            self._pending[(key, start)] = (None, headers, entry)
         else:
-            self._emit(headers, entry)
+            self._emit(None, headers, entry)
 
     def _fold_what_can_be(self, rows: ColumnRows, at: Any, groups: Groups, failed: dict[int, Exception]) -> None:
         """`_fold`; where that fails the groups are halved until those are found that cannot be read, and only they are left out.
@@ -178,7 +175,7 @@ class ColumnAggregate(Processor):
         np.maximum.at(timestamps, groups.of_rows, rows.timestamps[at])
         before = [self._accumulators(entry) for entry in entries]
         after = []
-        for index, aggregate in enumerate(self.aggregates):
+        for index, aggregate in enumerate(self.aggregates.values()):
             column = None if aggregate.field is None else rows.fields[aggregate.field]
             old = [accumulators[index] for accumulators in before]
             after.append(accumulate(aggregate, column, at, groups.of_rows, old))
@@ -187,27 +184,23 @@ class ColumnAggregate(Processor):
         columns = zip(places, entries, timestamps.tolist(), last_rows.tolist(), *after, strict=True)
         for place, entry, timestamp, last_row, *accumulators in columns:
             entry.set(accumulators[0] if self.bare else accumulators, timestamp)
-            self._pending[place] = (rows.headers_of(last_row), entry)
+            self._pending[place] = (None, rows.headers_of(last_row), entry)
 
     def _accumulators(self, entry: CachedRow) -> list[Any]:
         if entry.value is None:
-            return [aggregate.initial() for aggregate in self.aggregates]
+            return [aggregate.initial() for aggregate in self.aggregates.values()]
         accumulators: list[Any] = [entry.value] if self.bare else entry.value
         return accumulators
 
-    def _result(self, stored: Any) -> Any:
-        if self.bare:
-            return None if stored is None else self.aggregates[0].result(stored)
-        return results(self.aggregates, stored)
-
-    def _emit(self, headers: Headers, entry: CachedRow) -> None:
+    def _emit(self, key: Any, headers: Headers, entry: CachedRow) -> None:
+        """Write a group and forward it; its key is read here, once a step."""
         codec = self.store.codec
         key = codec.read_key(entry.key)
-        old = codec.read_value(entry.stored[8:]) if self.send_old and entry.stored is not None else None
+        old = codec.old_value(entry.stored) if self.send_old else None
         entry.sent(self.store.write(entry))
         if self.windows is not None:
             key = Windowed(key, Window(entry.start, entry.start + self.windows.size_ms))
-        change = Change(self._result(entry.value), self._result(old))
+        change = Change(self._fields.result(entry.value), self._fields.result(old))
         self.ctx.forward(Record(key, change, entry.timestamp, headers))
 
 

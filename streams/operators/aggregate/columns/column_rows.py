@@ -47,6 +47,7 @@ class ColumnRows:
         timestamps: int64[n], milliseconds.
         null_values: bool[n], whether the record's value is null.
         fields: Columns by field path.
+        without_fields: bool[n], whether the record's value is a text, a number or the like; None if no value is.
         headers: Encoded headers of each record (`state.kafka.headers`); None if no record has any.
         place: What `ProcessorContext.resume` takes to make the record of a row the one in process.
     """
@@ -56,6 +57,7 @@ class ColumnRows:
     timestamps: npt.NDArray[np.int64]
     null_values: npt.NDArray[np.bool_]
     fields: dict[str, FieldColumn]
+    without_fields: npt.NDArray[np.bool_] | None = None
     headers: list[bytes | None] | None = None
     place: Callable[[int], Any] = lambda row: None
 

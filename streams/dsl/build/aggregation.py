@@ -1,0 +1,136 @@
+"""What an aggregation of grouped streams computes, described once: the facades say it, `windowing` finds the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streams.errors import TopologyError
+from streams.model.aggregates import Aggregate, agg
+from streams.operators.aggregate.field_aggregates import FieldAggregates
+from streams.operators.aggregate.functions import AggregationFunctions
+from streams.serdes.base import Serde
+from streams.serdes.json import JsonSerde
+from streams.serdes.primitives import (
+    BooleanSerde,
+    BytesSerde,
+    Float32Serde,
+    Float64Serde,
+    Int16Serde,
+    Int32Serde,
+    Int64Serde,
+    StringSerde,
+    UuidSerde,
+    VoidSerde,
+)
+from streams.topology.graph import Parameters
+
+_WITHOUT_FIELDS = frozenset(
+    {
+        BooleanSerde,
+        BytesSerde,
+        Float32Serde,
+        Float64Serde,
+        Int16Serde,
+        Int32Serde,
+        Int64Serde,
+        StringSerde,
+        UuidSerde,
+        VoidSerde,
+    }
+)
+"""Serdes whose values have no fields. The classes themselves: one that is derived from them may give anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """What to compute per group.
+
+    Attributes:
+        kind: Kafka Streams' name of the operator.
+        functions: How, record by record.
+        fields: The aggregates of fields whose functions these are; None: they are the user's.
+        value_serde: Of the result, where that does not depend on the user; None: as materialised.
+        keeps_type: The result has the stream's type (reductions).
+    """
+
+    kind: str
+    functions: AggregationFunctions
+    fields: FieldAggregates | None = None
+    value_serde: Serde | None = None
+    keeps_type: bool = False
+
+    @property
+    def parameters(self) -> Parameters:
+        """What is hashed of it."""
+        if self.fields is None or self.fields.bare:
+            return ()
+        return tuple((f"agg:{name}", one.identity) for name, one in self.fields.aggregates.items())
+
+    @property
+    def projection(self) -> tuple[str, ...] | None:
+        """The fields it needs of a value; None: the whole value."""
+        if self.fields is None:
+            return None
+        return tuple(dict.fromkeys(one.field for one in self.fields.aggregates.values() if one.field is not None))
+
+    @property
+    def view(self) -> Callable[[Any], Any] | None:
+        """What makes the table's values of those in its store, where they differ."""
+        return None if self.fields is None or self.fields.bare else self.fields.result
+
+    def check_values(self, node: str, serde: Serde | None) -> None:
+        """Raises `TopologyError` if fields are read of values that are known to have none.
+
+        Args:
+            node: What the values come from.
+            serde: Theirs; None: not known.
+        """
+        if self.projection and type(serde) in _WITHOUT_FIELDS:
+            field, name = self.projection[0], type(serde).__name__
+            raise TopologyError(
+                f"An aggregate reads the field {field!r}, but the values of '{node}' are those of {name}, which have no "
+                f"fields: read them with JsonSerde, or make a dict or an object of each with map_values(...) before."
+            )
+
+
+def by_functions(
+    kind: str,
+    initializer: Callable[[], Any],
+    aggregator: Callable[[Any, Any, Any], Any],
+    merger: Callable[[Any, Any, Any], Any] | None = None,
+) -> Aggregation:
+    """An aggregation with functions of the user's."""
+    return Aggregation(kind, AggregationFunctions(aggregator, initializer, merger))
+
+
+def reduction(reducer: Callable[[Any, Any, Any], Any], merger: Callable[[Any, Any, Any], Any]) -> Aggregation:
+    """A reduction: the first value is taken as it is."""
+    return Aggregation("KSTREAM-REDUCE", AggregationFunctions(reducer, None, merger), keeps_type=True)
+
+
+def counting(value_serde: Serde) -> Aggregation:
+    """The number of records, as the table's value itself."""
+    return _of_fields({"count": agg.count()}, value_serde, bare=True)
+
+
+def of_fields(aggregates: Mapping[str, Aggregate]) -> Aggregation:
+    """The aggregation that computes these, by the name that each has in the result.
+
+    Raises:
+        TopologyError: One is no aggregate.
+    """
+    for name, aggregate in aggregates.items():
+        if not isinstance(aggregate, Aggregate):
+            raise TopologyError(
+                f"aggregate({name}=...) takes a built-in aggregate such as agg.sum('field'), or an object of an Aggregate class of "
+                f"yours, not {aggregate!r}."
+            )
+    return _of_fields(dict(aggregates), JsonSerde(), bare=False)
+
+
+def _of_fields(aggregates: dict[str, Aggregate], value_serde: Serde, bare: bool) -> Aggregation:
+    fields = FieldAggregates(aggregates, bare)
+    functions = AggregationFunctions(fields.add, fields.initial, fields.merge, fields.result)
+    return Aggregation("KSTREAM-AGGREGATE", functions, fields, value_serde)

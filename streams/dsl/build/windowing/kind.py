@@ -1,0 +1,108 @@
+"""The contract of a kind of windows, and how the kind of some windows is found."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import singledispatch
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+
+from state.stores.spec import StoreKind, StoreSpec
+from streams.dsl.options import Materialized
+from streams.errors import TopologyError
+from streams.model.windows import to_ms
+from streams.operators.aggregate.functions import AggregationFunctions
+from streams.operators.processor import Processor
+from streams.serdes.base import Serde
+from streams.topology.graph import Parameters
+
+Supplier: TypeAlias = Callable[..., Processor]
+"""Makes an operator; it also takes `send_old` and `caching`."""
+
+W = TypeVar("W")
+
+
+class WindowKind(ABC, Generic[W]):
+    """What some windows mean for an aggregation.
+
+    Args:
+        windows: The windows.
+    """
+
+    closes: ClassVar[bool] = True
+    """Whether windows ever close, so that results can be emitted then."""
+
+    on_columns: ClassVar[bool] = False
+    """Whether aggregates of fields work on columns in them."""
+
+    def __init__(self, windows: W) -> None:
+        self.windows = windows
+
+    @property
+    @abstractmethod
+    def parameters(self) -> Parameters:
+        """What names and the topology hash know of the windows."""
+
+    @abstractmethod
+    def key_serde(self, inner: Serde) -> Serde:
+        """The serde of the results' keys; `inner` is that of the records' keys."""
+
+    @abstractmethod
+    def store(self, name: str, how: Materialized) -> StoreSpec:
+        """The store of the results. Raises `TopologyError` if it would forget windows that are still open."""
+
+    @abstractmethod
+    def operator(
+        self, functions: AggregationFunctions, store: str, open_store: str | None, how: Materialized
+    ) -> Supplier:
+        """What makes the operator.
+
+        Args:
+            functions: What is computed.
+            store: Name of the store of the results.
+            open_store: Name of the index of open windows: results come on close; None: with every update.
+            how: Settings.
+        """
+
+
+@singledispatch
+def kind_of(windows: object) -> WindowKind[Any]:
+    """The kind of some windows.
+
+    Raises:
+        TopologyError: They are none.
+    """
+    raise TopologyError(
+        f"windowed_by takes TimeWindows, SlidingWindows, SessionWindows, CalendarWindows, UnlimitedWindows or Windows of "
+        f"your own, not {type(windows).__name__}."
+    )
+
+
+def segmented_store(name: str, kind: StoreKind, how: Materialized, needed_ms: int, why: str, kept_ms: int) -> StoreSpec:
+    """The specification of a store of windows.
+
+    Args:
+        name: Its name.
+        kind: Its kind.
+        how: Settings; a retention that is asked for goes before `kept_ms`.
+        needed_ms: The least retention with which no open window is forgotten, ms.
+        why: Where that comes from, for the error.
+        kept_ms: The retention if none is asked for, ms.
+
+    Raises:
+        TopologyError: The retention that is asked for is too short.
+    """
+    retention = kept_ms if how.retention is None else to_ms(how.retention, "Retention")
+    if retention < needed_ms:
+        raise TopologyError(
+            f"The store '{name}' must keep its windows for at least {why}, but its retention is {retention} ms: leave it "
+            f"out, or give it more."
+        )
+    return StoreSpec(
+        name,
+        kind,
+        retention_ms=retention,
+        persistent=how.persistent,
+        logged=how.logging,
+        changelog_config=dict(how.changelog_config),
+    )

@@ -1,0 +1,41 @@
+"""No windows: one aggregate for each key, over all time."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from state.stores.spec import StoreSpec
+from streams.dsl.build.materialize import key_value_store
+from streams.dsl.build.windowing.kind import Supplier, WindowKind, kind_of
+from streams.dsl.options import Materialized
+from streams.operators.aggregate.functions import AggregationFunctions
+from streams.operators.aggregate.stream_aggregate import StreamAggregate
+from streams.serdes.base import Serde
+from streams.topology.graph import Parameters
+
+
+@kind_of.register(type(None))
+class Undivided(WindowKind[None]):
+    """A group that is not divided into windows."""
+
+    closes = False
+    on_columns = True
+
+    @property
+    def parameters(self) -> Parameters:
+        """None."""
+        return ()
+
+    def key_serde(self, inner: Serde) -> Serde:
+        """The records' own."""
+        return inner
+
+    def store(self, name: str, how: Materialized) -> StoreSpec:
+        """A table's store."""
+        return key_value_store(name, how)
+
+    def operator(
+        self, functions: AggregationFunctions, store: str, open_store: str | None, how: Materialized
+    ) -> Supplier:
+        """Every update is a result; nothing closes."""
+        return partial(StreamAggregate, store, functions, caching=how.caching)

@@ -1,0 +1,87 @@
+"""How an aggregation is divided into windows, if it is, and when its results are emitted.
+
+Aggregates of fields work on columns where the windows allow it and every update is emitted; everywhere else they are
+functions like any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from state.stores.spec import StoreKind, StoreSpec
+from streams.dsl.build.aggregation import Aggregation
+from streams.dsl.build.graph_builder import GraphBuilder
+from streams.dsl.build.windowing import by_start, session, sliding, undivided  # noqa: F401 - where the kinds are registered
+from streams.dsl.build.windowing.kind import Supplier, WindowKind, kind_of
+from streams.dsl.options import Materialized
+from streams.errors import TopologyError
+from streams.model.windows import EmitStrategy, GroupingWindows
+from streams.serdes.base import Serde
+from streams.serdes.primitives import BytesSerde
+from streams.topology.graph import Parameters
+
+_ON_UPDATE = EmitStrategy.on_window_update()
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """Windows, and when their results are emitted.
+
+    Attributes:
+        windows: None: no windows.
+        emit: With every update, or on close.
+        kind: What the windows mean.
+
+    Raises:
+        TopologyError: These are no windows, or they never close and results are to come on close.
+    """
+
+    windows: GroupingWindows | None = None
+    emit: EmitStrategy = _ON_UPDATE
+    kind: WindowKind[Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", kind_of(self.windows))
+        if self.emit.on_close and not self.kind.closes:
+            raise TopologyError(
+                f"{type(self.windows).__name__} never close, so nothing would ever be emitted on close."
+            )
+
+    @property
+    def on_columns(self) -> bool:
+        """Whether aggregates of fields work on columns."""
+        return self.kind.on_columns and not self.emit.on_close
+
+    @property
+    def parameters(self) -> Parameters:
+        """What names and the topology hash know of it."""
+        closes: Parameters = (("emit", "on_close"),) if self.emit.on_close else ()
+        return (*self.kind.parameters, *closes)
+
+    def key_serde(self, inner: Serde) -> Serde:
+        """The serde of the results' keys."""
+        return self.kind.key_serde(inner)
+
+    def add_stores(
+        self, graph: GraphBuilder, name: str, how: Materialized, key_serde: Serde, value_serde: Serde
+    ) -> tuple[str, ...]:
+        """Adds the store of the results and, for emission on close, the index of open windows; gives their names."""
+        store = graph.store(self.kind.store(name, how), key_serde, value_serde)
+        if not self.emit.on_close:
+            return (store,)
+        index = StoreSpec(f"{name}-open", StoreKind.KEY_VALUE, persistent=how.persistent, logged=how.logging)
+        return store, graph.store(index, BytesSerde(), BytesSerde())
+
+    def supplier(self, what: Aggregation, stores: tuple[str, ...], how: Materialized) -> Supplier:
+        """What makes the operator; it also takes `send_old`."""
+        if what.fields is not None and self.on_columns:
+            # Brings numba along, which takes longer to import than all the rest of the DSL.
+            from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
+
+            fields, windows = what.fields, self.kind.windows
+            return partial(
+                ColumnAggregate, stores[0], fields.aggregates, windows, caching=how.caching, bare=fields.bare
+            )
+        return self.kind.operator(what.functions, stores[0], stores[1] if self.emit.on_close else None, how)

@@ -1,0 +1,48 @@
+"""Aggregates of fields as functions, for the operators that work record by record (`ColumnAggregate` works on columns)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streams.model.aggregates import Aggregate, results
+from streams.model.fields import pick
+
+
+@dataclass(frozen=True)
+class FieldAggregates:
+    """Some aggregates, computed together.
+
+    Attributes:
+        aggregates: What to compute, by the name that each has in the result.
+        bare: A single aggregate, not wrapped into a list and an object.
+    """
+
+    aggregates: Mapping[str, Aggregate]
+    bare: bool = False
+
+    def initial(self) -> Any:
+        """The accumulator before the first record."""
+        found = [aggregate.initial() for aggregate in self.aggregates.values()]
+        return found[0] if self.bare else found
+
+    def add(self, key: Any, value: Any, accumulator: Any) -> Any:
+        """The accumulator after one more value."""
+        before = [accumulator] if self.bare else accumulator
+        pairs = zip(self.aggregates.values(), before, strict=True)
+        after = [one.updated(old, pick(value, one.field)) for one, old in pairs]
+        return after[0] if self.bare else after
+
+    def merge(self, key: Any, earlier: Any, later: Any) -> Any:
+        """The accumulator of two runs of records, one behind the other."""
+        parts = ([earlier], [later]) if self.bare else (earlier, later)
+        after = [one.merge(a, b) for one, a, b in zip(self.aggregates.values(), *parts, strict=True)]
+        return after[0] if self.bare else after
+
+    def result(self, stored: Any) -> Any:
+        """The table's value of an accumulator."""
+        if not self.bare or stored is None:
+            return results(self.aggregates, stored)
+        (aggregate,) = self.aggregates.values()
+        return aggregate.result(stored)

@@ -1,0 +1,58 @@
+"""The functions of an aggregation, and how they make a new aggregate of an old one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from streams.model.record import Record
+from streams.operators.stores.key_value import CachedRow
+
+Initializer: TypeAlias = Callable[[], Any]
+Aggregator: TypeAlias = Callable[[Any, Any, Any], Any]
+Merger: TypeAlias = Callable[[Any, Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class AggregationFunctions:
+    """What an aggregation does with values.
+
+    Attributes:
+        aggregator: `(key, value, aggregate) -> aggregate`; None deletes, the next record starts anew.
+        initializer: `() -> aggregate`; None for a reduce, whose first value is taken as it is.
+        merger: `(key, aggregate, aggregate) -> aggregate`, for sessions.
+        view: Makes the table's value of the stored aggregate, where they differ.
+    """
+
+    aggregator: Aggregator
+    initializer: Initializer | None = None
+    merger: Merger | None = None
+    view: Callable[[Any], Any] | None = None
+
+    def initial(self) -> Any:
+        """The aggregate before the first value; None for a reduce."""
+        return None if self.initializer is None else self.initializer()
+
+    def added(self, key: Any, value: Any, aggregate: Any) -> Any:
+        """The aggregate with one more value; `aggregate` is what `initial` gave, or came of it."""
+        if aggregate is None and self.initializer is None:
+            return value
+        return self.aggregator(key, value, aggregate)
+
+    def merged(self, key: Any, earlier: Any, later: Any) -> Any:
+        """The aggregate of two sessions; `earlier` is what `initial` gave, or came of it."""
+        if earlier is None and self.initializer is None:
+            return later
+        assert self.merger is not None, "sessions are aggregated with a merger"
+        return self.merger(key, earlier, later)
+
+    def updated(self, row: CachedRow, record: Record) -> tuple[Any, int]:
+        """Value and timestamp of a row after one more record: the largest timestamp of its records."""
+        if row.value is None:
+            return self.added(record.key, record.value, self.initial()), record.timestamp
+        return self.aggregator(record.key, record.value, row.value), max(record.timestamp, row.timestamp)
+
+    def viewed(self, stored: Any) -> Any:
+        """The table's value of a stored aggregate; None for none."""
+        return stored if self.view is None or stored is None else self.view(stored)

@@ -1,0 +1,40 @@
+"""What operators with a cache do at the end of a step: each row's last update goes on, the oldest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+from streams.model.record import Headers
+from streams.operators.processor import ProcessorContext
+from streams.operators.stores.key_value import (
+    CachedRow,
+    TimestampedKeyValueStore,
+    TimestampedWindowStore,
+    drain_pending,
+    result_of,
+)
+
+Pending: TypeAlias = "dict[Any, tuple[Any, Headers, CachedRow]]"
+"""By place in the store: the key, the headers and the row of its last update."""
+
+
+def emit_pending(
+    ctx: ProcessorContext,
+    store: TimestampedKeyValueStore | TimestampedWindowStore,
+    pending: Pending,
+    emit: Callable[[Any, Headers, CachedRow], None],
+) -> None:
+    """Take out the updates that were held back and emit them, in order of time.
+
+    Each is a piece of work of its own: one that fails spares the others.
+
+    Args:
+        ctx: The operator's context.
+        store: Where the rows are.
+        pending: What was held back; empty afterwards.
+        emit: Writes a row and forwards its update.
+    """
+    for key, headers, row in drain_pending(store, pending):
+        ctx.attempt(partial(emit, key, headers, row), result_of(row, headers))
