@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,21 +16,9 @@ from streams.application.positions import GivenPositions
 from streams.application.preflight import Preflight
 from streams.application.prepare import plan_application
 from streams.checkpoint.files import CheckpointFiles, LocalFiles, is_local
-from streams.cli.connection import Bootstrap, PropertiesFile, Property
-from streams.cli.errors import readable_errors
-from streams.cli.run import load_topology
-from streams.cli.settings import (
-    ApplicationId,
-    BaseDir,
-    ConfigFile,
-    Settings,
-    Target,
-    client_options,
-    default_application_id,
-    load_settings,
-    other_settings,
-    reachable,
-)
+from streams.cli.command import command
+from streams.cli.settings import ApplicationOptions, Target, reachable
+from streams.cli.target import TopologyTarget
 from streams.config import StreamsConfig
 
 Positions = Annotated[
@@ -43,16 +31,11 @@ Positions = Annotated[
 ]
 
 
-@readable_errors
+@command
 def adopt(
     target: Target,
-    application_id: ApplicationId = None,
-    bootstrap_servers: Bootstrap = None,
-    properties: Property = None,
-    properties_file: PropertiesFile = None,
-    config: ConfigFile = None,
-    base_dir: BaseDir = None,
-    settings: Settings = None,
+    *,
+    application: ApplicationOptions,
     position: Positions = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and end.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -62,16 +45,15 @@ def adopt(
     Nothing is lost or done twice by that. The old checkpoint is moved aside.
     The application must not run.
     """
-    options: dict[str, Any] = {"application_id": application_id, "base_dir": base_dir}
-    options |= client_options(bootstrap_servers, properties, properties_file) | other_settings(settings)
-    effective = reachable(load_settings(default_application_id(target), config, options))
-    topology = load_topology(target)
+    program = TopologyTarget.parse(target)
+    effective = reachable(application.load(program.application_id()))
+    topology = program.load()
     given = GivenPositions.parse(position or ())
     with KafkaAdmin(effective.client) as admin, _files(effective) as files:
-        application = plan_application(topology, effective, admin)
+        planned = plan_application(topology, effective, admin)
         log = LiveKafka(effective.client, effective.transaction_timeout_ms, bulk=effective.bulk_io)
-        check_start(application, admin, log)
-        adopter = Adopter(Preflight(application, files, admin, typer.echo), given)
+        check_start(planned, admin, log)
+        adopter = Adopter(Preflight(planned, files, admin, typer.echo), given)
         misfits = adopter.misfits()
         if not misfits:
             typer.echo(f"The checkpoint {effective.checkpoint_dir} fits: there is nothing to do.")

@@ -1,46 +1,38 @@
 """`streams broker`: a real Kafka on this machine, for development."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
 from streams.broker.jars import KAFKA_VERSION, is_complete, jar_dir
 from streams.broker.record import BrokerStatus
-from streams.cli.connection import (
-    DEFAULT_DATA_DIR,
-    Bootstrap,
-    DataDir,
-    PropertiesFile,
-    Property,
-    client_properties,
-    printable,
-    with_embedded_default,
-)
-from streams.cli.errors import readable_errors
-from streams.cli.topic import create, read, send
+from streams.cli.command import NOT_SAFE, add, application, command
+from streams.cli.connection import DEFAULT_DATA_DIR, DataDir
+from streams.cli.output import print_json
+from streams.cli.settings import AsJson
+from streams.cli.topic.arguments import pairs
+from streams.cli.topic.create import create
+from streams.cli.topic.list import list_topics
+from streams.cli.topic.read import read
+from streams.cli.topic.send import send
 from streams.errors import ConfigError
 
-_NOT_RUNNING = 3
-"""Exit code of `status` when the broker does not run, as init scripts have it."""
-
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="A real Kafka on this machine, for development. Needs Java only."
+app = application(
+    "A real Kafka on this machine, for development. Needs Java only. Its commands topics, create, send and read are those of "
+    "`streams topic`."
 )
 
 
-@app.command()
-@readable_errors
+@command
 def fetch() -> None:
     """Fetch the broker's jars into the cache folder; does nothing when they are there."""
     _fetch(Console())
 
 
-@app.command()
-@readable_errors
+@command
 def start(
     data_dir: DataDir = DEFAULT_DATA_DIR,
     port: Annotated[
@@ -61,14 +53,19 @@ def start(
         raise ConfigError("--nodes is 1 or 3, and --port is given once for each node, or not at all.")
     console = Console()
     _fetch(console, quiet=True)
-    broker = EmbeddedBroker(data_dir, ports=port or None, nodes=nodes, properties=_broker_settings(settings), heap=heap)
+    broker = EmbeddedBroker(
+        data_dir,
+        ports=port or None,
+        nodes=nodes,
+        properties=pairs(settings, "--set", "num.io.threads=8") or None,
+        heap=heap,
+    )
     with console.status("Starting Kafka ..."):
         broker.start()
     _print_status(console, broker.status())
 
 
-@app.command()
-@readable_errors
+@command
 def stop(
     data_dir: DataDir = DEFAULT_DATA_DIR,
     delete: Annotated[bool, typer.Option("--delete", help="Remove the topics and their data, too.")] = False,
@@ -86,48 +83,31 @@ def stop(
     console.print(f"{done}{removed} ({escape(str(data_dir))}).", highlight=False, soft_wrap=True)
 
 
-@app.command()
-@readable_errors
-def status(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+@command
+def status(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
     """Show whether the broker of a data folder runs, and where; exit code 3 when it does not."""
     from streams.broker.embedded import EmbeddedBroker
 
     found = EmbeddedBroker(data_dir).status()
-    _print_status(Console(), found)
+    if as_json:
+        print_json(_as_dict(found))
+    else:
+        _print_status(Console(), found)
     if not found.running:
-        raise typer.Exit(_NOT_RUNNING)
+        raise typer.Exit(NOT_SAFE)
 
 
-@app.command()
-@readable_errors
-def topics(
-    bootstrap_servers: Bootstrap = None,
-    properties: Property = None,
-    properties_file: PropertiesFile = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    internal: Annotated[bool, typer.Option("--internal", help="Also Kafka's own topics.")] = False,
-) -> None:
-    """List a cluster's topics, with partitions, records and, for the embedded broker, their size on disk."""
-    from streams.broker.topics import list_topics, sizes_on_disk
-
-    given = client_properties(bootstrap_servers, properties, properties_file)
-    client = with_embedded_default(given, data_dir)
-    sizes = sizes_on_disk(data_dir) if "bootstrap.servers" not in given else None
-    console = Console()
-    console.print(f"Kafka: {escape(printable(client))}", highlight=False, soft_wrap=True)
-    table = Table("Topic", box=None, header_style="bold")
-    for heading in ("Partitions", "Records", *(("Size",) if sizes is not None else ())):
-        table.add_column(heading, justify="right")
-    for topic in list_topics(client, internal=internal):
-        size = () if sizes is None else (decimal(sizes.get(topic.name, 0)),)
-        records = "?" if topic.offsets is None else f"{topic.offsets:,}"
-        table.add_row(escape(topic.name), str(topic.partitions), records, *size)
-    console.print(table)
-
-
-app.command()(create)
-app.command()(send)
-app.command()(read)
+for _name, _command in {
+    "fetch": fetch,
+    "start": start,
+    "stop": stop,
+    "status": status,
+    "topics": list_topics,
+    "create": create,
+    "send": send,
+    "read": read,
+}.items():
+    add(app, _name, _command)
 
 
 def _fetch(console: Console, *, quiet: bool = False) -> None:
@@ -145,16 +125,17 @@ def _fetch(console: Console, *, quiet: bool = False) -> None:
         )
 
 
-def _broker_settings(texts: list[str] | None) -> dict[str, str] | None:
-    if not texts:
-        return None
-    settings = {}
-    for text in texts:
-        key, separator, value = text.partition("=")
-        if not separator or not key:
-            raise ConfigError(f"--set needs KEY=VALUE, such as num.io.threads=8, not '{text}'.")
-        settings[key] = value
-    return settings
+def _as_dict(found: BrokerStatus) -> dict[str, Any]:
+    return {
+        "running": found.running,
+        "bootstrap_servers": found.bootstrap_servers,
+        "cluster_id": found.cluster_id,
+        "kafka_version": found.kafka_version,
+        "data_dir": str(found.data_dir),
+        "nodes": [
+            {"node": node.node_id, "port": node.port, "pid": node.pid, "answers": node.answers} for node in found.nodes
+        ],
+    }
 
 
 def _print_status(console: Console, found: BrokerStatus) -> None:

@@ -5,7 +5,10 @@ address, commands about a running cluster use the embedded broker of the data fo
 properties are printed.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +16,7 @@ import typer
 
 from state.kafka.config import redact
 from streams.broker.record import ClusterRecord
+from streams.cli.command import OptionGroup
 from streams.cli.java_properties import parse_java_properties
 from streams.errors import ConfigError
 
@@ -51,8 +55,42 @@ PropertiesFile = Annotated[
 ]
 DataDir = Annotated[
     Path,
-    typer.Option("--data-dir", "-d", envvar="STREAMS_BROKER_DIR", help="Data folder of the embedded broker."),
+    typer.Option(
+        "--data-dir",
+        "-d",
+        envvar="STREAMS_BROKER_DIR",
+        metavar="DIR",
+        help="Data folder of the embedded broker.",
+        rich_help_panel=_PANEL,
+    ),
 ]
+
+
+@dataclass(frozen=True)
+class ClusterOptions(OptionGroup):
+    """Options of commands about a cluster: its address and client properties, or the embedded broker's folder."""
+
+    bootstrap_servers: Bootstrap = None
+    properties: Property = None
+    properties_file: PropertiesFile = None
+    data_dir: DataDir = DEFAULT_DATA_DIR
+
+    def given(self) -> dict[str, str]:
+        """The client properties that the user gave, and only those."""
+        return client_properties(self.bootstrap_servers, self.properties, self.properties_file)
+
+    def client(self) -> dict[str, str]:
+        """Client properties of a cluster that answers.
+
+        Raises:
+            ConfigError: No cluster is given and no embedded broker runs, or a property is wrong.
+            ClusterUnreachableError: The cluster does not answer.
+        """
+        from streams.broker.topics import check_reachable
+
+        client = with_embedded_default(self.given(), self.data_dir)
+        check_reachable(client)
+        return client
 
 
 def client_properties(

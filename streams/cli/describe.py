@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from streams.cli.errors import readable_errors
-from streams.cli.run import load_topology
-from streams.cli.settings import Target
+from streams.cli.command import command
+from streams.cli.settings import AsJson, Target
+from streams.cli.target import load_topology
 from streams.topology.manifest import manifest_json
 
 
@@ -21,16 +21,17 @@ class Format(str, Enum):
     JSON = "json"
 
 
-@readable_errors
+@command
 def describe(
     target: Target,
     form: Annotated[
         Format, typer.Option("--format", "-f", help="Kafka Streams' text, a Mermaid chart, or JSON for `streams diff`.")
     ] = Format.TEXT,
+    as_json: AsJson = False,
 ) -> None:
     """Print a topology: sub-topologies, operators, stores and topics."""
     topology = load_topology(target)
-    if form is Format.JSON:
+    if as_json or form is Format.JSON:
         typer.echo(manifest_json(topology))
         return
     typer.echo(topology.describe() if form is Format.TEXT else topology.mermaid(), nl=False)

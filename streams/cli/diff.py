@@ -10,13 +10,13 @@ import orjson
 import typer
 from rich.console import Console
 
-from streams.cli.errors import readable_errors
-from streams.cli.run import load_topology
-from streams.cli.settings import Target
+from streams.cli.command import NOT_SAFE, command
+from streams.cli.output import print_json
+from streams.cli.settings import AsJson, Target
+from streams.cli.target import load_topology
 from streams.errors import ConfigError
 from streams.topology.diff import Severity, TopologyChange, compare, worst
 
-NOT_SAFE = 3
 _COLOURS = {Severity.SAFE: "green", Severity.NEEDS_MIGRATION: "yellow", Severity.LOSES_STATE: "red"}
 
 Old = Annotated[
@@ -30,24 +30,44 @@ Old = Annotated[
 ]
 
 
-@readable_errors
-def diff(old: Old, target: Target) -> None:
+@command
+def diff(old: Old, target: Target, as_json: AsJson = False) -> None:
     """Compare a topology with the one that wrote the state: safe, needs migration, or loses state.
 
     Says what the engine does when the new program is started: it asks the same before it writes anything. Ends with 0 if all is
     safe, with 3 if not. Functions are not compared.
     """
     changes = compare(_read(old), load_topology(target))
+    verdict = worst(changes)
+    if as_json:
+        print_json(
+            {"verdict": verdict.value, "engine": _engine(changes), "changes": [_as_dict(one) for one in changes]}
+        )
+    else:
+        _print(changes, verdict)
+    if verdict is not Severity.SAFE:
+        raise typer.Exit(NOT_SAFE)
+
+
+def _print(changes: Sequence[TopologyChange], verdict: Severity) -> None:
     console = Console()
     for change in changes:
         console.print(f"[{_COLOURS[change.severity]}]{change.severity.value:>15}[/]  ", end="")
         text = f"{change.where}: {change.what} {change.says}."
         console.print(text, markup=False, highlight=False, soft_wrap=True)
-    verdict = worst(changes)
     count = f"{len(changes)} changes" if changes else "no changes"
     console.print(f"{count}: {verdict.value}; {_engine(changes)}", highlight=False)
-    if verdict is not Severity.SAFE:
-        raise typer.Exit(NOT_SAFE)
+
+
+def _as_dict(change: TopologyChange) -> dict[str, Any]:
+    return {
+        "severity": change.severity.value,
+        "where": change.where,
+        "what": change.what,
+        "says": change.says,
+        "refused": change.refused,
+        "depends_on_topics": change.depends,
+    }
 
 
 def _engine(changes: Sequence[TopologyChange]) -> str:

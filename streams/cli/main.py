@@ -9,7 +9,10 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
+
+from streams.cli.command import PlainCommand, PlainGroup
+from streams.suggest import did_you_mean
 
 if TYPE_CHECKING:
     # Typer's own copy of click; its classes are only needed as types here.
@@ -32,23 +35,40 @@ class LazyCommand:
 
 
 COMMANDS = {
+    "init": LazyCommand("streams.cli.init", "init", "Make a project: a topology, its test, settings and a README."),
     "run": LazyCommand("streams.cli.run", "run", "Run a topology on Spark, exactly once."),
+    "status": LazyCommand("streams.cli.status", "status", "Show an application's lag, rates and last commits."),
+    "check": LazyCommand("streams.cli.check", "check", "Look for what will hurt later in a topology."),
     "describe": LazyCommand("streams.cli.describe", "describe", "Print a topology as text, as a chart or as JSON."),
     "diff": LazyCommand("streams.cli.diff", "diff", "Say what a changed topology does to an application's state."),
-    "restore": LazyCommand("streams.cli.restore", "restore", "Rebuild an application's stores from its changelogs."),
+    "config": LazyCommand("streams.cli.config", "config", "Print all settings, or those in force, as TOML or JSON."),
     "state": LazyCommand("streams.cli.state", "state", "Print or count the rows of a store."),
+    "restore": LazyCommand("streams.cli.restore", "restore", "Rebuild an application's stores from its changelogs."),
     "adopt": LazyCommand("streams.cli.adopt", "adopt", "Make a new checkpoint from an application's commits."),
     "reset": LazyCommand("streams.cli.reset", "reset", "Delete an application's state and internal topics."),
-    "broker": LazyCommand(
-        "streams.cli.broker",
-        "app",
-        "A real Kafka on this machine: fetch, start, stop, status; topics, create, send, read.",
+    "topic": LazyCommand(
+        "streams.cli.topic", "app", "Topics of any cluster: create, list, describe, send, read, delete."
     ),
+    "broker": LazyCommand("streams.cli.broker", "app", "A real Kafka on this machine: fetch, start, stop, status."),
 }
 """All sub-commands, in the order in which the help lists them."""
 
+HELP = "\n\n".join(
+    (
+        "Kafka Streams for Spark, in Python.",
+        "A TARGET is a topology: a file (app.py), a module (package.module), or a name in one (app.py:build).",
+        "Settings come from a TOML file (--config FILE), the environment (STREAMS_TASKS=4) and options; later ones win. "
+        "--set NAME=VALUE sets any of them, -X KEY=VALUE (--property) one of the Kafka client's properties, and "
+        "--properties-file FILE reads those as Java does. Of `streams broker start` alone, --set is a setting of the broker. "
+        "`streams config` lists all settings, with --explain those in force. Local state and checkpoint are below --base-dir "
+        "(var), the embedded broker's data is in --data-dir (.kafka).",
+        "Exit codes: 0 done; 1 it failed, or a check found something; 2 the command line is wrong; 3 the answer is no: not "
+        "running (broker status), nothing committed yet (status), not safe (diff).",
+    )
+)
 
-class LazyGroup(TyperGroup):
+
+class LazyGroup(PlainGroup):
     """Lists the commands without importing them, and imports the one that is called."""
 
     def list_commands(self, ctx: "Context") -> list[str]:
@@ -62,6 +82,8 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: "Context", args: list[str]) -> "tuple[str | None, Command | None, list[str]]":
         """Returns the command that is called, and its arguments."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0]!r}.{did_you_mean(args[0], COMMANDS)}")
         name, command, rest = super().resolve_command(ctx, args)
         return name, _load(name) if name in COMMANDS else command, rest
 
@@ -72,13 +94,13 @@ def _load(name: str) -> "Command":
     if not isinstance(target, typer.Typer):
         function = target
         target = typer.Typer(add_completion=False)
-        target.command(name)(function)
+        target.command(name, cls=PlainCommand)(function)
     command = typer.main.get_command(target)
     command.name = name
     return command
 
 
-app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_show_locals=False)
+app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_show_locals=False, help=HELP)
 
 
 def _print_version(wanted: bool) -> None:
@@ -87,10 +109,10 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(help=HELP)
 def streams(
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
     ] = False,
 ) -> None:
-    """Kafka Streams for Spark, in Python."""
+    """Has no work of its own: `HELP` is what the group says."""

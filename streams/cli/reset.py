@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
-from streams.application.reset import plan_reset
+from streams.application.reset import ResetPlan, plan_reset
 from streams.application.reset import reset as reset_application
-from streams.cli.connection import Bootstrap, PropertiesFile, Property
-from streams.cli.errors import readable_errors
-from streams.cli.settings import BaseDir, ConfigFile, client_options, load_settings, reachable
+from streams.cli.command import command
+from streams.cli.output import print_json
+from streams.cli.settings import ApplicationOptions, AsJson, reachable
+from streams.errors import ConfigError
 
 
-@readable_errors
+@command
 def reset(
-    application_id: Annotated[str, typer.Argument(help="The application.")],
-    bootstrap_servers: Bootstrap = None,
-    properties: Property = None,
-    properties_file: PropertiesFile = None,
-    config: ConfigFile = None,
-    base_dir: BaseDir = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="ID", help="The application; or --application-id.", show_default=False)
+    ] = None,
+    *,
+    application: ApplicationOptions,
     topics: Annotated[
         str | None,
         typer.Option(
@@ -32,24 +33,61 @@ def reset(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and end.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete an application's internal topics, group offsets, local state and checkpoint. Inputs and outputs stay.
 
-    What is its own is told by the topology.json of its checkpoint and by its commit markers, never by the beginning of a name
-    alone. Stop the application first. A reset that was cut short is finished by another one.
+    What belongs to the application is known from the topology.json of its checkpoint and from its commit markers, never from
+    the beginning of a name alone. Stop the application first. Running it again finishes a reset that was cut short.
     """
-    options: dict[str, Any] = {"application_id": application_id, "base_dir": base_dir}
-    options |= client_options(bootstrap_servers, properties, properties_file)
-    settings = reachable(load_settings(application_id, config, options))
+    settings = reachable(_named(application, name).load(None))
+    if as_json and not (yes or dry_run):
+        raise ConfigError("--json cannot ask: add --dry-run, or --yes to delete")
     log = LiveKafka(settings.client, settings.transaction_timeout_ms, bulk=settings.bulk_io)
     named = [name.strip() for name in (topics or "").split(",") if name.strip()]
     with KafkaAdmin(settings.client) as admin:
         plan = plan_reset(settings, admin, log, named)
-        for line in plan.lines():
+        for line in () if as_json else plan.lines():
             typer.echo(line)
         if dry_run:
-            typer.echo("nothing was deleted")
+            print_json(as_dict(plan, deleted=False)) if as_json else typer.echo("nothing was deleted")
             return
         if not yes:
             typer.confirm("Delete all of this?", abort=True)
-        reset_application(plan, admin, typer.echo)
+        reset_application(plan, admin, (lambda _: None) if as_json else typer.echo)
+        if as_json:
+            print_json(as_dict(plan, deleted=True))
+
+
+def as_dict(plan: ResetPlan, *, deleted: bool) -> dict[str, Any]:
+    """The plan for programs.
+
+    Args:
+        plan: What belongs to the application.
+        deleted: Whether it was deleted.
+    """
+    return {
+        "application_id": plan.config.application_id,
+        "deleted": deleted,
+        "topics": {
+            name: {"records": plan.records.get(name, 0), "known_from": proof} for name, proof in plan.topics.items()
+        },
+        "other_applications": dict(plan.others.foreign),
+        "unproven": [name for name in plan.others.unproven if name not in plan.topics],
+        "local_tasks": plan.tasks,
+        "checkpoint": plan.config.checkpoint_dir,
+        "queries": list(plan.queries),
+        "warnings": list(plan.warnings),
+    }
+
+
+def _named(application: ApplicationOptions, positional: str | None) -> ApplicationOptions:
+    """The options with the application's id, which a reset never makes up.
+
+    Raises:
+        ConfigError: There is none, or there are two.
+    """
+    option = application.application_id
+    if positional is not None and option not in (None, positional):
+        raise ConfigError(f"Two applications are named, {positional!r} and {option!r}: reset one at a time.")
+    return replace(application, application_id=positional or option)

@@ -17,22 +17,10 @@ from rich.table import Table
 from state.restore.rebuild import RebuiltTask
 from state.tables.private_folder import make_private
 from streams.application.restore import StoredTask, restore_tasks, stored_tasks
-from streams.cli.connection import Bootstrap, PropertiesFile, Property
-from streams.cli.errors import readable_errors
+from streams.cli.command import command
 from streams.cli.restore_progress import RestoreProgress
-from streams.cli.run import load_topology
-from streams.cli.settings import (
-    ApplicationId,
-    BaseDir,
-    ConfigFile,
-    Settings,
-    Target,
-    client_options,
-    default_application_id,
-    load_settings,
-    other_settings,
-    reachable,
-)
+from streams.cli.settings import ApplicationOptions, Target, reachable
+from streams.cli.target import TopologyTarget
 from streams.errors import ConfigError
 
 
@@ -53,7 +41,7 @@ class Result:
     seconds: float
 
 
-@readable_errors
+@command
 def restore(
     target: Target,
     into: Annotated[
@@ -62,13 +50,8 @@ def restore(
             metavar="DIR", help="An empty folder, or one to be made. Default: a new one below the base folder."
         ),
     ] = None,
-    application_id: ApplicationId = None,
-    bootstrap_servers: Bootstrap = None,
-    properties: Property = None,
-    properties_file: PropertiesFile = None,
-    config: ConfigFile = None,
-    base_dir: BaseDir = None,
-    settings: Settings = None,
+    *,
+    application: ApplicationOptions,
     parallel: Annotated[int, typer.Option(min=1, help="Tasks to restore at a time.")] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -80,10 +63,9 @@ def restore(
     The result has the layout of a state folder: an application that is
     started with --set state_dir=DIR goes on from it.
     """
-    options: dict[str, Any] = {"application_id": application_id, "base_dir": base_dir}
-    options |= client_options(bootstrap_servers, properties, properties_file) | other_settings(settings)
-    effective = load_settings(default_application_id(target), config, options)
-    topology = load_topology(target)
+    program = TopologyTarget.parse(target)
+    effective = application.load(program.application_id())
+    topology = program.load()
     tasks = stored_tasks(topology, reachable(effective))
     folder = _empty_folder(into, effective.base_dir, effective.application_id)
     started = time.monotonic()

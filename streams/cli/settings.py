@@ -8,24 +8,36 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from streams.cli.connection import DEFAULT_DATA_DIR, client_properties, with_embedded_default
-from streams.config import StreamsConfig, load_config
-from streams.errors import ConfigError, TopologyError
+from streams.cli.command import OptionGroup
+from streams.cli.connection import (
+    DEFAULT_DATA_DIR,
+    Bootstrap,
+    PropertiesFile,
+    Property,
+    client_properties,
+    with_embedded_default,
+)
+from streams.config import Layer, StreamsConfig, config_layers, config_of
+from streams.errors import ConfigError
+from streams.suggest import did_you_mean
 
 Target = Annotated[
     str,
     typer.Argument(
-        metavar="MODULE:TOPOLOGY",
-        help="The topology as module:attribute; a Topology, or a function that makes one. Default attribute: build.",
+        metavar="TARGET",
+        help="The topology: a file (app.py) or a module (package.module), and :NAME of a Topology, a StreamsBuilder or a "
+        "function that makes one. Default name: build, or the only one there is.",
         show_default=False,
     ),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 ApplicationId = Annotated[
     str | None,
     typer.Option(
@@ -42,35 +54,77 @@ BaseDir = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; spark.NAME=VALUE for one of Spark's."),
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any other setting (see streams config), or spark.NAME=VALUE for one of Spark's; may be repeated.",
+    ),
 ]
 
 
-def load_settings(
-    default_id: str, file: Path | None, options: Mapping[str, Any], *, needs_cluster: bool = True
-) -> StreamsConfig:
-    """Settings for a command.
+@dataclass(frozen=True)
+class ApplicationOptions(OptionGroup):
+    """Options of every command about an application: its id, its cluster and its settings."""
 
-    Args:
-        default_id: application id that is used unless one is given.
-        file: TOML file.
-        options: what the command line gives; None values are left out.
-        needs_cluster: whether settings without any cluster are an error.
+    application_id: ApplicationId = None
+    bootstrap_servers: Bootstrap = None
+    properties: Property = None
+    properties_file: PropertiesFile = None
+    config: ConfigFile = None
+    base_dir: BaseDir = None
+    settings: Settings = None
+
+    def layers(self, default_id: str | None, options: Mapping[str, Any] | None = None) -> list[Layer]:
+        """The places that settings come from; later ones win.
+
+        Args:
+            default_id: Application id that is used unless one is given; None: one must be.
+            options: Settings that have options of their own; None values are left out. `--set` wins over them.
+        """
+        client = client_properties(self.bootstrap_servers, self.properties, self.properties_file)
+        given = {
+            "application_id": self.application_id,
+            "base_dir": self.base_dir,
+            "bootstrap_servers": client.pop("bootstrap.servers", None),
+            "kafka": client,
+            **(options or {}),
+            **other_settings(self.settings),
+        }
+        return config_layers(self.config, given, {} if default_id is None else {"application_id": default_id})
+
+    def load(
+        self, default_id: str | None, options: Mapping[str, Any] | None = None, *, needs_cluster: bool = True
+    ) -> StreamsConfig:
+        """The settings for a command.
+
+        Args:
+            default_id: Application id that is used unless one is given; None: one must be.
+            options: Settings that have options of their own; None values are left out.
+            needs_cluster: Whether settings without any cluster are an error.
+
+        Raises:
+            ConfigError: A bad setting, or no cluster is given and no embedded broker runs.
+        """
+        return config_of(with_embedded_broker(self.layers(default_id, options), needs_cluster=needs_cluster))
+
+
+def with_embedded_broker(layers: Sequence[Layer], *, needs_cluster: bool = True) -> list[Layer]:
+    """The layers, and below them the embedded broker that runs in this folder, for settings without any cluster.
 
     Raises:
-        ConfigError: a bad setting, or no cluster is given and no embedded broker runs.
+        ConfigError: No cluster is given, no embedded broker runs, and one is needed.
     """
-    config = load_config(file, options, {"application_id": default_id})
+    config = config_of(layers)
     if config.bootstrap_servers:
-        return config
+        return list(layers)
     data_dir = Path(os.environ.get("STREAMS_BROKER_DIR") or DEFAULT_DATA_DIR)
     try:
         servers = with_embedded_default({}, data_dir)["bootstrap.servers"]
     except ConfigError:
         if needs_cluster:
             raise
-        return config
-    return config.model_copy(update={"bootstrap_servers": servers})
+        return list(layers)
+    return [*layers, Layer(f"embedded broker in {data_dir}", {"bootstrap_servers": servers})]
 
 
 def reachable(config: StreamsConfig) -> StreamsConfig:
@@ -84,31 +138,6 @@ def reachable(config: StreamsConfig) -> StreamsConfig:
 
     check_reachable(config.client)
     return config
-
-
-def split_target(target: str) -> tuple[str, str]:
-    """Module and attribute of `module:attribute`; without an attribute, `build`.
-
-    Raises:
-        TopologyError: it cannot be one.
-    """
-    module, _, attribute = target.partition(":")
-    if not all(part.isidentifier() for part in [*module.split("."), attribute or "build"]):
-        raise TopologyError(
-            f"{target!r} names no topology: write it as Python imports it, such as topologies.word_count:build"
-        )
-    return module, attribute or "build"
-
-
-def default_application_id(target: str) -> str:
-    """`module:attribute` made fit for the names of topics."""
-    return "-".join(split_target(target)).replace("_", "-")
-
-
-def client_options(servers: str | None, properties: Sequence[str] | None, file: Path | None) -> dict[str, Any]:
-    """Connection options as settings."""
-    client = client_properties(servers, properties, file)
-    return {"bootstrap_servers": client.pop("bootstrap.servers", None), "kafka": client}
 
 
 def other_settings(given: Sequence[str] | None) -> dict[str, Any]:
@@ -129,7 +158,8 @@ def other_settings(given: Sequence[str] | None) -> dict[str, Any]:
             values[name] = value if value == "none" else _parsed(name, value)
         else:
             raise ConfigError(
-                f"--set {name}: there is no such setting; known: {', '.join(sorted(StreamsConfig.model_fields))}"
+                f"--set {name}: there is no such setting.{did_you_mean(name, StreamsConfig.model_fields)} "
+                f"`streams config` lists all."
             )
     return values
 
@@ -137,6 +167,7 @@ def other_settings(given: Sequence[str] | None) -> dict[str, Any]:
 def _parsed(name: str, value: str) -> Any:
     annotation = StreamsConfig.model_fields[name].rebuild_annotation()
     try:
-        return TypeAdapter(annotation).validate_strings(value)
+        return TypeAdapter(annotation).validate_python(value)
     except ValidationError as error:
-        raise ConfigError(f"--set {name}={value}: {error.errors(include_url=False)[0]['msg']}") from None
+        says = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"--set {name}={value}: {says}") from None

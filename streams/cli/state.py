@@ -22,24 +22,14 @@ from state.stores.read_only import read_task_store
 from state.stores.task_store import TaskStore
 from streams.application.restore import restore_tasks, stateful_subs, stored_tasks
 from streams.application.store_rows import StoreReader, StoreRow, plain, window_size_ms
-from streams.cli.connection import Bootstrap, PropertiesFile, Property
-from streams.cli.errors import readable_errors
+from streams.cli.command import command
+from streams.cli.output import visible
 from streams.cli.restore_progress import RestoreProgress
-from streams.cli.run import load_topology
-from streams.cli.settings import (
-    ApplicationId,
-    BaseDir,
-    ConfigFile,
-    Settings,
-    Target,
-    client_options,
-    default_application_id,
-    load_settings,
-    other_settings,
-    reachable,
-)
+from streams.cli.settings import ApplicationOptions, Target, reachable
+from streams.cli.target import TopologyTarget
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
+from streams.suggest import did_you_mean
 from streams.topology.graph import Topology
 from streams.topology.plan import SubTopology
 
@@ -55,7 +45,7 @@ class Place:
     directory: TaskDirectory
 
 
-@readable_errors
+@command
 def state(
     target: Target,
     store: Annotated[
@@ -72,27 +62,20 @@ def state(
     from_changelog: Annotated[
         bool, typer.Option("--from-changelog", help="Restore into a temporary folder first, and look there.")
     ] = False,
-    application_id: ApplicationId = None,
-    bootstrap_servers: Bootstrap = None,
-    properties: Property = None,
-    properties_file: PropertiesFile = None,
-    config: ConfigFile = None,
-    base_dir: BaseDir = None,
-    settings: Settings = None,
+    *,
+    application: ApplicationOptions,
 ) -> None:
     """Print or count the rows of a store, or the size of each store.
 
     Reads this machine's disk without touching a file, so the application may
     run meanwhile; what is seen is its last commit here.
     """
-    options: dict[str, Any] = {"application_id": application_id, "base_dir": base_dir}
-    options |= client_options(bootstrap_servers, properties, properties_file) | other_settings(settings)
-    default_id = default_application_id(target)
-    effective = load_settings(default_id, config, options, needs_cluster=from_changelog)
-    topology = load_topology(target)
+    program = TopologyTarget.parse(target)
+    effective = application.load(program.application_id(), needs_cluster=from_changelog)
+    topology = program.load()
     if store is not None and store not in topology.stores:
         known = ", ".join(sorted(topology.stores)) or "none"
-        raise ConfigError(f"{target} has no store {store!r}; it has: {known}")
+        raise ConfigError(f"{target} has no store {store!r}; it has: {known}.{did_you_mean(store, topology.stores)}")
     with _places(topology, effective, store, task, from_changelog) as places:
         if store is None:
             _print_sizes(list(_sizes(places)), as_json)
@@ -258,7 +241,7 @@ def _as_dict(row: StoreRow) -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     found = plain(value)
-    return found if isinstance(found, str) else orjson.dumps(found).decode()
+    return visible(found if isinstance(found, str) else orjson.dumps(found).decode())
 
 
 def _time(at: int | None) -> str:

@@ -1,0 +1,140 @@
+"""Where a running application is: how far it has read, what each task has committed last, and how fast it goes.
+
+All of it is asked of Kafka, so that it can be asked from anywhere: the committed offsets of the consumer group named after the
+application, the ends of its topics, and the last commit marker of each task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from state.changelog.topics import commits_topic
+from state.commit.last_marker import MarkerLog
+from state.kafka.admin import KafkaAdmin, Partition
+from streams.application.newest_marker import newest_markers
+from streams.application.prepare import Application
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """The last commit of a task.
+
+    Attributes:
+        task: Its number.
+        version: Number of the step.
+        committed_ms: The time of the micro-batch that was committed, ms.
+        stream_time: The largest event time that the task has seen, ms; -1: none.
+        records_out: Records that the step has written.
+    """
+
+    task: int
+    version: int
+    committed_ms: int
+    stream_time: int
+    records_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubStatus:
+    """One sub-topology at one moment.
+
+    Attributes:
+        name: Its name.
+        tasks: How many tasks it has.
+        read: Topic and partition -> the next offset to read.
+        ends: Topic and partition -> where it ends.
+        committed: The last commits of the tasks that have committed.
+    """
+
+    name: str
+    tasks: int
+    read: Mapping[Partition, int]
+    ends: Mapping[Partition, int]
+    committed: tuple[TaskStatus, ...]
+
+    @property
+    def lag(self) -> int:
+        """Offsets between what was read and the ends, over all partitions."""
+        return sum(max(0, end - self.read[place]) for place, end in self.ends.items())
+
+    @property
+    def last_commit_ms(self) -> int | None:
+        """The time of the last commit of any task, ms; None: there was none."""
+        return max((task.committed_ms for task in self.committed), default=None)
+
+    @property
+    def stream_time(self) -> int | None:
+        """The largest event time of any task, ms; None: no task has seen one."""
+        return max((task.stream_time for task in self.committed if task.stream_time >= 0), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """An application at one moment.
+
+    Attributes:
+        application_id: The application.
+        at_ms: The moment, ms since 1970.
+        subs: Its sub-topologies, in the order in which data flows.
+    """
+
+    application_id: str
+    at_ms: int
+    subs: tuple[SubStatus, ...]
+
+    @property
+    def has_committed(self) -> bool:
+        """Whether any task has ever committed."""
+        return any(sub.committed for sub in self.subs)
+
+
+def application_status(application: Application, admin: KafkaAdmin, log: MarkerLog, at_ms: int) -> Status:
+    """Looks at an application once.
+
+    Args:
+        application: What was planned.
+        admin: Asks Kafka.
+        log: Reads the commits topics.
+        at_ms: The clock, ms since 1970.
+    """
+    app = application.config.application_id
+    topics = {topic for prepared in application.subs for topic in prepared.sub.topics}
+    commits = {commits_topic(app, prepared.sub.name): prepared for prepared in application.subs}
+    found = admin.describe_topics(sorted({*topics, *commits}))
+    places = [(name, number) for name in topics & found.keys() for number in range(found[name].partitions)]
+    begins, ends, read = admin.begin_offsets(places), admin.end_offsets(places), admin.group_offsets(app, places)
+    subs = []
+    for topic, prepared in commits.items():
+        own = [place for place in places if place[0] in prepared.sub.topics]
+        tasks = found[topic].partitions if topic in found else 0
+        committed = (
+            TaskStatus(one.task, one.version, one.now_ms, one.stream_time, one.counts.get("out", 0))
+            for one in newest_markers(log, topic, range(tasks))
+        )
+        subs.append(
+            SubStatus(
+                prepared.sub.name,
+                prepared.tasks,
+                {place: max(read.get(place, 0), begins[place]) for place in own},
+                {place: ends[place] for place in own},
+                tuple(sorted(committed, key=lambda one: one.task)),
+            )
+        )
+    return Status(app, at_ms, tuple(subs))
+
+
+def records_per_second(before: Status, after: Status, sub: str) -> float | None:
+    """How many offsets a sub-topology has gone on by, per second, between two looks; None where it cannot be said.
+
+    Args:
+        before: The first look.
+        after: A later look.
+        sub: The sub-topology's name.
+    """
+    seconds = (after.at_ms - before.at_ms) / 1000
+    reads = [next((one.read for one in look.subs if one.name == sub), None) for look in (before, after)]
+    first, last = reads
+    if seconds <= 0 or first is None or last is None:
+        return None
+    return sum(max(0, offset - first.get(place, offset)) for place, offset in last.items()) / seconds

@@ -1,0 +1,44 @@
+"""`streams check`: what will hurt later in a topology."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import typer
+from rich.console import Console
+
+from streams.cli.command import command
+from streams.cli.output import print_json
+from streams.cli.settings import AsJson, Target
+from streams.cli.target import load_topology
+from streams.topology.lint import Level, LintFinding, lint
+
+_COLOURS = {Level.PROBLEM: "red", Level.NOTE: "yellow"}
+
+
+@command
+def check(target: Target, as_json: AsJson = False) -> None:
+    """Look for what will hurt later in a topology, without running it. Ends with 1 if there is a problem.
+
+    Problems: generated names that hold state, loops through topics, streams that go nowhere, keys made of the clock or of random
+    numbers. Notes: keys that are written by the default serde, other functions whose results change from attempt to attempt.
+    """
+    found = lint(load_topology(target))
+    problems = sum(one.level is Level.PROBLEM for one in found)
+    if as_json:
+        print_json(
+            [{"rule": one.rule, "level": one.level.value, "where": one.where, "says": one.says} for one in found]
+        )
+    else:
+        _print(found, problems)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _print(found: Sequence[LintFinding], problems: int) -> None:
+    console = Console()
+    for one in found:
+        console.print(f"[{_COLOURS[one.level]}]{one.level.value:>7}[/]  ", end="")
+        console.print(f"{one.rule}: {one.where}: {one.says}.", markup=False, highlight=False, soft_wrap=True)
+    notes = len(found) - problems
+    console.print(f"{problems} problems, {notes} notes" if found else "nothing was found", highlight=False)

@@ -1,0 +1,81 @@
+"""`streams config`: every setting, as a commented TOML file, as a reference page, or with its value in force."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from streams.cli.command import command
+from streams.cli.output import print_json
+from streams.cli.settings import ApplicationOptions, AsJson, with_embedded_broker
+from streams.cli.target import TopologyTarget
+from streams.config import Layer, StreamsConfig, config_of
+from streams.config.reference import explained, markdown, origins, toml
+
+DEFAULT_ID = "app"
+
+
+class Format(str, Enum):
+    """Forms of the list of settings."""
+
+    TOML = "toml"
+    MARKDOWN = "markdown"
+
+
+@command
+def config(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TARGET]", help="A topology, whose name makes the default application id.", show_default=False
+        ),
+    ] = None,
+    *,
+    application: ApplicationOptions,
+    form: Annotated[
+        Format, typer.Option("--format", "-f", help="A TOML file to begin with, or the reference page.")
+    ] = Format.TOML,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Only values in force, and where each comes from.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print every setting with type, default, unit and meaning: a TOML file to begin with.
+
+    Settings that a file, the environment or an option gives have their values; the others are commented out. Secrets are
+    masked.
+    """
+    if form is Format.MARKDOWN:
+        typer.echo(markdown(), nl=False)
+        return
+    default_id = DEFAULT_ID if target is None else TopologyTarget.parse(target).application_id()
+    layers = with_embedded_broker(application.layers(default_id), needs_cluster=False)
+    effective = config_of(layers)
+    if explain or as_json:
+        show_settings(effective, layers, as_json=as_json)
+    else:
+        typer.echo(toml(effective.printable(), _given(layers)), nl=False)
+
+
+def show_settings(effective: StreamsConfig, layers: Sequence[Layer], *, as_json: bool) -> None:
+    """Prints the settings in force, and where each comes from; secrets are masked.
+
+    Args:
+        effective: The settings.
+        layers: The places that they come from.
+        as_json: As JSON: name -> value and origin.
+    """
+    values, given = effective.printable(), _given(layers)
+    if as_json:
+        print_json({name: {"value": value, "from": given.get(name, "default")} for name, value in values.items()})
+        return
+    for line in explained(values, given):
+        typer.echo(line)
+
+
+def _given(layers: Sequence[Layer]) -> dict[str, str]:
+    """Where settings come from that are not defaults."""
+    return {name: origin for name, origin in origins(layers).items() if origin != "default"}

@@ -1,0 +1,52 @@
+"""What commands print: text that a terminal can be given, and JSON for programs.
+
+Bytes of records and names from a cluster may hold anything. A control character in them could move the cursor, change
+colours or the window's title, or hide text, so none reaches a terminal, a pipe or a file: each is shown as an escape.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+import orjson
+import typer
+
+_NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+"""Unicode's control, format, surrogate, private, and line or paragraph separating characters."""
+
+
+def visible(text: str, keep: str = "") -> str:
+    r"""The text with control and format characters as escapes, such as `\x1b`.
+
+    Args:
+        text: Any text.
+        keep: Characters that stay as they are.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one in keep or unicodedata.category(one) not in _HIDDEN else _escape(one) for one in text)
+
+
+def visible_bytes(data: bytes) -> str:
+    r"""Bytes as text: UTF-8 where it is, `\xNN` where it is not, control characters as escapes."""
+    return visible(data.decode(errors="backslashreplace"))
+
+
+def print_json(value: Any) -> None:
+    """Prints a value as indented JSON; what JSON does not know becomes text."""
+    typer.echo(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
+
+
+def print_json_line(value: Any) -> None:
+    """Prints a value as one line of JSON."""
+    typer.echo(orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode())
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    named = _NAMED.get(character)
+    if named is not None:
+        return named
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,0 +1,159 @@
+"""`streams status`: lag, rates and last commits of an application, asked of Kafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from state.commit.live import LiveKafka
+from state.kafka.admin import KafkaAdmin
+from streams.application.prepare import plan_application
+from streams.application.status import Status, application_status, records_per_second
+from streams.cli.command import NOT_SAFE, command
+from streams.cli.output import print_json, print_json_line
+from streams.cli.settings import ApplicationOptions, AsJson, Target, reachable
+from streams.cli.target import TopologyTarget
+from streams.cli.topic.times import shown_time
+from streams.config import StreamsConfig
+from streams.config.durations import to_milliseconds
+from streams.errors import ConfigError
+from streams.topology.graph import Topology
+
+
+@command
+def status(
+    target: Target,
+    *,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again and again, until Ctrl-C.")] = False,
+    interval: Annotated[
+        str, typer.Option(metavar="DURATION", help="Time between two looks, by which rates are found.")
+    ] = "2s",
+    as_json: AsJson = False,
+    application: ApplicationOptions,
+) -> None:
+    """Show how far an application is behind, how fast it goes, and when each task has committed last.
+
+    Kafka is only read; the application may run anywhere, or not at all. Ends with 3 if it has never committed anything. With
+    --watch --json, each look is a line.
+    """
+    program = TopologyTarget.parse(target)
+    config = reachable(application.load(program.application_id()))
+    looks = _looks(program.load(), config, _seconds(interval))
+    first = next(looks)
+    if watch:
+        _watch(first, looks, as_json)
+        return
+    second = next(looks)
+    print_json(as_dict(first, second)) if as_json else Console().print(_table(first, second))
+    if not second.has_committed:
+        typer.echo(f"{config.application_id} has not committed anything yet: check the application id", err=True)
+        raise typer.Exit(NOT_SAFE)
+
+
+def _looks(topology: Topology, config: StreamsConfig, pause_s: float) -> Iterator[Status]:
+    """Looks at an application again and again, with a pause between."""
+    log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+    with KafkaAdmin(config.client) as admin:
+        planned = plan_application(topology, config, admin)
+        while True:
+            yield application_status(planned, admin, log, int(time.time() * 1000))
+            time.sleep(pause_s)
+
+
+def _watch(before: Status, looks: Iterator[Status], as_json: bool) -> None:
+    with suppress(KeyboardInterrupt):
+        if as_json:
+            for look in looks:
+                print_json_line(as_dict(before, look))
+                before = look
+            return
+        with Live(_table(before, before), auto_refresh=False) as live:
+            for look in looks:
+                live.update(_table(before, look), refresh=True)
+                before = look
+
+
+def as_dict(before: Status, after: Status) -> dict[str, Any]:
+    """Two looks for programs; times in ms since 1970, ages in ms."""
+    return {
+        "application_id": after.application_id,
+        "at": after.at_ms,
+        "sub_topologies": [
+            {
+                "sub_topology": sub.name,
+                "tasks": sub.tasks,
+                "lag": sub.lag,
+                "records_per_s": records_per_second(before, after, sub.name),
+                "since_last_commit_ms": _age(after.at_ms, sub.last_commit_ms),
+                "event_time_lag_ms": _age(after.at_ms, sub.stream_time),
+                "partitions": [
+                    {"topic": place[0], "partition": place[1], "read": sub.read[place], "end": end}
+                    for place, end in sorted(sub.ends.items())
+                ],
+                "committed": [
+                    {
+                        "task": one.task,
+                        "step": one.version,
+                        "at": one.committed_ms,
+                        "stream_time": None if one.stream_time < 0 else one.stream_time,
+                        "records_out": one.records_out,
+                    }
+                    for one in sub.committed
+                ],
+            }
+            for sub in after.subs
+        ],
+    }
+
+
+def _table(before: Status, after: Status) -> Table:
+    table = Table("Sub-topology", box=None, header_style="bold", title=after.application_id, title_justify="left")
+    for heading in ("Lag", "Records/s", "Task", "Step", "Last commit", "Event time", "Behind now"):
+        table.add_column(heading, justify="right")
+    for sub in after.subs:
+        rate = records_per_second(before, after, sub.name)
+        head = (sub.name, f"{sub.lag:,}", "" if rate is None else f"{rate:,.0f}")
+        if not sub.committed:
+            table.add_row(*head, f"-/{sub.tasks}", "", "never", "", "")
+        for index, one in enumerate(sub.committed):
+            seen = one.stream_time >= 0
+            table.add_row(
+                *(head if index == 0 else ("", "", "")),
+                f"{one.task}/{sub.tasks}",
+                f"{one.version:,}",
+                f"{age_in_words(after.at_ms - one.committed_ms)} ago",
+                shown_time(one.stream_time) if seen else "",
+                age_in_words(after.at_ms - one.stream_time) if seen else "",
+            )
+    return table
+
+
+def age_in_words(ms: int) -> str:
+    """A length of time, to be read at a glance: `3 s`, `12 min`, `5 h`, `40 d`.
+
+    Args:
+        ms: Its length; a negative one, of a clock ahead of ours, is as good as none.
+    """
+    seconds = max(0, ms) // 1000
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def _age(at_ms: int, since_ms: int | None) -> int | None:
+    return None if since_ms is None else at_ms - since_ms
+
+
+def _seconds(text: str) -> float:
+    try:
+        return int(to_milliseconds(text)) / 1000
+    except ValueError as error:
+        raise ConfigError(f"--interval: {error}") from None

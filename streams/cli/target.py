@@ -1,0 +1,226 @@
+"""Which topology a command is about: `app.py`, `app.py:build`, `package.module` or `package.module:topology`.
+
+Without an attribute the topology is found by itself: `build`, if there is one, else the only `Topology`, `StreamsBuilder`
+or function without arguments that says it returns one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from streams.errors import StreamsError, TopologyError
+from streams.suggest import did_you_mean
+from streams.topology.graph import Topology
+
+DEFAULT_ATTRIBUTE = "build"
+Build = Callable[[], Topology]
+
+_known: dict[str, tuple[Build, str]] = {}
+"""Functions that a program gives itself, and their application ids: under spark-submit their module is `__main__` and must not
+be imported again."""
+
+
+def register(build: Build, application_id: str) -> str:
+    """Makes a function of the running program a target, and gives the target's text.
+
+    Args:
+        build: Makes the topology.
+        application_id: Used unless a setting names one.
+    """
+    text = f"{build.__module__}:{build.__qualname__}"
+    _known[text] = build, application_id
+    return text
+
+
+@dataclass(frozen=True)
+class TopologyTarget:
+    """A target on the command line.
+
+    Attributes:
+        text: As it was written.
+        module: The module's name, as Python imports it.
+        attribute: The name in it; None to find it.
+        folder: Where the module is searched first; None: where Python searches.
+    """
+
+    text: str
+    module: str
+    attribute: str | None
+    folder: Path | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> TopologyTarget:
+        """Reads a target.
+
+        Raises:
+            TopologyError: It cannot be one, or there is no such file.
+        """
+        place, _, attribute = text.partition(":")
+        if attribute and not attribute.isidentifier():
+            raise TopologyError(f"{text!r} names no topology: {attribute!r} is not a name of Python")
+        if place.endswith(".py") or os.sep in place:
+            folder, module = _module_of_file(text, Path(place))
+            return cls(text, module, attribute or None, folder)
+        if not all(part.isidentifier() for part in place.split(".")):
+            raise TopologyError(
+                f"{text!r} names no topology: write a file, such as app.py, or a module as Python imports it, such as "
+                f"topologies.word_count; a name in it follows a colon, as in app.py:build"
+            )
+        return cls(text, place, attribute or None)
+
+    def application_id(self) -> str:
+        """The application id that is used unless a setting names one: module and attribute, fit for names of topics.
+
+        Raises:
+            TopologyError: The attribute must be found first, and is not.
+        """
+        if self.text in _known:
+            return _known[self.text][1]
+        attribute = self.attribute or self._found()[0]
+        return f"{self.module}-{attribute}".replace("_", "-")
+
+    def load(self) -> Topology:
+        """Imports the module and makes the topology.
+
+        Raises:
+            TopologyError: There is no such thing, it is no topology, or the program fails.
+        """
+        found: Any = _known[self.text][0] if self.text in _known else self._found()[1]
+        try:
+            made = found() if callable(found) else found
+            topology = made if isinstance(made, Topology) or not _is_builder(made) else made.build()
+        except Exception as error:
+            raise _failed(self.text, error) from error
+        if not isinstance(topology, Topology):
+            raise TopologyError(
+                f"{self.text} is a {type(topology).__name__}, not a Topology, a StreamsBuilder or a function that makes one"
+            )
+        return topology
+
+    def _found(self) -> tuple[str, Any]:
+        """The attribute's name and value."""
+        module = self._import()
+        if self.attribute is None:
+            return _only_topology(self.text, module)
+        if not hasattr(module, self.attribute):
+            known = [name for name in vars(module) if not name.startswith("_")]
+            raise TopologyError(
+                f"{self.text}: module {self.module!r} has no {self.attribute!r}.{did_you_mean(self.attribute, known)}"
+            )
+        return self.attribute, getattr(module, self.attribute)
+
+    def _import(self) -> ModuleType:
+        # Modules of the working directory, as python -m and spark-submit find them.
+        for folder in ("", *([] if self.folder is None else [str(self.folder)])):
+            if folder not in sys.path:
+                sys.path.insert(0, folder)
+        try:
+            module = importlib.import_module(self.module)
+        except ModuleNotFoundError as error:
+            raise TopologyError(self._no_module(str(error.name))) from error
+        except Exception as error:
+            raise _failed(self.text, error) from error
+        self._check_same_file(module)
+        return module
+
+    def _no_module(self, name: str) -> str:
+        if name != self.module:
+            return f"{self.text}: there is no module {name!r}. Run from its folder, or install it."
+        nearby = did_you_mean(f"{name}.py", (path.name for path in Path().glob("*.py")))
+        return f"{self.text}: there is no module {name!r}.{nearby} Run from its folder, or install it."
+
+    def _check_same_file(self, module: ModuleType) -> None:
+        """Raises ``TopologyError`` if the file is not what its name imports."""
+        if self.folder is None:
+            return
+        wanted = self.folder.joinpath(*self.module.split(".")).with_suffix(".py")
+        if module.__file__ is None or Path(module.__file__).resolve() != wanted:
+            raise TopologyError(
+                f"{self.text}: the name {self.module!r} imports another module, {module.__file__ or 'a part of Python'}: "
+                f"give the file another name"
+            )
+
+
+def load_topology(text: str) -> Topology:
+    """The topology of a target.
+
+    Raises:
+        TopologyError: There is no such thing, or it is no topology.
+    """
+    return TopologyTarget.parse(text).load()
+
+
+def _module_of_file(text: str, file: Path) -> tuple[Path, str]:
+    """The folder to import from and the module's name there: below packages, the dotted one."""
+    if not file.is_file():
+        nearby = did_you_mean(file.name, (path.name for path in file.absolute().parent.glob("*.py")))
+        raise TopologyError(f"{text}: there is no file {file}.{nearby}")
+    path = file.resolve()
+    if not path.stem.isidentifier():
+        raise TopologyError(
+            f"{text}: {path.stem!r} is not a name that Python can import: use letters, digits and _ in it"
+        )
+    names, folder = [path.stem], path.parent
+    while (folder / "__init__.py").is_file():
+        names, folder = [folder.name, *names], folder.parent
+    return folder, ".".join(names)
+
+
+def _only_topology(text: str, module: ModuleType) -> tuple[str, Any]:
+    """What a module has for a topology: `build`, or the only candidate."""
+    if hasattr(module, DEFAULT_ATTRIBUTE):
+        return DEFAULT_ATTRIBUTE, getattr(module, DEFAULT_ATTRIBUTE)
+    found = {name: value for name, value in vars(module).items() if _is_candidate(module, name, value)}
+    # A builder and the topology that it has built are one program.
+    topologies = {name: value for name, value in found.items() if isinstance(value, Topology)}
+    found = topologies or {name: value for name, value in found.items() if _is_builder(value)} or found
+    if len(found) == 1:
+        return next(iter(found.items()))
+    place = text.partition(":")[0]
+    if found:
+        raise TopologyError(f"{text}: which of them? Write {' or '.join(f'{place}:{name}' for name in found)}")
+    raise TopologyError(
+        f"{text}: there is no topology in it. Write a function `build() -> Topology`, or name one, as in {place}:NAME"
+    )
+
+
+def _is_candidate(module: ModuleType, name: str, value: Any) -> bool:
+    if name.startswith("_"):
+        return False
+    if isinstance(value, Topology) or _is_builder(value):
+        return True
+    if not inspect.isfunction(value) or value.__module__ != module.__name__:
+        return False
+    needed = [p for p in inspect.signature(value).parameters.values() if p.default is p.empty and p.kind not in _REST]
+    returns = str(getattr(value, "__annotations__", {}).get("return", ""))
+    return not needed and any(kind in returns for kind in ("Topology", "StreamsBuilder"))
+
+
+_REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _is_builder(value: Any) -> bool:
+    from streams.dsl.builder import StreamsBuilder
+    from streams.dsl.topology_builder import TopologyBuilder
+
+    return isinstance(value, StreamsBuilder | TopologyBuilder)
+
+
+def _failed(text: str, error: Exception) -> StreamsError:
+    """What a module or a function of the user's raised: in one sentence, with the line that it comes from."""
+    from streams.runtime.users_code import users_line
+
+    if isinstance(error, StreamsError):
+        return error
+    what = error.msg if isinstance(error, SyntaxError) else error
+    # A function that cannot be called at all has no line: nothing of it has run.
+    hints = filter(None, (users_line(error), "STREAMS_TRACEBACK=1 shows the whole trace"))
+    return TopologyError(f"{text}: {type(error).__name__}: {what} ({'; '.join(hints)})")

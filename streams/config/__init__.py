@@ -1,0 +1,15 @@
+"""Settings of an application: what they are (`settings`), where they come from (`loading`), how they are told (`reference`)."""
+
+from streams.config.loading import Layer, config_layers, config_of, load_config
+from streams.config.settings import MESSAGE_MAX_BYTES, ErrorPolicy, Mode, StreamsConfig
+
+__all__ = [
+    "MESSAGE_MAX_BYTES",
+    "ErrorPolicy",
+    "Layer",
+    "Mode",
+    "StreamsConfig",
+    "config_layers",
+    "config_of",
+    "load_config",
+]

@@ -1,0 +1,126 @@
+"""Where settings come from: defaults, a TOML file, the environment (`STREAMS_...`) and options; later ones win."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import EnvSettingsSource, SettingsError
+
+from streams.config.settings import StreamsConfig
+from streams.errors import ConfigError
+from streams.suggest import did_you_mean
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Settings from one place.
+
+    Attributes:
+        origin: The place, in words.
+        values: Settings by name, not yet checked.
+    """
+
+    origin: str
+    values: Mapping[str, Any]
+
+
+def load_config(
+    file: Path | None = None, options: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
+) -> StreamsConfig:
+    """Reads the settings.
+
+    Args:
+        file: TOML file with the fields of `StreamsConfig` at its top level; tables `kafka` and `spark`.
+        options: What the command line or the program gives; None values are left out.
+        defaults: For what nobody gives.
+
+    Raises:
+        ConfigError: An unknown setting, a bad value or a missing one, each named.
+    """
+    return config_of(config_layers(file, options, defaults))
+
+
+def config_layers(
+    file: Path | None, options: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None
+) -> list[Layer]:
+    """The places that settings come from; later ones win.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    return [
+        Layer("default", defaults or {}),
+        *([] if file is None else [Layer(str(file), _from_file(file))]),
+        Layer("environment", _from_environment()),
+        Layer("command line", given),
+    ]
+
+
+def config_of(layers: Sequence[Layer]) -> StreamsConfig:
+    """The settings that layers of them make together.
+
+    Raises:
+        ConfigError: An unknown setting, a bad value or a missing one, each named.
+    """
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        merged |= layer.values
+    for table in ("kafka", "spark"):
+        parts = [layer.values.get(table) or {} for layer in layers]
+        if all(isinstance(part, Mapping) for part in parts):
+            merged[table] = {key: str(value) for part in parts for key, value in part.items()}
+    try:
+        return StreamsConfig(**merged)
+    except ValidationError as error:
+        lines = [_wrong(found) for found in error.errors(include_input=False)]
+        raise ConfigError("bad settings:\n" + "\n".join(lines)) from None
+
+
+def _wrong(found: ErrorDetails) -> str:
+    """One line about a setting that pydantic refuses."""
+    name = ".".join(map(str, found["loc"])) or "settings"
+    if found["type"] == "extra_forbidden":
+        return f"  {name}: there is no such setting.{did_you_mean(name, StreamsConfig.model_fields)}"
+    if found["type"] == "missing":
+        return f"  {name}: it must be given"
+    return f"  {name}: {found['msg'].removeprefix('Value error, ')}"
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+        return found
+    except FileNotFoundError:
+        nearby = (path.name for path in file.absolute().parent.glob("*.toml"))
+        raise ConfigError(f"settings file {file} does not exist.{did_you_mean(file.name, nearby)}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"settings file {file} is not valid TOML: {error}") from error
+
+
+def _from_environment() -> dict[str, Any]:
+    """Settings named by STREAMS_… variables, as pydantic-settings reads them; tables as JSON."""
+    source = StreamsConfig.model_config
+    variables = EnvSettingsSource(
+        StreamsConfig,
+        env_prefix=str(source.get("env_prefix", "")),
+        env_nested_delimiter=source.get("env_nested_delimiter"),
+    )
+    try:
+        return variables()
+    except SettingsError:
+        # Not the text itself, nor a cause that holds it: it may be a password.
+        raise ConfigError(
+            'STREAMS_KAFKA or STREAMS_SPARK is not a JSON object of texts, such as {"security.protocol": "SASL_SSL"}'
+        ) from None

@@ -1,0 +1,253 @@
+"""All settings of an application, as one class: `StreamsConfig`.
+
+It holds plain values only and can be printed: secrets of the Kafka client are masked.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from pydantic import field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from state.kafka.config import redact
+from streams.config.durations import DurationMs, to_milliseconds
+from streams.config.field import setting
+from streams.errors import ConfigError
+from streams.topology.application_id import wrong_application_id
+
+MESSAGE_MAX_BYTES = 1_000_000
+"""librdkafka's own `message.max.bytes`."""
+
+
+class Mode(str, Enum):
+    """Semantics: `strict` mends what Kafka Streams gets wrong, `compat` reproduces it."""
+
+    STRICT = "strict"
+    COMPAT = "compat"
+
+
+class ErrorPolicy(str, Enum):
+    """What to do with a bad record: fail (default), skip and count, or send to the dead-letter topic."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    DEAD_LETTER = "dlq"
+
+
+class StreamsConfig(BaseSettings):
+    """All settings of an application; each field says its unit, its default and what it does.
+
+    `docs/configuration.md`, `streams config` and the errors about settings are made from these fields.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="STREAMS_", env_nested_delimiter="__", extra="forbid", validate_default=True, use_enum_values=False
+    )
+
+    application_id: str = setting(
+        "Prefix of internal topics and transactional ids, and the consumer group that shows the lag.",
+        default=...,
+        min_length=1,
+        max_length=150,
+    )
+    bootstrap_servers: str = setting("Addresses of the Kafka cluster, `host:port,...`. Needed to talk to Kafka.", "")
+    kafka: dict[str, str] = setting(
+        "Further properties of the Kafka client (librdkafka), such as `security.protocol`, `sasl.*` and `ssl.*`.",
+        default_factory=dict,
+    )
+    base_dir: Path = setting("Folder of state and checkpoint, unless these are set.", Path("var"))
+    state_dir: Path = setting("Folder of the local stores, on each executor.", Path(), shown="<base_dir>/state")
+    checkpoint_dir: str = setting(
+        "Spark's checkpoints of this application; shared by all hosts of a cluster.",
+        "",
+        shown="<base_dir>/checkpoint/<application_id>",
+    )
+    tasks: int | None = setting(
+        "Tasks of each sub-topology. Not set: the largest partition count among its sources. Frozen at the first start.",
+        None,
+        ge=1,
+        le=10_000,
+    )
+    mode: Mode = setting("`strict` corrects oddities of Kafka Streams, `compat` reproduces them.", Mode.STRICT)
+    ensure_explicit_naming: bool = setting(
+        "Refuse to start if a store or a repartition topic has a generated name.", False
+    )
+    starting_offsets: str = setting(
+        "Where reading begins at the first start, for sources without a reset policy of their own: `earliest`, `latest`, "
+        "`timestamp:<ms>`, or `duration:<duration>` before the start.",
+        "earliest",
+        pattern=r"^(earliest|latest|(timestamp|duration):\d+)$",
+    )
+    on_lost_offsets: str = setting(
+        "What to do when records were lost to retention before they were read: `fail`, or go on at the `earliest` or `latest` "
+        "offset.",
+        "fail",
+        pattern="^(fail|earliest|latest)$",
+    )
+    max_records_per_trigger: int = setting(
+        "Most records of a micro-batch, over all partitions.", 1_000_000, unit="records", ge=1
+    )
+    max_bytes_per_trigger: int = setting(
+        "Most bytes of keys and values of a micro-batch, estimated from a sample.",
+        512 * 1024 * 1024,
+        unit="bytes",
+        ge=1,
+    )
+    trigger_interval_ms: DurationMs = setting(
+        "Time between the starts of micro-batches. 0: the next one starts as soon as one is done.", 0, ge=0
+    )
+    available_now: bool = setting("Process what is there, then end.", False)
+    broker_wait_ms: DurationMs = setting(
+        "How long brokers may be away before the application ends with an error. It waits, says so, and goes on. 0: it ends "
+        "at once.",
+        600_000,
+        ge=0,
+    )
+    wall_clock_interval_ms: DurationMs | None = setting(
+        "Each task gets a step at least so often, with or without records, and the first at the start, so that wall-clock "
+        "punctuators run and idle windows close. Each step is a commit. Not set: only steps with records. Not with "
+        "`available_now`.",
+        None,
+        ge=100,
+    )
+    idle_timeout_ms: DurationMs | None = setting(
+        "Once a task has had no records for so long, its event time goes on with the wall clock: windows close, rows expire, "
+        "and unmatched rows of joins come without further records; older records that come later are late. Not set: only "
+        "records move event time, and results do not depend on when records come. Needs `wall_clock_interval_ms`; not with "
+        "`available_now`, nor behind a repartition topic.",
+        None,
+        ge=1,
+    )
+    emit_interval_ms: DurationMs = setting(
+        "In compat mode, the least wall-clock time between two looks for windows to emit on close and for unmatched rows of "
+        "stream joins (Kafka Streams' `__emit.interval.ms.kstreams.windowed.aggregation__` and "
+        "`__emit.interval.ms.kstreams.outer.join.spurious.results.fix__`, 1000 there). 0: after each record.",
+        0,
+        ge=0,
+    )
+    deserialization: ErrorPolicy = setting(
+        "Policy for records that a serde cannot read, or without a valid timestamp.", ErrorPolicy.FAIL
+    )
+    processing: ErrorPolicy = setting("Policy for exceptions of the program's functions.", ErrorPolicy.FAIL)
+    production: ErrorPolicy = setting(
+        "Policy for results that cannot be serialised, or that Kafka would refuse: too large, without a key for a compacted "
+        "topic, of a time that the topic does not take, for a topic that does not exist or must not be chosen.",
+        ErrorPolicy.FAIL,
+    )
+    future: ErrorPolicy = setting(
+        "Policy for records whose timestamp lies more than `max_future_ms` ahead of the batch time.", ErrorPolicy.FAIL
+    )
+    dead_letter_topic: str | None = setting("Topic that the policy `dlq` sends bad records to.", None)
+    global_table_errors: ErrorPolicy | None = setting(
+        "Policy for records of global tables, `fail` or `skip`. Not set: as the other policies say; `dlq` is refused, because "
+        "each process reads a global table for itself and would send a dead letter of its own.",
+        None,
+    )
+    max_record_bytes: int = setting(
+        "Largest result that may be produced: key, value, headers and Kafka's overhead. More than 1 000 000 also raises the "
+        "client's `message.max.bytes`; the topics' `max.message.bytes` is yours to raise.",
+        MESSAGE_MAX_BYTES,
+        unit="bytes",
+        ge=1_000,
+    )
+    max_future_ms: DurationMs | None = setting(
+        "How far ahead of the batch time a timestamp may lie. `none`: no bound, for simulations and other event times that "
+        "are in the future on purpose.",
+        86_400_000,
+        ge=0,
+    )
+    trim_delay_ms: DurationMs = setting(
+        "How long expired changelog records of windowed stores stay: until then an operator can still go back behind a record "
+        "whose wrong time has expired them. 0: they go with the next step.",
+        86_400_000,
+        ge=0,
+    )
+    replication_factor: int = setting("Replicas of internal topics. -1: the broker's default.", -1, ge=-1)
+    transaction_timeout_ms: DurationMs = setting("Transaction timeout of the producers.", 60_000, ge=1_000, le=900_000)
+    spill_bytes: int = setting(
+        "Bound of the write buffer of a step; beyond it, the buffer spills to disk. At most 1 GiB.",
+        64 * 1024 * 1024,
+        unit="bytes",
+        ge=1024,
+        le=1024 * 1024 * 1024,
+    )
+    bulk_io: bool = setting("Use librdkafka's C API. `false`: the ordinary Python client.", True)
+    spark: dict[str, str] = setting("Further settings of Spark, `spark.*`.", default_factory=dict)
+
+    @field_validator("application_id")
+    @classmethod
+    def _fit_for_topics(cls, value: str) -> str:
+        if (wrong := wrong_application_id(value)) is not None:
+            raise ValueError(f"{value!r} is no application id: {wrong}")
+        return value
+
+    @field_validator(
+        "tasks", "wall_clock_interval_ms", "idle_timeout_ms", "dead_letter_topic", "max_future_ms", mode="before"
+    )
+    @classmethod
+    def _none(cls, value: Any) -> Any:
+        """TOML, the environment and the command line have no null: there it is the word."""
+        return None if value == "none" else value
+
+    @field_validator("starting_offsets", mode="before")
+    @classmethod
+    def _starting_duration(cls, value: Any) -> Any:
+        """`duration:10m` is `duration:600000`."""
+        if isinstance(value, str) and value.startswith("duration:"):
+            return f"duration:{to_milliseconds(value.removeprefix('duration:'))}"
+        return value
+
+    @model_validator(mode="after")
+    def _complete(self) -> StreamsConfig:
+        if self.state_dir == Path():
+            self.state_dir = self.base_dir / "state"
+        self.state_dir = self.state_dir.absolute()
+        self.bootstrap_servers = self.bootstrap_servers or self.kafka.get("bootstrap.servers", "")
+        if not self.checkpoint_dir:
+            self.checkpoint_dir = str(self.base_dir.absolute() / "checkpoint" / self.application_id)
+        policies = (self.deserialization, self.processing, self.production, self.future)
+        if ErrorPolicy.DEAD_LETTER in policies and not self.dead_letter_topic:
+            raise ValueError("an error policy is 'dlq', but dead_letter_topic is not set")
+        if self.global_table_errors is ErrorPolicy.DEAD_LETTER:
+            raise ValueError("global_table_errors is 'fail' or 'skip': global tables have no dead letters")
+        if self.idle_timeout_ms is not None and self.wall_clock_interval_ms is None:
+            raise ValueError(
+                "idle_timeout_ms is set, but wall_clock_interval_ms is not: an idle task moves its time on in steps without "
+                "records, so say how often it is to have one (1000, for instance)"
+            )
+        if self.emit_interval_ms and self.mode is Mode.STRICT:
+            raise ValueError(
+                "emit_interval_ms is set, but the mode is strict, which emits what is closed at once: set mode to compat"
+            )
+        return self
+
+    @property
+    def client(self) -> dict[str, str]:
+        """Client properties for librdkafka, secrets included: never print them.
+
+        Raises:
+            ConfigError: no cluster is given.
+        """
+        if not self.bootstrap_servers:
+            raise ConfigError("no Kafka cluster is given: set bootstrap_servers, or STREAMS_BOOTSTRAP_SERVERS")
+        sizes = {"message.max.bytes": str(self.max_record_bytes)} if self.max_record_bytes > MESSAGE_MAX_BYTES else {}
+        return {**sizes, **self.kafka, "bootstrap.servers": self.bootstrap_servers}
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The largest record that the Kafka client sends."""
+        return int(self.kafka.get("message.max.bytes", max(self.max_record_bytes, MESSAGE_MAX_BYTES)))
+
+    def printable(self) -> dict[str, Any]:
+        """All settings with secrets masked."""
+        values = self.model_dump(mode="json")
+        values["kafka"] = redact(self.kafka)
+        return values
+
+    def __repr__(self) -> str:
+        return f"StreamsConfig({self.printable()})"
+
+    __str__ = __repr__

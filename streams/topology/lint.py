@@ -1,0 +1,178 @@
+"""What will hurt later in a topology that is right as it stands: `streams check`.
+
+Each finding is a problem, which should be solved before the program has state, or a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from streams.topology.graph import InternalTopic, ProcessorNode, SinkNode, SourceNode, Topology
+from streams.topology.naming import is_generated
+from streams.topology.plan import build_plan
+from streams.topology.repeatable import changing_calls
+
+_ENDS = {
+    "KSTREAM-FOREACH",
+    "KSTREAM-PRINTER",
+    "KSTREAM-PEEK",
+    "KSTREAM-PROCESSOR",
+    "KSTREAM-PROCESSVALUES",
+    "KSTREAM-BRANCHCHILD",
+}
+"""Kinds of operators that may end a stream: they do something of their own, or a branch is left out on purpose."""
+
+
+class Level(str, Enum):
+    """How much a finding matters."""
+
+    PROBLEM = "problem"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class LintFinding:
+    """One thing that was found.
+
+    Attributes:
+        rule: The rule's name.
+        level: How much it matters.
+        where: The node, store or topic.
+        says: What is wrong, and what to write instead.
+    """
+
+    rule: str
+    level: Level
+    where: str
+    says: str
+
+
+def lint(topology: Topology) -> list[LintFinding]:
+    """Everything that was found, problems first.
+
+    Args:
+        topology: A finished topology.
+
+    Raises:
+        TopologyError: It cannot be planned.
+    """
+    plan = build_plan(topology, "application")
+    found = [
+        *_generated_names(topology),
+        *_loops(topology),
+        *_dead_ends(topology),
+        *_changing_functions(topology),
+        *(
+            LintFinding(
+                "default-key-serde",
+                Level.NOTE,
+                entry.keyed_by[-1],
+                f"the keys that it makes are written by {type(entry.key_serde).__name__}, the default. Other keys need a "
+                f"serde, as in group_by(..., Grouped(key_serde=...))",
+            )
+            for sub in plan.sub_topologies
+            for entry in sub.entries
+            if entry.keyed_by and entry.key_serde is topology.default_key_serde
+        ),
+    ]
+    unique = dict.fromkeys(found)
+    return sorted(unique, key=lambda one: one.level is Level.NOTE)
+
+
+def _generated_names(topology: Topology) -> Iterator[LintFinding]:
+    # A table's store that is called after its topic stays as long as the table reads it.
+    after_topics = {f"{topic}-STATE-STORE" for source in topology.sources() for topic in source.topics}
+    for name in topology.stores:
+        if is_generated(name) and name not in after_topics:
+            yield LintFinding(
+                "generated-store-name",
+                Level.PROBLEM,
+                name,
+                "the store has a generated name, which changes with the operators above it: its state would be lost then. Name it, "
+                "as in count(materialized=Materialized(name='...'))",
+            )
+    topics = {topic for source in topology.sources() for topic in source.topics if isinstance(topic, InternalTopic)}
+    for topic in sorted(topics, key=str):
+        if is_generated(topic.name):
+            yield LintFinding(
+                "generated-repartition-name",
+                Level.PROBLEM,
+                str(topic),
+                "the repartition topic has a generated name, which changes with the operators above it: records in it would be "
+                "lost then. Name it, as in Grouped(name='...') or Repartitioned(name='...')",
+            )
+
+
+def _loops(topology: Topology) -> Iterator[LintFinding]:
+    for sink in topology.sinks():
+        readers = [source for source in topology.sources() if _reads(source, sink)]
+        if any(sink.name in _reached(topology, source.name) for source in readers):
+            yield LintFinding(
+                "loop",
+                Level.PROBLEM,
+                sink.name,
+                f"what is written to the topic '{sink.topic}' is read again and comes back to it: each record goes round for ever, "
+                f"unless something on the way drops it. Write to another topic",
+            )
+
+
+def _reads(source: SourceNode, sink: SinkNode) -> bool:
+    if not isinstance(sink.topic, str):
+        return False
+    return sink.topic in source.topics or (source.pattern is not None and bool(source.pattern.fullmatch(sink.topic)))
+
+
+def _reached(topology: Topology, start: str) -> set[str]:
+    """Names of all nodes that a record of a source may come to, through topics too."""
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.add(name)
+        waiting += topology.children(name)
+        node = topology.nodes[name]
+        if isinstance(node, SinkNode):
+            waiting += [
+                source.name for source in topology.sources() if node.topic in source.topics or _reads(source, node)
+            ]
+    return found
+
+
+def _dead_ends(topology: Topology) -> Iterator[LintFinding]:
+    for node in topology.nodes.values():
+        if topology.children(node.name) or isinstance(node, SinkNode) or node.stores:
+            continue
+        if isinstance(node, ProcessorNode) and (not node.stateless or _kind(node) in _ENDS):
+            continue
+        yield LintFinding(
+            "dead-end",
+            Level.PROBLEM,
+            node.name,
+            "its results go nowhere. End the stream with to(...), or leave it out",
+        )
+
+
+def _changing_functions(topology: Topology) -> Iterator[LintFinding]:
+    for node in topology.nodes.values():
+        for call in changing_calls(node):
+            keys = isinstance(node, ProcessorNode) and node.key_changing
+            what = (
+                "a repeated attempt gives records other keys, so that they would move to another task: the application stops with "
+                "RoutingMismatchError. Make the key of the record alone, or put repartition() behind"
+                if keys
+                else "a repeated attempt gives another result. For the time, take the record's timestamp"
+            )
+            yield LintFinding(
+                "changing-function",
+                Level.PROBLEM if keys else Level.NOTE,
+                node.name,
+                f"its function ({call.place}) calls {call.called}: {what}",
+            )
+
+
+def _kind(node: ProcessorNode) -> str:
+    return str(getattr(node.kind, "value", node.kind))

@@ -1,0 +1,138 @@
+"""Finds functions of a program that give another result in each attempt: random numbers, the clock, new UUIDs.
+
+An attempt of a step may be repeated after a failure. Where a key is made by such a function, the repeated record goes to
+another task, and the engine stops with `RoutingMismatchError`. The search reads compiled code; it calls nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import dis
+import functools
+import random
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_CHANGING = {
+    "datetime.date.today",
+    "datetime.datetime.now",
+    "datetime.datetime.today",
+    "datetime.datetime.utcnow",
+    "os.urandom",
+    "time.monotonic",
+    "time.perf_counter",
+    "time.time",
+    "time.time_ns",
+    "uuid.uuid1",
+    "uuid.uuid4",
+}
+_CHANGING_MODULES = ("random.", "secrets.", "numpy.random.")
+_OURS = ("streams.", "state.")
+_ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
+_DEEPEST = 12
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChangingCall:
+    """A call that gives another result in each attempt.
+
+    Attributes:
+        called: What is called, such as `random.random`.
+        place: File and line of the function that calls it.
+    """
+
+    called: str
+    place: str
+
+
+def changing_calls(node: Any) -> list[ChangingCall]:
+    """The calls in the functions and classes that a program has given to a node.
+
+    Args:
+        node: A node of a topology; whatever it holds is searched.
+    """
+    found = {call: None for function in _functions(node, set(), 0) for call in _calls(function)}
+    return list(found)
+
+
+def _functions(held: Any, seen: set[int], depth: int) -> Iterator[types.FunctionType]:
+    """The program's own functions within a value: directly, in classes, partials, containers and closures of ours."""
+    if id(held) in seen or depth > _DEEPEST:
+        return
+    seen.add(id(held))
+    if isinstance(held, types.FunctionType) and not _is_ours(held.__module__):
+        yield held
+        return
+    for part in _parts(held):
+        yield from _functions(part, seen, depth + 1)
+
+
+def _parts(held: Any) -> Iterator[Any]:
+    if isinstance(held, functools.partial):
+        yield from (held.func, *held.args, *held.keywords.values())
+    elif isinstance(held, types.FunctionType):
+        yield from (cell.cell_contents for cell in held.__closure__ or () if _is_full(cell))
+        yield from held.__defaults__ or ()
+    elif isinstance(held, types.MethodType):
+        yield from (held.__func__, held.__self__)
+    elif isinstance(held, type):
+        if not _is_ours(held.__module__):
+            yield from vars(held).values()
+    elif isinstance(held, Mapping):
+        yield from held.values()
+    elif isinstance(held, list | tuple | set | frozenset):
+        yield from held
+    elif dataclasses.is_dataclass(held):
+        yield from (getattr(held, field.name, None) for field in dataclasses.fields(held))
+    elif callable(held) and hasattr(held, "__dict__"):
+        yield from (type(held), *vars(held).values())
+
+
+def _is_ours(module: str | None) -> bool:
+    return (f"{module}.").startswith(_OURS)
+
+
+def _is_full(cell: types.CellType) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return False
+    return True
+
+
+def _calls(function: types.FunctionType) -> Iterator[ChangingCall]:
+    code = function.__code__
+    for called in _changing(code, function.__globals__):
+        yield ChangingCall(called, f"{code.co_filename}, line {code.co_firstlineno}")
+
+
+def _changing(code: types.CodeType, names: Mapping[str, Any]) -> Iterator[str]:
+    value: Any = None
+    for step in dis.get_instructions(code):
+        if step.opname in {"LOAD_GLOBAL", "LOAD_NAME"}:
+            value = names.get(str(step.argval))
+        elif step.opname in _ATTRIBUTES and value is not None:
+            value = getattr(value, str(step.argval), None)
+        elif step.opname not in {"CACHE", "PUSH_NULL"}:
+            value = None
+        if (called := _name(value)) is not None:
+            yield called
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _changing(constant, names)
+
+
+def _name(value: Any) -> str | None:
+    """The full name of a function whose results change; None for everything else."""
+    if not callable(value) or isinstance(value, type):
+        return None
+    owner = getattr(value, "__self__", None)
+    if isinstance(owner, random.Random):
+        name = f"random.{value.__name__}"
+    elif isinstance(owner, type):
+        name = f"{owner.__module__}.{owner.__qualname__}.{value.__name__}"
+    else:
+        name = f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
+    name = name.replace("posix.", "os.")
+    return name if name in _CHANGING or name.startswith(_CHANGING_MODULES) else None
