@@ -6,11 +6,11 @@ for ``runtime``, and ``testing`` runs a topology without Spark and Kafka.
 """
 
 # ruff: noqa: E402 - the check comes before the imports that it is about
-from importlib.metadata import version
+from importlib.metadata import version as _version
 
-from streams.shadowing import check_state_package
+from streams import shadowing as _shadowing
 
-check_state_package()
+_shadowing.check_state_package()
 
 from streams.dsl.branched import BranchedKStream
 from streams.dsl.builder import StreamsBuilder
@@ -90,7 +90,7 @@ from streams.serdes import (
 )
 from streams.topology.graph import Topology
 
-__version__ = version("streams-on-spark")
+__version__ = _version("streams-on-spark")
 
 __all__ = [
     "Aggregate",

@@ -22,6 +22,7 @@
         ├── TimestampError           it has no usable timestamp
         ├── FutureTimestampError     its timestamp is too far ahead of the wall clock
         ├── CallFailedError          the function of enrich() has failed for it
+        ├── NoFieldsError            an aggregate reads a field of a value that has none
         ├── OversizedRowError        its row of state is larger than the changelog takes
         ├── OversizedRecordError     its result is larger than the topic takes
         ├── RefusedRecordError       its result has no key or a time that the topic does not take
@@ -46,6 +47,7 @@ __all__ = [
     "ErrorKind",
     "ForbiddenTopicError",
     "FutureTimestampError",
+    "NoFieldsError",
     "OperatorStateError",
     "OversizedRecordError",
     "OversizedRowError",
@@ -166,6 +168,20 @@ class ForbiddenTopicError(RecordError):
 
 class UnknownTopicError(RecordError):
     """A record names a topic that does not exist, or that these credentials may not see."""
+
+
+class NoFieldsError(RecordError):
+    """A value has no fields at all (a text, a number), so an aggregate over one of its fields cannot be right."""
+
+    def __init__(self, field: str) -> None:
+        super().__init__(
+            f"an aggregate reads the field {field!r}, but the record's value is a text, a number or the like, which has no fields: "
+            f"make a dict or an object of it before with map_values(), or leave it out with filter()"
+        )
+        self.field = field
+
+    def __reduce__(self) -> tuple[type[NoFieldsError], tuple[str]]:
+        return NoFieldsError, (self.field,)
 
 
 class RecordFailedError(RecordError):

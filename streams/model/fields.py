@@ -5,21 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from streams.errors import RecordError
-
-
-class NoFieldsError(RecordError):
-    """A value has no fields at all (a text, a number), so an aggregate over one of its fields cannot be right."""
-
-    def __init__(self, field: str) -> None:
-        super().__init__(
-            f"an aggregate reads the field {field!r}, but the record's value is a text, a number or the like, which has no fields: "
-            f"make a dict or an object of it before with map_values(), or leave it out with filter()"
-        )
-        self.field = field
-
-    def __reduce__(self) -> tuple[type[NoFieldsError], tuple[str]]:
-        return NoFieldsError, (self.field,)
+from streams.errors import NoFieldsError
 
 
 def pick(value: Any, field: str | None) -> Any:

@@ -34,7 +34,7 @@ class TimeWindowedSerde(Serde[Windowed], Generic[T]):
             a ``timedelta`` or ms.
 
     Raises:
-        TopologyError: ``inner`` is no serde, or the size no duration above 0.
+        TopologyError: ``inner`` is no serde, or the size a negative duration.
     """
 
     inner: Serde[T]
@@ -43,8 +43,8 @@ class TimeWindowedSerde(Serde[Windowed], Generic[T]):
     def __init__(self, inner: Serde[T], size_ms: Duration | None = None) -> None:
         check_serde(inner, "TimeWindowedSerde(inner)")
         size = None if size_ms is None else to_ms(size_ms, "The size of TimeWindowedSerde's windows")
-        if size is not None and size <= 0:
-            raise TopologyError(f"TimeWindowedSerde(size_ms={size_ms!r}): the size of a window is above 0.")
+        if size is not None and size < 0:
+            raise TopologyError(f"TimeWindowedSerde(size_ms={size_ms!r}): the size of a window is not negative.")
         object.__setattr__(self, "inner", inner)
         object.__setattr__(self, "size_ms", size)
 
