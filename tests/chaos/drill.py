@@ -93,12 +93,12 @@ class Drill:
                 stack.callback(reader.finish)
             load.start()
             stack.callback(load.finish)
-            stack.callback(self._look_for_skipped_markers)
             application.start()
             target = Target(application, broker, proxy, random.Random(self.seed), self.folder, self.longest_away_s)
             self._strike(target, lambda: sum(len(reader.records) for reader in readers.values()))
-            self._settle(application, load, readers, servers)
-        return not self.failures
+            if not self.spoiled:
+                self._settle(application, load, readers, servers)
+        return not self.failures and not self.spoiled
 
     def say(self, text: str) -> None:
         """A line with the time since the beginning."""
@@ -116,6 +116,9 @@ class Drill:
                 self.say(f"{number}. {blow.__name__} …")
                 what = blow(target)
                 self.say(f"{number}. {what}")
+                self._look_for_skipped_markers()
+                if self.spoiled:
+                    return
                 if target.drawn.random() >= AT_ONCE:
                     self._await_results(target.application, grows(results), STUCK_S, f"blow {number}, {what}")
                 bar.update(shown, completed=self.seconds - max(0.0, end - time.monotonic()))
@@ -127,10 +130,11 @@ class Drill:
         began = time.monotonic()
         while not there():
             if application.revive():
+                self._look_for_skipped_markers()
                 self._fail(f"after {after}: the application ended by itself: {application.died[-1]}")
             if time.monotonic() - began > timeout_s:
-                self._fail(f"after {after}: no results within {timeout_s:g} s")
                 self._look_for_skipped_markers()
+                self._fail(f"after {after}: no results within {timeout_s:g} s")
                 return
             time.sleep(_POLL_S)
         application.may_end = False
