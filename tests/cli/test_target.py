@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from streams.cli.target import TopologyTarget
 
 HEAD = "from streams import StreamsBuilder, Topology\n"
 TWO = """
@@ -96,6 +100,15 @@ def test_a_file_in_a_package_is_imported_by_its_whole_name(streams, write: Write
 def test_a_file_and_its_module_have_one_application_id(streams, write: Write, target: str, name: str) -> None:
     write("target_id.py", FUNCTION)
     assert f'application_id = "{name}"' in streams("config", target, "--explain").output
+
+
+def test_workers_find_the_module_of_a_file(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class of the program must be importable where its values are read."""
+    write("sub/target_workers.py", "class Order: ...\n")
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    monkeypatch.chdir(tmp_path)
+    TopologyTarget.parse("sub/target_workers.py").share_with_workers()
+    subprocess.run([sys.executable, "-c", "import target_workers"], check=True)
 
 
 def test_a_misspelt_file_is_asked_about(streams, write: Write) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from streams.broker.topic_reader import Incoming
 from streams.broker.topic_writer import Outgoing
-from streams.cli.output import visible, visible_bytes
+from streams.cli.output import print_json_line, visible, visible_bytes
 from streams.cli.topic.arguments import SerdeOptions
 from streams.cli.topic.input import LineFormat, records_of
 from streams.cli.topic.serdes import TopicSerdes, topic_serdes
@@ -144,6 +144,14 @@ def test_a_named_serde_wins_over_the_topologys() -> None:
 def test_a_wrong_serde_is_told(options: SerdeOptions, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         topic_serdes(options, "event")
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J", "\x9b2J", "\u202eabc", "\U000e0001", "äö 😀"])
+def test_no_control_character_is_printed_in_json(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    print_json_line({"value": text})
+    printed = capsys.readouterr().out
+    assert printed.rstrip("\n").isprintable()
+    assert json.loads(printed) == {"value": text}
 
 
 @pytest.mark.parametrize(
