@@ -31,7 +31,7 @@ from confluent_kafka.admin import (
 )
 
 from state.errors import ClientFailure, KafkaClientError, TopicMismatchError, TopicNotFoundError
-from state.kafka.config import ClientConfig, admin_config
+from state.kafka.config import QUIET, ClientConfig, admin_config
 from state.kafka.error_mapping import TOPIC_NOT_FOUND, TRANSIENT, failure_of, timed_out
 from state.kafka.topics import Partition, TopicInfo, TopicSpec
 
@@ -318,7 +318,14 @@ class KafkaAdmin:
         """
         # By way of a consumer that never joins: the admin request for this ends the process with a segmentation fault
         # (librdkafka 2.16) while the group's coordinator is not ready. Uncommitted: else it waits for transactions.
-        properties = {**admin_config(self._config), "group.id": group, "isolation.level": "read_uncommitted"}
+        # Quiet: a coordinator that is not ready yet is asked again, and is nothing to print.
+        quiet = {**QUIET, **self._config}["log_level"]
+        properties = {
+            **admin_config(self._config),
+            "group.id": group,
+            "isolation.level": "read_uncommitted",
+            "log_level": quiet,
+        }
         if partitions is None:
             partitions = [(name, number) for name, count in self._metadata().items() for number in range(count)]
         consumer = Consumer(properties)

@@ -41,4 +41,9 @@ def _print(found: Sequence[LintFinding], problems: int) -> None:
         console.print(f"[{_COLOURS[one.level]}]{one.level.value:>7}[/]  ", end="")
         console.print(f"{one.rule}: {one.where}: {one.says}.", markup=False, highlight=False, soft_wrap=True)
     notes = len(found) - problems
-    console.print(f"{problems} problems, {notes} notes" if found else "nothing was found", highlight=False)
+    counts = f"{_counted(problems, 'problem')}, {_counted(notes, 'note')}"
+    console.print(counts if found else "nothing was found", highlight=False)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

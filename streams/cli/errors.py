@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from state.errors import StreamsError
+from streams.cli.output import visible
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,7 +33,7 @@ def readable_errors(command: Callable[P, R]) -> Callable[P, R]:
             told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
             console = Console(stderr=True)
             console.print(f"[bold red]{type(error).__name__}[/]: ", end="")
-            console.print(told, markup=False, highlight=False, soft_wrap=True)
+            console.print(visible(told, keep="\n\t"), markup=False, highlight=False, soft_wrap=True)
             raise typer.Exit(1) from error
 
     return wrapped

@@ -6,6 +6,7 @@ colours or the window's title, or hide text, so none reaches a terminal, a pipe 
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from typing import Any
 
@@ -36,12 +37,24 @@ def visible_bytes(data: bytes) -> str:
 
 def print_json(value: Any) -> None:
     """Prints a value as indented JSON; what JSON does not know becomes text."""
-    typer.echo(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
+    _echo(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
 
 
 def print_json_line(value: Any) -> None:
     """Prints a value as one line of JSON."""
-    typer.echo(orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode())
+    _echo(orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS))
+
+
+def _echo(data: bytes) -> None:
+    """Prints JSON, in which the control characters above ASCII are escapes as well: they can only stand in its texts."""
+    text = data.decode()
+    if not text.isprintable():
+        text = "".join(_json_escape(one) if unicodedata.category(one) in _HIDDEN else one for one in text)
+    typer.echo(text)
+
+
+def _json_escape(character: str) -> str:
+    return character if character == "\n" else json.dumps(character)[1:-1]
 
 
 def _escape(character: str) -> str:

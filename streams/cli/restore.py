@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import orjson
 import typer
 from rich.console import Console
 from rich.filesize import decimal
@@ -18,6 +17,7 @@ from state.restore.rebuild import RebuiltTask
 from state.tables.private_folder import make_private
 from streams.application.restore import StoredTask, restore_tasks, stored_tasks
 from streams.cli.command import command
+from streams.cli.output import print_json
 from streams.cli.restore_progress import RestoreProgress
 from streams.cli.settings import ApplicationOptions, Target, reachable
 from streams.cli.target import TopologyTarget
@@ -78,7 +78,7 @@ def restore(
         raise
     result = Result(folder, done, _unlogged(tasks), time.monotonic() - started)
     if as_json:
-        typer.echo(orjson.dumps(as_dict(result), option=orjson.OPT_INDENT_2).decode())
+        print_json(as_dict(result))
     else:
         _print(Console(), result)
 

@@ -99,6 +99,7 @@ def run(
         return
     if verbose:
         config = config.model_copy(update={"spark": {"spark.log.level": "WARN", **config.spark}})
+    program.share_with_workers()
     run_topology(program.load(), reachable(config))
 
 

@@ -23,7 +23,7 @@ from state.stores.task_store import TaskStore
 from streams.application.restore import restore_tasks, stateful_subs, stored_tasks
 from streams.application.store_rows import StoreReader, StoreRow, plain, window_size_ms
 from streams.cli.command import command
-from streams.cli.output import visible
+from streams.cli.output import print_json_line, visible
 from streams.cli.restore_progress import RestoreProgress
 from streams.cli.settings import ApplicationOptions, Target, reachable
 from streams.cli.target import TopologyTarget
@@ -87,7 +87,7 @@ def state(
             _print_count(sum(_counts(places, store, reader, keys)), as_json)
         elif as_json:
             for row in islice(_rows(places, store, reader, keys), limit):
-                typer.echo(orjson.dumps(_as_dict(row)))
+                print_json_line(_as_dict(row))
         else:
             _print_rows(_rows(places, store, reader, keys), limit or _SHOWN_ROWS)
 
@@ -184,7 +184,7 @@ def _sizes(places: Iterable[Place]) -> Iterator[dict[str, Any]]:
 def _print_sizes(sizes: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         for size in sizes:
-            typer.echo(orjson.dumps(size))
+            print_json_line(size)
         return
     table = Table("Sub-topology", box=None, header_style="bold")
     table.add_column("Task", justify="right")

@@ -22,7 +22,7 @@ from streams.cli.settings import ApplicationOptions, AsJson, Target, reachable
 from streams.cli.target import TopologyTarget
 from streams.cli.topic.times import shown_time
 from streams.config import StreamsConfig
-from streams.config.durations import to_milliseconds
+from streams.config.durations import age_in_words, to_milliseconds
 from streams.errors import ConfigError
 from streams.topology.graph import Topology
 
@@ -133,19 +133,6 @@ def _table(before: Status, after: Status) -> Table:
                 age_in_words(after.at_ms - one.stream_time) if seen else "",
             )
     return table
-
-
-def age_in_words(ms: int) -> str:
-    """A length of time, to be read at a glance: `3 s`, `12 min`, `5 h`, `40 d`.
-
-    Args:
-        ms: Its length; a negative one, of a clock ahead of ours, is as good as none.
-    """
-    seconds = max(0, ms) // 1000
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
 
 
 def _age(at_ms: int, since_ms: int | None) -> int | None:

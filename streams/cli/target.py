@@ -105,6 +105,13 @@ class TopologyTarget:
             )
         return topology
 
+    def share_with_workers(self) -> None:
+        """Lets Spark's Python processes, which are given the environment's `PYTHONPATH`, find the file's module, too."""
+        if self.folder is not None:
+            before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+            if str(self.folder) not in before:
+                os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(self.folder), *before]))
+
     def _found(self) -> tuple[str, Any]:
         """The attribute's name and value."""
         module = self._import()

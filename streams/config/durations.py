@@ -53,5 +53,18 @@ def in_words(milliseconds: int) -> str:
     return f"{milliseconds}ms"
 
 
+def age_in_words(ms: int) -> str:
+    """A length of time, to be read at a glance: `3 s`, `12 min`, `5 h`, `40 d`.
+
+    Args:
+        ms: Its length; a negative one, of a clock ahead of ours, is as good as none.
+    """
+    seconds = max(0, ms) // 1000
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
 DurationMs = Annotated[int, BeforeValidator(to_milliseconds)]
 """The type of a setting in milliseconds; a field of this type takes durations with a unit as well."""

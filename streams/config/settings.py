@@ -185,7 +185,13 @@ class StreamsConfig(BaseSettings):
         return value
 
     @field_validator(
-        "tasks", "wall_clock_interval_ms", "idle_timeout_ms", "dead_letter_topic", "max_future_ms", mode="before"
+        "tasks",
+        "wall_clock_interval_ms",
+        "idle_timeout_ms",
+        "dead_letter_topic",
+        "global_table_errors",
+        "max_future_ms",
+        mode="before",
     )
     @classmethod
     def _none(cls, value: Any) -> Any:

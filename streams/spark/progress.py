@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -15,13 +16,34 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from streams.config.durations import age_in_words
 from streams.runtime.counters import Counters
 from streams.source.offsets import SourceOffsets
 
 PARTS = ("fence", "decide", "restore", "process", "commit", "apply")
 LINE_INTERVAL_S = 2.0
+RATE_OVER_S = 10.0
+"""Over how long records per second are counted: long enough for a micro-batch, short enough to see a change."""
+SILENT_S = 5.0
+"""From when on a line tells how long ago the last commit was, seconds."""
 LEFT_OUT = ("dropped:", "skipped:", "dead_letters:", "failures:")
 """Counters of records that are not in the results: nothing is dropped in silence."""
+
+COLUMNS = (
+    "sub-topology",
+    "task",
+    "version",
+    "in",
+    "out",
+    "changelog",
+    "lag",
+    "in/s",
+    "behind",
+    "committed",
+    "step ms",
+    *PARTS,
+    "MB",
+)
 
 
 @dataclass
@@ -41,10 +63,17 @@ class TaskProgress:
 
 @dataclass
 class SubProgress:
-    """One sub-topology."""
+    """One sub-topology.
+
+    Attributes:
+        counted: When how many records had been read, for the last `RATE_OVER_S`.
+        committed_at: When the last step was reported; None: there was none.
+    """
 
     tasks: int
     topics: tuple[str, ...]
+    counted: deque[tuple[float, int]] = field(default_factory=deque)
+    committed_at: float | None = None
     batch_id: int = -1
     lag: int | None = None
     per_task: dict[int, TaskProgress] = field(default_factory=dict)
@@ -55,6 +84,23 @@ class SubProgress:
     def total(self, name: str) -> int:
         """Sum of a number over the tasks."""
         return sum(getattr(task, name) for task in self.per_task.values())
+
+    def count(self, now: float) -> None:
+        """Notes how many records have been read by now."""
+        self.counted.append((now, self.total("records_in")))
+        while len(self.counted) > 2 and self.counted[1][0] <= now - RATE_OVER_S:
+            self.counted.popleft()
+
+    def records_per_s(self, now: float) -> float:
+        """Records read per second, lately."""
+        if not self.counted:
+            return 0.0
+        since, before = self.counted[0]
+        return (self.total("records_in") - before) / max(now - since, 1e-3)
+
+    def event_time(self) -> int | None:
+        """The largest event time that any task has seen, ms; None: there was none."""
+        return max((task.stream_time for task in self.per_task.values() if task.stream_time >= 0), default=None)
 
     def left_out(self) -> list[str]:
         """What was dropped, skipped or sent to the dead letters, and how often."""
@@ -67,10 +113,20 @@ class Progress:
     Args:
         title: heading, the application id.
         console: where to write; default: standard error, so that results can be piped.
+        clock: seconds that never go back.
+        wall_clock: seconds since 1970, for how far event time is behind.
     """
 
-    def __init__(self, title: str, console: Console | None = None) -> None:
+    def __init__(
+        self,
+        title: str,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
         self.title = title
+        self._clock = clock
+        self._wall_clock = wall_clock
         self.console = console or Console(stderr=True)
         self.subs: dict[str, SubProgress] = {}
         self._lock = threading.Lock()
@@ -79,7 +135,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self.console.is_terminal:
-            self._live = Live(self._table(), console=self.console, refresh_per_second=4)
+            self._live = Live(get_renderable=self._table, console=self.console, refresh_per_second=4)
             self._live.start()
         return self
 
@@ -87,7 +143,6 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live is not None:
-            self._live.update(self._table())
             self._live.stop()
             self._live = None
         else:
@@ -100,7 +155,7 @@ class Progress:
     def started(self, sub: str, tasks: int, topics: tuple[str, ...]) -> None:
         """A query starts; one that starts again goes on with its numbers."""
         with self._lock:
-            self.subs.setdefault(sub, SubProgress(tasks, topics))
+            self.subs.setdefault(sub, SubProgress(tasks, topics)).count(self._clock())
 
     def step(self, sub: str, batch_id: int, reports: list[Mapping[str, Any]]) -> None:
         """A micro-batch is done: the reports of its tasks."""
@@ -123,6 +178,8 @@ class Progress:
                 task.changelog += report["counts"]["changelog"]
                 for name, count in report["counters"].items():
                     of.counters.add(name, count)
+            of.committed_at = self._clock()
+            of.count(of.committed_at)
         self._show()
 
     def query(self, progress: Any) -> None:
@@ -138,13 +195,11 @@ class Progress:
         self._show()
 
     def _show(self) -> None:
-        if self._live is not None:
-            self._live.update(self._table())
-        else:
+        if self._live is None:
             self._line()
 
     def _line(self, force: bool = False) -> None:
-        now = time.monotonic()
+        now = self._clock()
         if not force and now - self._last_line < LINE_INTERVAL_S:
             return
         self._last_line = now
@@ -153,29 +208,47 @@ class Progress:
                 if sub.told == (sub.batch_id, sub.lag):
                     continue
                 sub.told = (sub.batch_id, sub.lag)
-                lag = f"lag {'?' if sub.lag is None else sub.lag}"
-                slowest = max((task.total_s for task in sub.per_task.values()), default=0.0)
-                numbers = [
-                    f"batch {sub.batch_id}, in {sub.total('records_in')}, out {sub.total('records_out')}",
-                    f"changelog {sub.total('changelog')}, {lag}, slowest task {slowest * 1000:.0f} ms",
-                    *sub.left_out(),
-                ]
-                self.console.print(
-                    f"{self.title}/{name}: " + (f"no records yet, {lag}" if sub.batch_id < 0 else ", ".join(numbers)),
-                    highlight=False,
-                    markup=False,
-                    soft_wrap=True,
-                )
+                text = ", ".join(self._numbers(sub, now))
+                self.console.print(f"{self.title}/{name}: {text}", highlight=False, markup=False, soft_wrap=True)
+
+    def _numbers(self, sub: SubProgress, now: float) -> list[str]:
+        """What a line says of a sub-topology. The lag is told once Spark has said where the topics end."""
+        lag = [] if sub.lag is None else [f"lag {sub.lag}"]
+        if sub.batch_id < 0:
+            return ["no records yet", *lag]
+        slowest = max((task.total_s for task in sub.per_task.values()), default=0.0)
+        since = now - sub.committed_at if sub.committed_at is not None else 0.0
+        behind = self._behind(sub)
+        return [
+            f"batch {sub.batch_id}",
+            f"in {sub.total('records_in')}",
+            f"out {sub.total('records_out')}",
+            f"changelog {sub.total('changelog')}",
+            *lag,
+            f"{sub.records_per_s(now):,.0f} records/s",
+            *([] if behind is None else [f"event time {behind} behind"]),
+            *([f"last commit {age_in_words(int(since * 1000))} ago"] if since >= SILENT_S else []),
+            f"slowest task {slowest * 1000:.0f} ms",
+            *sub.left_out(),
+        ]
+
+    def _behind(self, sub: SubProgress) -> str | None:
+        """How far the largest event time is behind the wall clock; None: there is none."""
+        at = sub.event_time()
+        return None if at is None else age_in_words(int(self._wall_clock() * 1000) - at)
 
     def _table(self) -> Table:
         table = Table(title=self.title, title_justify="left", expand=False)
-        for column in ("sub-topology", "task", "version", "in", "out", "changelog", "lag", "step ms", *PARTS, "MB"):
+        now = self._clock()
+        for column in COLUMNS:
             table.add_column(column, justify="left" if column == "sub-topology" else "right")
         with self._lock:
             left_out = [f"{name}: {', '.join(sub.left_out())}" for name, sub in self.subs.items() if sub.left_out()]
             table.caption, table.caption_justify = escape("\n".join(left_out)) or None, "left"
             for name, sub in self.subs.items():
-                lag = "?" if sub.lag is None else f"{sub.lag:,}"
+                lag = "" if sub.lag is None else f"{sub.lag:,}"
+                since = "" if sub.committed_at is None else age_in_words(int((now - sub.committed_at) * 1000))
+                pace = (lag, f"{sub.records_per_s(now):,.0f}", self._behind(sub) or "", since)
                 for index, (number, task) in enumerate(sorted(sub.per_task.items())):
                     table.add_row(
                         name if index == 0 else "",
@@ -184,13 +257,13 @@ class Progress:
                         f"{task.records_in:,}",
                         f"{task.records_out:,}",
                         f"{task.changelog:,}",
-                        lag if index == 0 else "",
+                        *(pace if index == 0 else [""] * len(pace)),
                         f"{task.total_s * 1000:.0f}",
                         *(f"{task.seconds.get(part, 0.0) * 1000:.0f}" for part in PARTS),
                         str(task.peak_rss_mb),
                     )
                 if not sub.per_task:
-                    table.add_row(name, f"-/{sub.tasks}", *([""] * 4), lag, *([""] * (2 + len(PARTS))))
+                    table.add_row(name, f"-/{sub.tasks}", *([""] * 4), lag)
         return table
 
 

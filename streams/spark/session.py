@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from streams.errors import ConfigError
 from streams.spark import class_archive
+from streams.spark.java_output import start_java_quietly
 from streams.spark.java_process import tell_its_end_once
 from streams.spark.settings import REFUSED, spark_settings
 
@@ -56,6 +57,8 @@ def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: 
         paths = [os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])]
         settings.setdefault("spark.executorEnv.PYTHONPATH", os.pathsep.join(paths))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if "spark.log.level" not in settings:
+        start_java_quietly({"spark.app.name": application_id, **settings})
     builder = SparkSession.builder.appName(application_id)
     for key, value in settings.items():
         builder = builder.config(key, value)

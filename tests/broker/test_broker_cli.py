@@ -1,5 +1,6 @@
-"""`streams broker` as its users see it."""
+"""`streams broker` and `streams topic` as their users see them."""
 
+import json
 import re
 import subprocess
 import sys
@@ -31,7 +32,7 @@ def test_help_names_the_commands_without_importing_what_they_need() -> None:
     program = (
         "import sys; from typer.testing import CliRunner; from streams.cli.main import app\n"
         "print(CliRunner().invoke(app, ['--help']).output)\n"
-        "heavy = {'confluent_kafka', 'pyspark', 'streams.cli.broker'}\n"
+        "heavy = {'confluent_kafka', 'pyspark', 'pydantic', 'numpy', 'streams.cli.broker'}\n"
         "print('heavy:', sorted(heavy & set(sys.modules)))"
     )
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
@@ -42,7 +43,7 @@ def test_help_names_the_commands_without_importing_what_they_need() -> None:
 def test_an_unknown_command_is_told(streams) -> None:
     result = streams("brokre")
     assert result.exit_code == 2
-    assert "No such command 'brokre'" in result.output
+    assert "No such command 'brokre'. Did you mean 'broker'?" in result.output
 
 
 @pytest.mark.kafka
@@ -56,6 +57,8 @@ def test_start_status_topics_stop(streams, tmp_path: Path) -> None:
         assert servers == EmbeddedBroker(data_dir).bootstrap_servers
         assert "num.io.threads=3\n" in (data_dir / "node-1" / "server.properties").read_text()
 
+        found = json.loads(streams("broker", "status", "-d", data_dir, "--json").output)
+        assert (found["running"], found["bootstrap_servers"]) == (True, servers)
         status = streams("broker", "status", "-d", data_dir)
         assert (status.exit_code, "running" in status.output) == (0, True)
 
@@ -114,6 +117,46 @@ def test_create_send_read(streams, broker: EmbeddedBroker, topic, tmp_path: Path
     result = streams("broker", "read", name, "-b", broker.bootstrap_servers)
     assert result.exit_code == 0, result.output
     assert sorted(result.output.splitlines()) == sorted(["\\xff\tcommitted", *filter(None, lines)])
+
+
+@pytest.mark.kafka
+def test_a_record_keeps_time_headers_and_nulls(streams, broker: EmbeddedBroker, topic) -> None:
+    name = topic(2)
+    line = {
+        "key": "k",
+        "value": None,
+        "timestamp": 1_700_000_000_000,
+        "headers": [["h", "1"], ["h", None]],
+        "partition": 1,
+    }
+    for form, text in (("--json", json.dumps(line)), ("--timestamps", "2023-11-14T22:13:20Z\tk\t\x1b[2J")):
+        sent = streams("topic", "send", name, form, "-d", broker.data_dir, answer=f"{text}\n")
+        assert sent.exit_code == 0, sent.output
+
+    read = streams("topic", "read", name, "--json", "--partition", 1, "-n", 1, "-d", broker.data_dir)
+    assert json.loads(read.output.splitlines()[0]) == {**line, "topic": name, "offset": 0}
+    shown = streams("topic", "read", name, "--timestamps", "--headers", "-d", broker.data_dir)
+    assert "2023-11-14T22:13:20.000Z\th=1,h=null\tk\tnull" in shown.output.splitlines()
+    assert "2023-11-14T22:13:20.000Z\t-\tk\t\\x1b[2J" in shown.output.splitlines()
+
+
+@pytest.mark.kafka
+def test_create_list_describe_delete(streams, broker: EmbeddedBroker, topic) -> None:
+    name, place = f"{topic(1)}-whole-life", ("-d", broker.data_dir)
+    made = streams("topic", "create", name, "--partitions", 2, "--config", "cleanup.policy=compact", *place)
+    assert made.exit_code == 0, made.output
+    described = json.loads(streams("topic", "describe", name, "--json", *place).output)
+    assert [one["end"] for one in described["partitions"]] == [0, 0]
+    assert described["config"]["cleanup.policy"] == "compact"
+    listed = json.loads(streams("topic", "list", "--json", *place).output)
+    assert [one["partitions"] for one in listed if one["topic"] == name] == [2]
+
+    assert streams("topic", "delete", name, *place, answer="n\n").exit_code == 1
+    assert "cleanup.policy = compact" in streams("topic", "describe", name, *place).output
+    deleted = streams("topic", "delete", name, "--yes", *place)
+    assert (deleted.exit_code, "1 topics deleted" in deleted.output) == (0, True), deleted.output
+    gone = streams("topic", "describe", name, *place)
+    assert (gone.exit_code, "does not exist" in gone.output) == (1, True)
 
 
 @pytest.mark.kafka

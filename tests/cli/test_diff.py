@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,15 @@ def test_a_renamed_store_is_told(old: Path) -> None:
     assert "loses state  lines: store 'words' is gone" in result.output
     assert "Materialized(name='words')" in result.output
     assert result.output.strip().endswith("changes: loses state; the engine refuses to start")
+
+
+def test_the_result_is_json_for_programs(old: Path) -> None:
+    old.write_text(old.read_text().replace('"word-counts"', '"words"'))
+    result = streams("diff", str(old), TARGET, "--json")
+    assert result.exit_code == 3
+    found = json.loads(result.output)
+    assert (found["verdict"], found["engine"]) == ("loses state", "the engine refuses to start")
+    assert {"severity": "loses state", "where": "lines", "what": "store 'words'"}.items() <= found["changes"][0].items()
 
 
 @pytest.mark.parametrize(("text", "said"), [("{", "is not JSON"), ("[1]", "no description"), (None, "cannot be read")])

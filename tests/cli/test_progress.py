@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from streams.spark.progress import Progress
+from streams.spark.progress import Progress, SubProgress, TaskProgress
 
 
 def report(counters: dict[str, int]) -> dict[str, object]:
@@ -26,9 +26,12 @@ def report(counters: dict[str, int]) -> dict[str, object]:
 
 def shown(*reports: dict[str, object], terminal: bool = False) -> str:
     text = io.StringIO()
-    with Progress("app", Console(file=text, force_terminal=terminal, width=200)) as progress:
+    now = [100.0]
+    console = Console(file=text, force_terminal=terminal, width=300)
+    with Progress("app", console, lambda: now[0], lambda: 10.0) as progress:
         progress.started("sub", 2, ("in",))
         for number, found in enumerate(reports):
+            now[0] += 2
             progress.step("sub", number, [found])
         if not reports:
             progress.subs["sub"].lag = 0
@@ -36,7 +39,37 @@ def shown(*reports: dict[str, object], terminal: bool = False) -> str:
 
 
 def test_a_step_in_numbers() -> None:
-    assert "app/sub: batch 0, in 5, out 3, changelog 2, lag ?, slowest task 250 ms\n" in shown(report({}))
+    """The lag stays away until Spark has told where the topics end."""
+    numbers = "app/sub: batch 0, in 5, out 3, changelog 2, 2 records/s, event time 9 s behind, slowest task 250 ms\n"
+    assert numbers in shown(report({}))
+
+
+def test_the_table_has_rate_event_time_and_last_commit() -> None:
+    text = shown(report({}), terminal=True)
+    assert all(heading in text for heading in ("in/s", "behind", "committed"))
+    assert "9 s" in text
+    assert " ? " not in text
+
+
+def test_a_silent_application_tells_when_it_committed_last() -> None:
+    now = [0.0]
+    text = io.StringIO()
+    with Progress("app", Console(file=text, width=300), lambda: now[0]) as progress:
+        progress.started("sub", 1, ("in",))
+        progress.step("sub", 0, [report({})])
+        progress.subs["sub"].lag = 3
+        now[0] = 120.0
+    assert "lag 3, 0 records/s" in text.getvalue()
+    assert "last commit 2 min ago" in text.getvalue()
+
+
+def test_records_per_second_are_those_of_the_last_seconds() -> None:
+    sub = SubProgress(1, ("in",))
+    task = sub.per_task.setdefault(0, TaskProgress())
+    for second in range(100):
+        task.records_in += 1000 if second < 50 else 10
+        sub.count(float(second))
+    assert sub.records_per_s(99.0) == pytest.approx(10)
 
 
 def test_a_run_without_records_says_so() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,11 @@ def test_reset(streams, application: dict[str, str], tmp_path: Path) -> None:
             assert admin.group_offsets("app-resets") == {(KEPT[0], 0): 5}
             assert set(admin.describe_topics(DELETED)) == set(DELETED)
 
+        found = json.loads(streams("reset", "-a", "app-resets", "-b", servers, "--dry-run", "--json").output)
+        assert (found["deleted"], sorted(found["topics"])) == (False, sorted(DELETED))
+        assert "cannot ask" in streams("reset", "app-resets", "-b", servers, "--json").output
+        assert set(admin.describe_topics(DELETED)) == set(DELETED)
+
         done = streams("reset", "app-resets", "-b", servers, "--yes")
         assert done.exit_code == 0, done.output
         assert "deleted consumer group app-resets" in done.output
@@ -110,3 +116,12 @@ def test_folders_are_no_applications(streams, name: str, tmp_path: Path) -> None
     result = streams("reset", name, "-b", "nowhere:1", "--yes")
     assert (result.exit_code, "dots alone mean other folders" in result.output) == (1, True), result.output
     assert (tmp_path / "var/state/app/sub/0").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(("one", "-a", "two"), "Two applications are named, 'one' and 'two'"), ((), "application_id: it must be given")],
+)
+def test_one_application_is_reset_at_a_time(streams, arguments: tuple[str, ...], said: str) -> None:
+    result = streams("reset", *arguments, "-b", "nowhere:1", "--yes")
+    assert (result.exit_code, said in result.output) == (1, True), result.output

@@ -96,3 +96,30 @@ def test_other_settings_are_parsed_and_checked() -> None:
 def test_a_wrong_topology_is_told(streams, target: str, said: str) -> None:
     result = streams("describe", target)
     assert (result.exit_code, said in result.output) == (1, True), result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "policies"),
+    [
+        (("--bad-records", "skip"), ("skip", "skip", "skip", "skip")),
+        (("--processing-policy", "skip"), ("fail", "skip", "fail", "fail")),
+        (
+            ("--bad-records", "skip", "--production-policy", "dlq", "--dead-letter-topic", "dead"),
+            ("skip", "skip", "dlq", "skip"),
+        ),
+        (
+            ("--deserialization-policy", "skip", "--future-policy", "skip", "--set", "processing=skip"),
+            ("skip", "skip", "fail", "skip"),
+        ),
+    ],
+)
+def test_each_policy_has_an_option_and_all_have_one(
+    streams, options: tuple[str, ...], policies: tuple[str, ...]
+) -> None:
+    found = explained(streams("run", TARGET, "--explain", "--json", *options))
+    assert tuple(found[name] for name in ("deserialization", "processing", "production", "future")) == policies
+
+
+def test_an_interval_has_a_unit(streams) -> None:
+    found = explained(streams("run", TARGET, "--explain", "--json", "--trigger-interval-ms", "5s"))
+    assert found["trigger_interval_ms"] == 5_000

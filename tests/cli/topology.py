@@ -1,6 +1,6 @@
 """A topology for tests of the command line: one store of each kind that people look into."""
 
-from streams import JsonSerde, Materialized, StreamsBuilder, TimeWindows
+from streams import JsonSerde, Materialized, Repartitioned, StreamsBuilder, TimeWindows
 from streams.topology.graph import Topology
 
 
@@ -19,4 +19,18 @@ def stateless() -> Topology:
     """Nothing to look into."""
     builder = StreamsBuilder()
     builder.stream("events").to("copies")
+    return builder.build()
+
+
+def careless() -> Topology:
+    """Goes round in circles."""
+    builder = StreamsBuilder()
+    builder.stream("events").to("events")
+    return builder.build()
+
+
+def repartitioned() -> Topology:
+    """Through a repartition topic of its own."""
+    builder = StreamsBuilder()
+    builder.stream("events").repartition(Repartitioned(name="by-word")).to("copies")
     return builder.build()

@@ -30,6 +30,10 @@ def list_topics(
     given = cluster.given()
     client = with_embedded_default(given, cluster.data_dir)
     sizes = sizes_on_disk(cluster.data_dir) if "bootstrap.servers" not in given else None
+    console = Console()
+    if not as_json:
+        # First, so that a cluster that does not answer is named with its settings.
+        console.print(f"Kafka: {escape(printable(client))}", highlight=False, soft_wrap=True)
     found: list[dict[str, Any]] = [
         {
             "topic": topic.name,
@@ -42,8 +46,6 @@ def list_topics(
     if as_json:
         print_json(found)
         return
-    console = Console()
-    console.print(f"Kafka: {escape(printable(client))}", highlight=False, soft_wrap=True)
     console.print(_table(found, with_sizes=sizes is not None))
 
 

@@ -1,0 +1,123 @@
+"""Where an application is, told from what Kafka knows: offsets, ends and commit markers. (Kafka is a fake.)"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pytest
+
+from streams.application import status as status_module
+from streams.application.status import Status, SubStatus, TaskStatus, records_per_second
+from streams.cli.status import as_dict
+from streams.config.durations import age_in_words
+
+
+def sub(read: int, *committed: TaskStatus) -> SubStatus:
+    return SubStatus(
+        "visits", 2, {("visits", 0): read, ("visits", 1): 5}, {("visits", 0): 100, ("visits", 1): 5}, committed
+    )
+
+
+def look(at_ms: int, read: int, *committed: TaskStatus) -> Status:
+    return Status("app", at_ms, (sub(read, *committed),))
+
+
+FIRST = TaskStatus(0, version=3, committed_ms=9_000, stream_time=4_000, records_out=7)
+SECOND = TaskStatus(1, version=1, committed_ms=8_000, stream_time=-1, records_out=0)
+
+
+def test_lag_rate_and_ages() -> None:
+    found = as_dict(look(8_000, 40), look(10_000, 60, FIRST, SECOND))
+    (visits,) = found["sub_topologies"]
+    assert {name: visits[name] for name in ("lag", "records_per_s", "since_last_commit_ms", "event_time_lag_ms")} == {
+        "lag": 40,
+        "records_per_s": 10.0,
+        "since_last_commit_ms": 1_000,
+        "event_time_lag_ms": 6_000,
+    }
+    assert [task["stream_time"] for task in visits["committed"]] == [4_000, None]
+
+
+def test_an_application_that_never_committed_has_no_ages() -> None:
+    found = as_dict(look(0, 0), look(1_000, 0))["sub_topologies"][0]
+    assert (found["lag"], found["since_last_commit_ms"], found["event_time_lag_ms"]) == (100, None, None)
+    assert not look(0, 0).has_committed
+
+
+@pytest.mark.parametrize(("seconds", "rate"), [(2, 10.0), (0, None)])
+def test_a_rate_needs_two_moments(seconds: int, rate: float | None) -> None:
+    assert records_per_second(look(0, 40), look(seconds * 1000, 60), "visits") == rate
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"), [(-5, "0 s"), (119_000, "119 s"), (120_000, "2 min"), (7_200_000, "2 h"), (86_400_000 * 3, "3 d")]
+)
+def test_ages_are_read_at_a_glance(ms: int, text: str) -> None:
+    assert age_in_words(ms) == text
+
+
+@dataclass
+class Info:
+    partitions: int
+
+
+class FakeAdmin:
+    """The topic `visits` from offset 10 to 100, of which 60 were read; partition 1 was never read."""
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, Info]:
+        return {name: Info(2) for name in names}
+
+    def begin_offsets(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        return dict.fromkeys(places, 10)
+
+    def end_offsets(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        return dict.fromkeys(places, 100)
+
+    def group_offsets(self, group: str, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        assert group == "app"
+        return {place: 60 for place in places if place[1] == 0}
+
+
+@dataclass
+class Named:
+    application_id: str = "app"
+    name: str = "visits"
+    topics: tuple[str, ...] = ("visits",)
+
+
+@dataclass
+class Prepared:
+    sub: Named
+    tasks: int
+
+
+@dataclass
+class Planned:
+    config: Named
+    subs: tuple[Prepared, ...]
+
+
+@dataclass
+class Marker:
+    task: int
+    version: int
+    now_ms: int
+    stream_time: int
+    counts: dict[str, int]
+
+
+def test_what_was_never_read_waits_from_its_first_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, list[int]]] = []
+
+    def newest_markers(log: object, topic: str, partitions: Iterable[int]) -> list[Marker]:
+        asked.append((topic, list(partitions)))
+        return [Marker(1, 4, 9_000, 8_000, {"out": 3})]
+
+    monkeypatch.setattr(status_module, "newest_markers", newest_markers)
+    planned = Planned(Named(), (Prepared(Named(), 2),))
+    found = status_module.application_status(planned, FakeAdmin(), None, 10_000)  # type: ignore[arg-type]
+    assert asked == [("app-visits-commits", [0, 1])]
+    (visits,) = found.subs
+    assert visits.read == {("visits", 0): 60, ("visits", 1): 10}
+    assert (visits.lag, visits.committed) == (130, (TaskStatus(1, 4, 9_000, 8_000, 3),))

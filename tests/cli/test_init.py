@@ -1,0 +1,45 @@
+"""`streams init` makes a project that works as it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_test_of_a_new_project_passes(streams, tmp_path: Path) -> None:
+    assert streams("init", "shop").exit_code == 0
+    assert sorted(path.name for path in (tmp_path / "shop").iterdir()) == [
+        "README.md",
+        "app.py",
+        "streams.toml",
+        "test_app.py",
+    ]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", "."]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path / "shop", env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+
+
+def test_a_new_project_has_nothing_to_complain_of(streams) -> None:
+    streams("init", "shop")
+    checked = streams("check", "shop/app.py")
+    assert (checked.exit_code, "nothing was found" in checked.output) == (0, True), checked.output
+    assert (
+        'application_id = "shop"  # shop/streams.toml'
+        in streams("config", "shop/app.py", "-c", "shop/streams.toml", "--explain").output
+    )
+
+
+@pytest.mark.parametrize(("folder", "said"), [("shop", "shop has app.py already"), ("my shop", "cannot be one")])
+def test_what_cannot_be_made_is_told(streams, tmp_path: Path, folder: str, said: str) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "app.py").touch()
+    result = streams("init", folder)
+    assert (result.exit_code, said in result.output) == (1, True), result.output

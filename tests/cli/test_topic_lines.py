@@ -1,0 +1,169 @@
+"""Records as lines: what `streams topic send` takes, and what `streams topic read` prints."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from streams.broker.topic_reader import Incoming
+from streams.broker.topic_writer import Outgoing
+from streams.cli.output import print_json_line, visible, visible_bytes
+from streams.cli.topic.arguments import SerdeOptions
+from streams.cli.topic.input import LineFormat, records_of
+from streams.cli.topic.serdes import TopicSerdes, topic_serdes
+from streams.cli.topic.shown import RecordPrinter
+from streams.errors import ConfigError
+from streams.serdes import Int64Serde, JsonSerde, StringSerde, TimeWindowedSerde
+
+TWO = (2).to_bytes(8, "big")
+
+
+def sent(line: str, **form: object) -> Outgoing:
+    (found,) = records_of([b"\n", line.encode() + b"\r\n"], LineFormat("t", **form))  # type: ignore[arg-type]
+    return found
+
+
+def record(key: bytes | None, value: bytes | None, headers: tuple[tuple[str, bytes | None], ...] = ()) -> Incoming:
+    return Incoming(1, 7, 1_700_000_000_000, key, value, headers)
+
+
+@pytest.mark.parametrize(
+    ("line", "form", "wanted"),
+    [
+        ("k\tv", {}, Outgoing(b"k", b"v")),
+        ("only a value", {}, Outgoing(None, b"only a value")),
+        ("k\ttwo\ttabs", {}, Outgoing(b"k", b"two\ttabs")),
+        ("k|v", {"separator": "|"}, Outgoing(b"k", b"v")),
+        ("k\tNULL", {"null": "NULL"}, Outgoing(b"k", None)),
+        (
+            "k\tv",
+            {"timestamp": 5, "headers": (("h", b"1"),), "partition": 2},
+            Outgoing(b"k", b"v", 5, (("h", b"1"),), 2),
+        ),
+        ("1700000000000\tk\tv", {"timestamps": True}, Outgoing(b"k", b"v", 1_700_000_000_000)),
+        ("2023-11-14T22:13:20Z\tk\tv", {"timestamps": True}, Outgoing(b"k", b"v", 1_700_000_000_000)),
+        ("a\t2", {"serdes": TopicSerdes(StringSerde(), Int64Serde())}, Outgoing(b"a", TWO)),
+        ("5\t{'a'}", {"serdes": TopicSerdes(StringSerde(), StringSerde())}, Outgoing(b"5", b"{'a'}")),
+        ('{"value": "text"}', {"as_json": True}, Outgoing(None, b"text")),
+        ('{"key": "k", "value": null}', {"as_json": True}, Outgoing(b"k", None)),
+        (
+            '{"key": "k", "value": {"n": 1}, "timestamp": 9, "headers": {"h": "x", "n": null}, "partition": 3}',
+            {"as_json": True},
+            Outgoing(b"k", b'{"n":1}', 9, (("h", b"x"), ("n", None)), 3),
+        ),
+        ('{"value": 2}', {"as_json": True, "serdes": TopicSerdes(None, Int64Serde())}, Outgoing(None, TWO)),
+    ],
+)
+def test_a_line_is_a_record(line: str, form: dict[str, object], wanted: Outgoing) -> None:
+    assert sent(line, **form) == wanted
+
+
+@pytest.mark.parametrize(
+    ("line", "form", "said"),
+    [
+        ("{", {"as_json": True}, "line 2: it is not JSON"),
+        ("[1]", {"as_json": True}, 'line 2: an object with "value" is needed'),
+        ('{"value": 1, "keys": 2}', {"as_json": True}, r"line 2: unknown fields \['keys'\]"),
+        ('{"value": 1, "headers": [1]}', {"as_json": True}, "headers"),
+        ("v", {"timestamps": True}, "line 2: a time and"),
+        ("soon\tv", {"timestamps": True}, "line 2: 'soon' is not a time: write milliseconds"),
+        ("two", {"serdes": TopicSerdes(None, Int64Serde())}, "line 2: Int64Serde cannot write"),
+    ],
+)
+def test_a_wrong_line_is_told_by_its_number(line: str, form: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        sent(line, **form)
+
+
+@pytest.mark.parametrize(
+    ("found", "serdes", "line"),
+    [
+        (record(b"k", b"v"), TopicSerdes(), "k\tv"),
+        (record(None, b"v"), TopicSerdes(), "v"),
+        (record(b"k", None), TopicSerdes(), "k\tnull"),
+        (record(b"\xff", b"v"), TopicSerdes(), "\\xff\tv"),
+        (record(b"a", TWO), TopicSerdes(), "a\t" + "\\x00" * 7 + "\\x02"),
+        (record(b"a", TWO), TopicSerdes(None, Int64Serde()), "a\t2"),
+        (record(b"k", b"\x1b]0;owned\x07\n"), TopicSerdes(), "k\t\\x1b]0;owned\\x07\\n"),
+        (record(b"k", b'"\\u001b[2J"'), TopicSerdes(None, JsonSerde()), "k\t\\x1b[2J"),
+    ],
+)
+def test_a_record_is_a_line_without_control_characters(found: Incoming, serdes: TopicSerdes, line: str) -> None:
+    assert RecordPrinter("t", serdes).line(found) == line
+
+
+def test_windowed_keys_are_readable() -> None:
+    serde = TimeWindowedSerde(StringSerde(), 60_000)
+    key = b"ann" + (1_700_000_040_000).to_bytes(8, "big")
+    line = RecordPrinter("t", TopicSerdes(serde, Int64Serde())).line(record(key, TWO))
+    assert line == '{"key":"ann","start":1700000040000,"end":1700000100000}\t2'
+
+
+def test_times_and_headers_come_first() -> None:
+    printer = RecordPrinter("t", TopicSerdes(), timestamps=True, headers=True)
+    assert (
+        printer.line(record(b"k", b"v", (("a", b"1"), ("b\x1b", None))))
+        == "2023-11-14T22:13:20.000Z\ta=1,b\\x1b=null\tk\tv"
+    )
+
+
+def test_what_a_serde_cannot_read_is_shown_as_bytes_and_counted() -> None:
+    printer = RecordPrinter("t", TopicSerdes(None, Int64Serde()))
+    assert printer.line(record(b"k", b"short")) == "k\tshort"
+    assert (printer.unreadable, "Int64Serde cannot read 5 bytes" in printer.why) == (1, True)
+
+
+def test_json_that_was_read_can_be_sent_again() -> None:
+    found = record(b"k\x01", b'{"a": 1}', (("h", b"x"), ("h", None)))
+    line = json.dumps(RecordPrinter("t", TopicSerdes()).as_dict(found))
+    assert sent(line, as_json=True) == Outgoing(found.key, found.value, found.timestamp, found.headers, found.partition)
+
+
+@pytest.mark.parametrize(
+    ("topic", "key", "value"),
+    [("events", StringSerde(), JsonSerde()), ("app-by-word-repartition", StringSerde(), JsonSerde())],
+)
+def test_a_topology_has_serdes_for_its_topics(topic: str, key: object, value: object) -> None:
+    target = "tests.cli.topology:build" if topic == "events" else "tests.cli.topology:repartitioned"
+    assert topic_serdes(SerdeOptions(topology=target), topic) == TopicSerdes(key, value)
+
+
+def test_a_named_serde_wins_over_the_topologys() -> None:
+    options = SerdeOptions(value_serde="int64", topology="tests.cli.topology:build")
+    assert topic_serdes(options, "events") == TopicSerdes(StringSerde(), Int64Serde())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (SerdeOptions(key_serde="int46"), "'int46' is not the name of a serde: .* Did you mean 'int64'"),
+        (SerdeOptions(topology="tests.cli.topology:build"), "does not use the topic 'event'; .* Did you mean 'events'"),
+    ],
+)
+def test_a_wrong_serde_is_told(options: SerdeOptions, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        topic_serdes(options, "event")
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J", "\x9b2J", "\u202eabc", "\U000e0001", "äö 😀"])
+def test_no_control_character_is_printed_in_json(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    print_json_line({"value": text})
+    printed = capsys.readouterr().out
+    assert printed.rstrip("\n").isprintable()
+    assert json.loads(printed) == {"value": text}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain äö 😀", "plain äö 😀"),
+        ("a\x00b", "a\\x00b"),
+        ("\u202eabc", "\\u202eabc"),
+        ("\U000e0001", "\\U000e0001"),
+        ("\x9b2J", "\\x9b2J"),
+    ],
+)
+def test_no_control_character_is_printed(text: str, shown: str) -> None:
+    assert visible(text) == shown
+    assert visible_bytes(text.encode()) == shown
