@@ -64,6 +64,7 @@ from streams.model.timestamps import (
 )
 from streams.model.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows, Windows
 from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.punctuation import Cancellable, PunctuationType
 from streams.operators.table.table_transform_values import ValueTransformer
 from streams.operators.wrapped import WrappedProcessor
 from streams.serdes import (
@@ -103,6 +104,7 @@ __all__ = [
     "BufferConfig",
     "BytesSerde",
     "CalendarWindows",
+    "Cancellable",
     "Change",
     "CogroupedKStream",
     "ConfigError",
@@ -135,6 +137,7 @@ __all__ = [
     "ProcessorContext",
     "Produced",
     "ProtobufSerde",
+    "PunctuationType",
     "Record",
     "RecordContext",
     "RecordError",

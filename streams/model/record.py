@@ -7,13 +7,20 @@ milliseconds since the epoch, event time.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
+
+from typing_extensions import TypeVar
+
+K = TypeVar("K", default=Any)
+V = TypeVar("V", default=Any)
+K2 = TypeVar("K2", default=Any)
+V2 = TypeVar("V2", default=Any)
 
 Headers = tuple[tuple[str, "bytes | None"], ...]
 
 
 @dataclass(slots=True, eq=True)
-class Record:
+class Record(Generic[K, V]):
     """One record on its way through the topology (Kafka Streams: `api.Record`).
 
     Attributes:
@@ -23,16 +30,16 @@ class Record:
         headers: Pairs of name and value, in order; names may repeat.
     """
 
-    key: Any
-    value: Any
+    key: K
+    value: V
     timestamp: int
     headers: Headers = ()
 
-    def with_key(self, key: Any) -> Record:
+    def with_key(self, key: K2) -> Record[K2, V]:
         """The same record under another key."""
         return Record(key, self.value, self.timestamp, self.headers)
 
-    def with_value(self, value: Any) -> Record:
+    def with_value(self, value: V2) -> Record[K, V2]:
         """The same record with another value."""
         return Record(self.key, value, self.timestamp, self.headers)
 

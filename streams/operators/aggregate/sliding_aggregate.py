@@ -12,7 +12,7 @@ from typing import Any
 from streams.model.record import Headers, Record, ValueAndTimestamp, Window, Windowed
 from streams.model.windows import SlidingWindows
 from streams.operators.aggregate.windowed import HeldUpdate, WindowedAggregation
-from streams.operators.processor import ProcessorContext
+from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.key_value import TimestampedWindowStore
 
 
@@ -33,7 +33,7 @@ class SlidingAggregate(WindowedAggregation[SlidingWindows]):
 
     inclusive_end = True
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the stores and take up stream time."""
         super().init(ctx)
         self.store: TimestampedWindowStore

@@ -7,8 +7,8 @@ from typing import Any
 from streams.model.record import Change, Headers, Record, Window, Windowed
 from streams.model.windows import Windows
 from streams.operators.aggregate.windowed import WindowedAggregation
+from streams.operators.operator_context import OperatorContext
 from streams.operators.pending import emit_pending
-from streams.operators.processor import ProcessorContext
 from streams.operators.stores.key_value import CachedRow, TimestampedWindowStore
 
 
@@ -23,7 +23,7 @@ class WindowAggregate(WindowedAggregation[Windows]):
         windows: See `WindowedAggregation`, as the others.
     """
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the stores and take up stream time."""
         super().init(ctx)
         self.store: TimestampedWindowStore

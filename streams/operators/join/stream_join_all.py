@@ -20,7 +20,8 @@ from typing import Any
 
 from streams.model.record import Record
 from streams.model.times import NO_TIME
-from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.operator import Operator
+from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.key_value import WindowStore
 from streams.operators.stream_time import SharedStreamTime
 
@@ -28,7 +29,7 @@ Row = tuple[int, Any]
 """Timestamp in ms, and value."""
 
 
-class StreamJoinAll(Processor):
+class StreamJoinAll(Operator):
     """One stream's side of a join of several. A result has the time of the newest record, and the last one's headers.
 
     Null keys and null values are dropped.
@@ -61,7 +62,7 @@ class StreamJoinAll(Processor):
         self.grace_ms = grace_ms
         self.joiner = joiner
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the stores and the shared time."""
         super().init(ctx)
         self._opened: dict[str, WindowStore] = {name: ctx.store(store) for name, store in self.stores.items()}

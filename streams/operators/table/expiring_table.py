@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streams.model.record import Record
-from streams.operators.processor import ProcessorContext
+from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.key_value import TimestampedKeyValueStore
 from streams.operators.stores.time_ordered_buffer import RIGHT, TimeOrderedBuffer
 from streams.operators.stream_time import StreamTime
@@ -43,7 +43,7 @@ class ExpiringTable(TableSource):
         self.key_serde = key_serde
         self.ttl_ms = ttl_ms
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the stores and take up stream time."""
         super().init(ctx)
         self._time = StreamTime(ctx.state)

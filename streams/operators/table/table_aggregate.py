@@ -7,7 +7,7 @@ from typing import Any
 
 from streams.model.record import Change, Record
 from streams.operators.aggregate.functions import Aggregator, Initializer
-from streams.operators.processor import ProcessorContext
+from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.key_value import TimestampedKeyValueStore
 from streams.operators.table.table_materializer import TableOperator
 
@@ -42,7 +42,7 @@ class TableAggregate(TableOperator):
         self.adder = adder
         self.subtractor = subtractor
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the store."""
         super().init(ctx)
         assert self.store_name is not None, "what is aggregated is kept"

@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any
 
 from streams.model.record import Change, Headers, Record
+from streams.operators.operator import Operator
+from streams.operators.operator_context import OperatorContext
 from streams.operators.pending import Pending, emit_pending
-from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.stores.key_value import CachedRow, TimestampedKeyValueStore
 from streams.operators.stores.versioned import NOT_PUT, VALID_TO_UNDEFINED, VersionedStore
 
@@ -30,7 +31,7 @@ class TableMaterializer:
     """
 
     def __init__(
-        self, ctx: ProcessorContext, store: str | None, caching: bool, send_old: bool, given_old: bool = False
+        self, ctx: OperatorContext, store: str | None, caching: bool, send_old: bool, given_old: bool = False
     ) -> None:
         self._ctx = ctx
         self._caching = caching
@@ -102,7 +103,7 @@ class TableMaterializer:
         self._ctx.forward(record.with_value(Change(new, old, newer == VALID_TO_UNDEFINED)))
 
 
-class TableOperator(Processor):
+class TableOperator(Operator):
     """Base of the operators whose result is a table: opens it as `_table`, and passes on at the end of the step what it held back.
 
     Args:
@@ -116,7 +117,7 @@ class TableOperator(Processor):
         self.caching = caching
         self.send_old = send_old
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the store."""
         super().init(ctx)
         self._table = TableMaterializer(ctx, self.store_name, self.caching, self.send_old)

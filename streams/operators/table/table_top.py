@@ -8,7 +8,7 @@ from itertools import chain, islice, repeat
 from typing import Any
 
 from streams.model.record import Change, Record
-from streams.operators.processor import ProcessorContext
+from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.key_value import KeyValueStore
 from streams.operators.table.table_materializer import TableOperator
 from streams.serdes.base import Serde
@@ -55,7 +55,7 @@ class TableTop(TableOperator):
         self.by = by
         self.largest = largest
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the stores."""
         super().init(ctx)
         assert self.store_name is not None, "the lists are kept"

@@ -22,7 +22,7 @@ from state.stores.task_store import TaskStore
 from streams.errors import ConfigError, RecordError, StreamsError
 from streams.model.record import Record, RecordMetadata
 from streams.model.timestamps import ConsumedRecord
-from streams.operators.processor import Processor
+from streams.operators.processor import AnyProcessor
 from streams.runtime.counters import Counters
 from streams.runtime.globals.global_context import GlobalContext, ReadOnlyStore
 from streams.runtime.handlers import NOWHERE, ErrorHandlers, Origin
@@ -220,7 +220,7 @@ class _Processed:
 
     takes_null_keys = True
 
-    def __init__(self, processor: Processor, context: GlobalContext) -> None:
+    def __init__(self, processor: AnyProcessor, context: GlobalContext) -> None:
         self._processor = processor
         self._context = context
         processor.init(context)
