@@ -9,12 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple
 
-from typing_extensions import TypeVar
-
-K = TypeVar("K", default=Any)
-V = TypeVar("V", default=Any)
-K2 = TypeVar("K2", default=Any)
-V2 = TypeVar("V2", default=Any)
+from streams.model.typing import K2, V2, K, V
 
 Headers = tuple[tuple[str, "bytes | None"], ...]
 

@@ -15,13 +15,9 @@ from typing import Any, ClassVar, Generic, Protocol, TypeAlias
 from typing_extensions import TypeVar
 
 from streams.model.record import Headers, Record, RecordMetadata
+from streams.model.typing import KIn, KOut, VIn, VOut
 from streams.model.windows import Duration
 from streams.operators.punctuation import Cancellable, PunctuationType
-
-KIn = TypeVar("KIn", default=Any)
-VIn = TypeVar("VIn", default=Any)
-KOut = TypeVar("KOut", default=Any)
-VOut = TypeVar("VOut", default=Any)
 
 
 class ProcessorContext(Protocol[KOut, VOut]):

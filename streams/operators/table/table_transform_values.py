@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic
-
-from typing_extensions import TypeVar
+from typing import ClassVar, Generic
 
 from streams.errors import TopologyError
 from streams.model.record import Change, Record
+from streams.model.typing import K, V, VOut
 from streams.operators.operator_context import OperatorContext
 from streams.operators.process.attributes import Attributes
 from streams.operators.process.in_process import InProcess
 from streams.operators.process.user_context import UserContext
 from streams.operators.processor import ProcessorContext
 from streams.operators.table.table_materializer import TableOperator
-
-K = TypeVar("K", default=Any)
-V = TypeVar("V", default=Any)
-VOut = TypeVar("VOut", default=Any)
 
 
 class ValueTransformer(ABC, Generic[K, V, VOut]):
