@@ -9,7 +9,7 @@ from streams.model.foreign_key import CombinedKey
 from streams.model.record import Record
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
-from streams.operators.stores.key_value import WindowStore
+from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import StreamTime
 
 
@@ -36,7 +36,7 @@ class Deduplicate(Operator):
         """Open the store and take up stream time."""
         super().init(ctx)
         self._time = StreamTime(ctx.state)
-        self._store: WindowStore = ctx.store(self.store_name)
+        self._store: TypedWindowStore = ctx.store(self.store_name)
 
     def process(self, record: Record) -> None:
         """Pass or drop."""

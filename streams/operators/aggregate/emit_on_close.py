@@ -5,7 +5,7 @@ from __future__ import annotations
 from streams.model.record import Record
 from streams.operators.aggregate.window_aggregate import WindowAggregate
 from streams.operators.operator_context import OperatorContext
-from streams.operators.stores.key_value import CachedRow
+from streams.operators.stores.cached_row import CachedRow
 
 
 class WindowAggregateOnClose(WindowAggregate):

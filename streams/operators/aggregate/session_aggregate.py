@@ -11,7 +11,7 @@ from streams.operators.aggregate.open_windows import OpenWindows
 from streams.operators.aggregate.session_retention import SessionRetention
 from streams.operators.aggregate.windowed import HeldUpdate, WindowedAggregation
 from streams.operators.operator_context import OperatorContext
-from streams.operators.stores.session import SessionStore
+from streams.operators.stores.session import TypedSessionStore
 from streams.operators.stream_time import NO_LIMIT
 
 
@@ -56,7 +56,7 @@ class SessionAggregate(WindowedAggregation[SessionWindows]):
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores and take up stream time."""
         super().init(ctx)
-        self.store: SessionStore
+        self.store: TypedSessionStore
         self._retention = SessionRetention(ctx.state, self.windows)
 
     def process(self, record: Record) -> None:

@@ -9,7 +9,8 @@ from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 from streams.operators.pending import emit_pending
-from streams.operators.stores.key_value import CachedRow, TimestampedKeyValueStore
+from streams.operators.stores.cached_row import CachedRow
+from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 
 
 class StreamAggregate(Operator):
@@ -33,7 +34,7 @@ class StreamAggregate(Operator):
     def init(self, ctx: OperatorContext) -> None:
         """Open the store."""
         super().init(ctx)
-        self.store: TimestampedKeyValueStore = ctx.store(self.store_name)
+        self.store: TypedTimestampedKeyValueStore = ctx.store(self.store_name)
         if self.caching:
             self.store.use_cache()
 

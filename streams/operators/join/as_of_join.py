@@ -15,8 +15,8 @@ from typing import Any
 from streams.model.record import Record
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
-from streams.operators.stores.key_value import TimestampedWindowStore
 from streams.operators.stores.time_ordered_buffer import LEFT, TimeOrderedBuffer
+from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.stream_time import SharedStreamTime
 from streams.serdes.base import Serde
 
@@ -63,7 +63,7 @@ class AsOfJoin(Operator):
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores and the shared time."""
         super().init(ctx)
-        self._store: TimestampedWindowStore = ctx.store(self.store_name)
+        self._store: TypedTimestampedWindowStore = ctx.store(self.store_name)
         state = ctx.shared_state(self.state_name)
         self._time = SharedStreamTime(state, sides=2)
         self._waiting = TimeOrderedBuffer(ctx.store(self.waiting_name), self.key_serde, self.waiting_name, state)

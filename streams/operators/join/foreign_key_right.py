@@ -8,7 +8,7 @@ from streams.model.foreign_key import CombinedKey, Instruction, Response, Subscr
 from streams.model.record import Change, Record
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
-from streams.operators.stores.key_value import KeyValueStore
+from streams.operators.stores.key_value import TypedKeyValueStore
 from streams.operators.table.value_getter import ValueGetter
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class ForeignKeySubscriptions(Operator):
     def init(self, ctx: OperatorContext) -> None:
         """Open the subscriptions and the right table."""
         super().init(ctx)
-        self._store: KeyValueStore = ctx.store(self.store_name)
+        self._store: TypedKeyValueStore = ctx.store(self.store_name)
         # What the right table has passed on, so that whatever becomes of the row is told, too.
         self._lookup = self.other.open(ctx, told=True)
 
@@ -81,7 +81,7 @@ class ForeignKeyUpdate(Operator):
     def init(self, ctx: OperatorContext) -> None:
         """Open the subscriptions."""
         super().init(ctx)
-        self._store: KeyValueStore = ctx.store(self.store_name)
+        self._store: TypedKeyValueStore = ctx.store(self.store_name)
 
     def process(self, record: Record) -> None:
         """Respond to each subscription."""

@@ -22,7 +22,7 @@ from streams.model.record import Record
 from streams.model.times import NO_TIME
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
-from streams.operators.stores.key_value import WindowStore
+from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import SharedStreamTime
 
 Row = tuple[int, Any]
@@ -65,7 +65,7 @@ class StreamJoinAll(Operator):
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores and the shared time."""
         super().init(ctx)
-        self._opened: dict[str, WindowStore] = {name: ctx.store(store) for name, store in self.stores.items()}
+        self._opened: dict[str, TypedWindowStore] = {name: ctx.store(store) for name, store in self.stores.items()}
         self._state = ctx.shared_state(self.state_name)
         self._time = SharedStreamTime(self._state, len(self.stores))
         self._strict = ctx.mode == "strict"

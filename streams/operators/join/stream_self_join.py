@@ -16,8 +16,8 @@ from streams.model.times import NO_TIME
 from streams.operators.join.outer_join_buffer import StrictOuterJoinBuffer, sides
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
-from streams.operators.stores.key_value import WindowStore
 from streams.operators.stores.time_ordered_buffer import LEFT, RIGHT, TimeOrderedBuffer
+from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import StreamTime
 from streams.serdes.base import Serde
 
@@ -59,7 +59,7 @@ class StreamSelfJoin(Operator):
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores."""
         super().init(ctx)
-        self._store: WindowStore = ctx.store(self.store_name)
+        self._store: TypedWindowStore = ctx.store(self.store_name)
         self._time = StreamTime(ctx.state)
         self._waits = sides(self.before_ms, self.after_ms, self.grace_ms, strict=True)
         self._unjoined: StrictOuterJoinBuffer | None = None

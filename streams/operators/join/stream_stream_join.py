@@ -24,8 +24,8 @@ from streams.operators.join.outer_join_buffer import (
 )
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
-from streams.operators.stores.key_value import WindowStore
 from streams.operators.stores.time_ordered_buffer import LEFT, RIGHT, TimeOrderedBuffer
+from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import SharedStreamTime
 from streams.serdes.base import Serde
 
@@ -82,8 +82,8 @@ class StreamStreamJoin(Operator):
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores and the shared time."""
         super().init(ctx)
-        self.this_store: WindowStore = ctx.store(self.this_name)
-        self.other_store: WindowStore = ctx.store(self.other_name)
+        self.this_store: TypedWindowStore = ctx.store(self.this_name)
+        self.other_store: TypedWindowStore = ctx.store(self.other_name)
         self._state = ctx.shared_state(self.state_name)
         self._time = SharedStreamTime(self._state, sides=2)
         self._strict = ctx.mode == "strict"

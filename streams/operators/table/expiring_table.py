@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streams.model.record import Record
 from streams.operators.operator_context import OperatorContext
-from streams.operators.stores.key_value import TimestampedKeyValueStore
+from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.operators.stores.time_ordered_buffer import RIGHT, TimeOrderedBuffer
 from streams.operators.stream_time import StreamTime
 from streams.operators.table.table_materializer import TableMaterializer
@@ -48,7 +48,7 @@ class ExpiringTable(TableSource):
         super().init(ctx)
         self._time = StreamTime(ctx.state)
         self._table: TableMaterializer
-        self._rows: TimestampedKeyValueStore = ctx.store(self.rows_name)
+        self._rows: TypedTimestampedKeyValueStore = ctx.store(self.rows_name)
         self._deadlines = TimeOrderedBuffer(
             ctx.store(self.deadlines_name), self.key_serde, self.deadlines_name, ctx.state
         )

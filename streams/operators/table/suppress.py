@@ -17,7 +17,7 @@ from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.expiry_index import ExpiryIndex
-from streams.operators.stores.key_value import KeyValueStore
+from streams.operators.stores.key_value import TypedKeyValueStore
 from streams.operators.stream_time import NO_LIMIT, StreamTime
 from streams.operators.table.value_getter import Lookup, ValueGetter
 from streams.serdes.base import Serde
@@ -91,7 +91,7 @@ class Suppress(Operator):
         """Open the stores and take up stream time."""
         super().init(ctx)
         self._buffer = ExpiryIndex(ctx.store(self.buffer_name))
-        self._places: KeyValueStore | None = None if self.places_name is None else ctx.store(self.places_name)
+        self._places: TypedKeyValueStore | None = None if self.places_name is None else ctx.store(self.places_name)
         self.codec = Codec(f"{ctx.application_id}-{self.buffer_name}-changelog", self.key_serde, self.value_serde)
         self._time = StreamTime(ctx.state)
         self._bounded = self.rules.max_records is not None or self.rules.max_bytes is not None
@@ -248,7 +248,7 @@ def _size(row: bytes, held: bytes) -> int:
     return len(row) + len(held) + _ROW_OVERHEAD
 
 
-def _known_place(places: KeyValueStore | None, key: Any, key_bytes: bytes) -> int | None:
+def _known_place(places: TypedKeyValueStore | None, key: Any, key_bytes: bytes) -> int | None:
     """The place that a key has in the buffer, or would have; None where only the update's time can tell."""
     if places is None:
         windowed: Windowed = key

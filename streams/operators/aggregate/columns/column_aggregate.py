@@ -27,7 +27,9 @@ from streams.operators.aggregate.field_aggregates import FieldAggregates
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 from streams.operators.pending import Pending, emit_pending
-from streams.operators.stores.key_value import CachedRow, TimestampedKeyValueStore, TimestampedWindowStore
+from streams.operators.stores.cached_row import CachedRow
+from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
+from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.stream_time import StreamTime
 
 
@@ -65,7 +67,7 @@ class ColumnAggregate(Operator):
     def init(self, ctx: OperatorContext) -> None:
         """Open the store and take up stream time."""
         super().init(ctx)
-        self.store: TimestampedKeyValueStore | TimestampedWindowStore = ctx.store(self.store_name)
+        self.store: TypedTimestampedKeyValueStore | TypedTimestampedWindowStore = ctx.store(self.store_name)
         if self.caching:
             self.store.use_cache()
         self._time = StreamTime(ctx.state)
