@@ -63,6 +63,10 @@ from streams.model.timestamps import (
     timestamp_field,
 )
 from streams.model.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows, Windows
+from streams.operators.process.key_value_store import KeyValueStore, ReadOnlyKeyValueStore, TimestampedKeyValueStore
+from streams.operators.process.session_store import SessionStore
+from streams.operators.process.versioned_store import VersionedKeyValueStore
+from streams.operators.process.window_store import TimestampedWindowStore, WindowStore
 from streams.operators.processor import Processor, ProcessorContext
 from streams.operators.punctuation import Cancellable, PunctuationType
 from streams.operators.table.table_transform_values import ValueTransformer
@@ -128,6 +132,7 @@ __all__ = [
     "KGroupedTable",
     "KStream",
     "KTable",
+    "KeyValueStore",
     "ListSerde",
     "LogAndSkipOnInvalidTimestamp",
     "Materialized",
@@ -138,6 +143,7 @@ __all__ = [
     "Produced",
     "ProtobufSerde",
     "PunctuationType",
+    "ReadOnlyKeyValueStore",
     "Record",
     "RecordContext",
     "RecordError",
@@ -146,6 +152,7 @@ __all__ = [
     "SchemaRegistry",
     "Serde",
     "SerdeError",
+    "SessionStore",
     "SessionWindowedCogroupedKStream",
     "SessionWindowedKStream",
     "SessionWindowedSerde",
@@ -163,6 +170,8 @@ __all__ = [
     "TimeWindows",
     "TimestampError",
     "TimestampExtractor",
+    "TimestampedKeyValueStore",
+    "TimestampedWindowStore",
     "Topology",
     "TopologyBuilder",
     "TopologyError",
@@ -172,10 +181,12 @@ __all__ = [
     "ValueAndTimestamp",
     "ValueNotPicklableError",
     "ValueTransformer",
+    "VersionedKeyValueStore",
     "VersionedSerde",
     "VoidSerde",
     "WallclockTimestampExtractor",
     "Window",
+    "WindowStore",
     "Windowed",
     "Windows",
     "WrappedProcessor",

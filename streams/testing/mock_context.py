@@ -9,7 +9,9 @@ from state.stores.task_store import TaskStore
 from state.tables.memory import MemoryTable
 from streams.model.record import Headers, Record, RecordMetadata
 from streams.model.windows import Duration
-from streams.operators.process.user_context import check_record
+from streams.operators.process.in_process import InProcess
+from streams.operators.process.user_context import checked_record
+from streams.operators.process.user_stores import user_store
 from streams.operators.punctuation import PunctuationType, punctuation_type
 from streams.runtime.task.punctuation import Punctuation, Punctuations
 from streams.runtime.typed_stores import typed_store
@@ -23,6 +25,21 @@ class Forwarded(NamedTuple):
     child: str | None
 
 
+class _Clock(InProcess):
+    """The time of what is written without a time: nothing tells the context which record a test has in process."""
+
+    __slots__ = ("_ctx",)
+
+    def __init__(self, ctx: MockProcessorContext) -> None:
+        super().__init__()
+        self._ctx = ctx
+
+    @property
+    def timestamp(self) -> int:
+        """Stream time; the wall clock as long as that is not set."""
+        return self._ctx.stream_time if self._ctx.stream_time >= 0 else self._ctx.now_ms
+
+
 class MockProcessorContext:
     """A `ProcessorContext` that keeps what a processor does with it.
 
@@ -33,7 +50,8 @@ class MockProcessorContext:
         >>> processor.process(Record("a", 1, 5))
         >>> assert [one.record.value for one in ctx.forwarded] == [1]
 
-    The clocks stand still: set `stream_time` and `now_ms`, and call `punctuate`. All attributes may be set.
+    The clocks stand still: set `stream_time` and `now_ms`, and call `punctuate`. All attributes may be set. What is written to a
+    store without a timestamp has `stream_time`, or `now_ms` as long as that is not set.
 
     Args:
         stores: What `store` gives, by name; they lie in memory.
@@ -58,7 +76,10 @@ class MockProcessorContext:
         self.dropped: list[tuple[Record, str]] = []
         self._punctuations = Punctuations({}, now_ms)
         kept = TaskStore(MemoryTable(), [store.spec for store in stores])
-        self._stores = {store.name: typed_store(store, kept, store.name) for store in stores}
+        in_process = _Clock(self)
+        self._stores = {
+            store.name: user_store(store.name, typed_store(store, kept, store.name), in_process) for store in stores
+        }
 
     def store(self, name: str) -> Any:
         """See `ProcessorContext`.
@@ -89,8 +110,7 @@ class MockProcessorContext:
 
     def forward(self, record: Record, child: str | None = None) -> None:
         """See `ProcessorContext`."""
-        check_record(self.node, record, child)
-        self.forwarded.append(Forwarded(record, child))
+        self.forwarded.append(Forwarded(checked_record(self.node, record, child, self.headers), child))
 
     def drop(self, record: Record, reason: str) -> None:
         """See `ProcessorContext`."""

@@ -6,7 +6,7 @@ from streams.errors import TopologyError
 from streams.model.record import Record
 from streams.operators.operator_context import OperatorContext
 from streams.operators.process.in_process import InProcess
-from streams.operators.process.user_context import UserContext, check_record
+from streams.operators.process.user_context import UserContext, checked_record
 from streams.operators.process.user_processor import UserProcessor
 
 
@@ -27,11 +27,11 @@ class _FixedKeyContext(UserContext):
 
     def forward(self, record: Record, child: str | None = None) -> None:
         """Forward, if the key is the same."""
-        check_record(self.node, record, child)
         now = self._in_process.record
+        record = checked_record(self.node, record, child, self._in_process.headers)
         if now is not None and record.key != now.key:
             raise TopologyError(
                 f"The processor of '{self.node}' forwards the key {record.key!r} for a record with the key "
                 f"{now.key!r}: process_values cannot change keys. Use process(...), which may."
             )
-        super().forward(record, child)
+        self._ctx.forward(record, child)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import wraps
 
 from streams.errors import TopologyError
-from streams.model.record import Headers, Record
+from streams.model.conversions import Headers, TimestampLike, to_timestamp_ms
+from streams.model.record import Record
 
 
 class InProcess:
@@ -43,6 +44,10 @@ class InProcess:
                 "put(key, value, timestamp=ctx.stream_time)."
             )
         return self.time
+
+    def time_of_write(self, timestamp: TimestampLike | None) -> int:
+        """The time that was given, in ms, or that of the record in process."""
+        return self.timestamp if timestamp is None else to_timestamp_ms(timestamp)
 
     def at_time(self, callback: Callable[[int], object]) -> Callable[[int], None]:
         """The callback of a punctuation, with its time in process meanwhile."""

@@ -11,7 +11,7 @@ from streams.operators.operator_context import OperatorContext
 from streams.operators.process.attributes import Attributes
 from streams.operators.process.in_process import InProcess
 from streams.operators.process.signatures import check_processor
-from streams.operators.process.user_context import UserContext
+from streams.operators.process.user_context import UserContext, expire_stores
 from streams.operators.processor import BaseProcessor, Processor
 
 
@@ -38,7 +38,7 @@ class UserProcessor(BaseProcessor[Any, Any, OperatorContext]):
     def init(self, ctx: OperatorContext) -> None:
         """Hand the processor its context."""
         super().init(ctx)
-        context = self.context(ctx, self._in_process)
+        context = self._context = self.context(ctx, self._in_process)
         # Here too, for a processor whose `init` does not call the one that it overrides.
         self.processor.ctx = context
         self.processor.init(context)
@@ -70,6 +70,7 @@ class UserProcessor(BaseProcessor[Any, Any, OperatorContext]):
             TopologyError: The processor counts on its attributes.
         """
         self.processor.flush()
+        expire_stores(self._context)
         self._attributes.check(self.ctx.node)
 
     def close(self) -> None:

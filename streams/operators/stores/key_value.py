@@ -41,6 +41,10 @@ class TypedKeyValueStore:
         """All rows in order of the keys' bytes."""
         return self.range(None, None, reverse)
 
+    def count(self) -> int:
+        """The number of rows; they are read, but not decoded."""
+        return sum(1 for _ in self._rows.range(None, None))
+
 
 class TypedTimestampedKeyValueStore:
     """A table: key -> value and timestamp."""
@@ -102,16 +106,32 @@ class TypedTimestampedKeyValueStore:
 
     def range(self, lower: Any, upper: Any, reverse: bool = False) -> Iterator[tuple[Any, ValueAndTimestamp]]:
         """Rows with lower <= key <= upper in order of the keys' bytes; None = open."""
-        for entry in (self._cache or {}).values():
-            self.write(entry)
-        for key, value in self._rows.range(_bound(self.codec, lower), _bound(self.codec, upper), reverse):
-            found = self.codec.read_timestamped(value)
-            assert found is not None, "scans give rows that exist"
-            yield self.codec.read_key(key), found
+        self._write_through()
+        yield from self._decoded(self._rows.range(_bound(self.codec, lower), _bound(self.codec, upper), reverse))
+
+    def prefix(self, prefix: bytes) -> Iterator[tuple[Any, ValueAndTimestamp]]:
+        """Rows whose key's bytes start with these, in order of the keys' bytes."""
+        self._write_through()
+        yield from self._decoded(self._rows.prefix(prefix))
 
     def all(self, reverse: bool = False) -> Iterator[tuple[Any, ValueAndTimestamp]]:
         """All rows in order of the keys' bytes."""
         return self.range(None, None, reverse)
+
+    def count(self) -> int:
+        """The number of rows; they are read, but not decoded."""
+        self._write_through()
+        return sum(1 for _ in self._rows.range(None, None))
+
+    def _write_through(self) -> None:
+        for entry in (self._cache or {}).values():
+            self.write(entry)
+
+    def _decoded(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, ValueAndTimestamp]]:
+        for key, value in rows:
+            found = self.codec.read_timestamped(value)
+            assert found is not None, "scans give rows that exist"
+            yield self.codec.read_key(key), found
 
 
 def _bound(codec: Codec, key: Any) -> bytes | None:

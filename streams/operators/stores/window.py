@@ -23,10 +23,19 @@ class TypedWindowStore:
         data = self._codec.key(key)
         self._rows.put(data, start, self._codec.fitting(data, self._codec.value(value)), start)
 
-    def fetch_range(self, key: Any, from_ms: int, to_ms: int) -> Iterator[tuple[int, Any]]:
+    def fetch(self, key: Any, start: int) -> Any:
+        """The value of one window, or None; of several the first."""
+        return self._codec.read_value(self._rows.fetch(self._codec.key(key), start))
+
+    def fetch_range(self, key: Any, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[int, Any]]:
         """Rows of a key with from_ms <= time <= to_ms, by time, then arrival."""
-        for start, value in self._rows.fetch_range(self._codec.key(key), from_ms, to_ms):
+        for start, value in self._rows.fetch_range(self._codec.key(key), from_ms, to_ms, reverse):
             yield start, self._codec.read_value(value)
+
+    def fetch_all(self, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[Any, int, Any]]:
+        """Rows of all keys with from_ms <= time <= to_ms, by time, then key bytes, then arrival."""
+        for key, start, value in self._rows.fetch_all(from_ms, to_ms, reverse):
+            yield self._codec.read_key(key), start, self._codec.read_value(value)
 
 
 class TypedTimestampedWindowStore:
@@ -106,10 +115,12 @@ class TypedTimestampedWindowStore:
             assert found is not None, "scans give rows that exist"
             yield start, found
 
-    def fetch_all(self, from_ms: int, to_ms: int) -> Iterator[tuple[Any, int, ValueAndTimestamp]]:
+    def fetch_all(
+        self, from_ms: int, to_ms: int, reverse: bool = False
+    ) -> Iterator[tuple[Any, int, ValueAndTimestamp]]:
         """Windows of all keys with from_ms <= start <= to_ms, by start, then key bytes."""
         self._write_through()
-        for key, start, value in self._rows.fetch_all(from_ms, to_ms):
+        for key, start, value in self._rows.fetch_all(from_ms, to_ms, reverse):
             found = self.codec.read_timestamped(value)
             assert found is not None, "scans give rows that exist"
             yield self.codec.read_key(key), start, found

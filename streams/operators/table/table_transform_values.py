@@ -12,7 +12,7 @@ from streams.model.typing import K, V, VOut
 from streams.operators.operator_context import OperatorContext
 from streams.operators.process.attributes import Attributes
 from streams.operators.process.in_process import InProcess
-from streams.operators.process.user_context import UserContext
+from streams.operators.process.user_context import UserContext, expire_stores
 from streams.operators.processor import ProcessorContext
 from streams.operators.table.table_materializer import TableOperator
 
@@ -70,7 +70,7 @@ class TableTransformValues(TableOperator):
     def init(self, ctx: OperatorContext) -> None:
         """Open the store, and let the transformer open its own ones."""
         super().init(ctx)
-        context = _SilentContext(ctx, self._in_process)
+        context = self._context = _SilentContext(ctx, self._in_process)
         self.transformer.ctx = context
         self.transformer.init(context)
         self._attributes = Attributes(self.transformer, getattr(self.transformer, "transient", ()))
@@ -88,6 +88,7 @@ class TableTransformValues(TableOperator):
     def flush(self) -> None:
         """Pass on what was held back, and look for attributes that would be lost."""
         super().flush()
+        expire_stores(self._context)
         self._attributes.check(self.ctx.node)
 
     def close(self) -> None:
