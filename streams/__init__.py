@@ -63,7 +63,12 @@ from streams.model.timestamps import (
     timestamp_field,
 )
 from streams.model.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows, Windows
+from streams.operators.process.key_value_store import KeyValueStore, ReadOnlyKeyValueStore, TimestampedKeyValueStore
+from streams.operators.process.session_store import SessionStore
+from streams.operators.process.versioned_store import VersionedKeyValueStore
+from streams.operators.process.window_store import TimestampedWindowStore, WindowStore
 from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.punctuation import Cancellable, PunctuationType
 from streams.operators.table.table_transform_values import ValueTransformer
 from streams.operators.wrapped import WrappedProcessor
 from streams.serdes import (
@@ -103,6 +108,7 @@ __all__ = [
     "BufferConfig",
     "BytesSerde",
     "CalendarWindows",
+    "Cancellable",
     "Change",
     "CogroupedKStream",
     "ConfigError",
@@ -126,6 +132,7 @@ __all__ = [
     "KGroupedTable",
     "KStream",
     "KTable",
+    "KeyValueStore",
     "ListSerde",
     "LogAndSkipOnInvalidTimestamp",
     "Materialized",
@@ -135,6 +142,8 @@ __all__ = [
     "ProcessorContext",
     "Produced",
     "ProtobufSerde",
+    "PunctuationType",
+    "ReadOnlyKeyValueStore",
     "Record",
     "RecordContext",
     "RecordError",
@@ -143,6 +152,7 @@ __all__ = [
     "SchemaRegistry",
     "Serde",
     "SerdeError",
+    "SessionStore",
     "SessionWindowedCogroupedKStream",
     "SessionWindowedKStream",
     "SessionWindowedSerde",
@@ -160,6 +170,8 @@ __all__ = [
     "TimeWindows",
     "TimestampError",
     "TimestampExtractor",
+    "TimestampedKeyValueStore",
+    "TimestampedWindowStore",
     "Topology",
     "TopologyBuilder",
     "TopologyError",
@@ -169,10 +181,12 @@ __all__ = [
     "ValueAndTimestamp",
     "ValueNotPicklableError",
     "ValueTransformer",
+    "VersionedKeyValueStore",
     "VersionedSerde",
     "VoidSerde",
     "WallclockTimestampExtractor",
     "Window",
+    "WindowStore",
     "Windowed",
     "Windows",
     "WrappedProcessor",

@@ -22,7 +22,7 @@ from streams.dsl.enrich_mixin import EnrichMixin
 from streams.dsl.grouped import KGroupedStream
 from streams.dsl.kstream_joins import JoinMixin
 from streams.dsl.options import Grouped, Materialized, NameLike, Produced, Repartitioned, option, plain_name
-from streams.operators.processor import Processor
+from streams.operators.processor import AnyProcessor, Processor
 from streams.operators.stateless.filter import Filter
 from streams.operators.stateless.flat_map import FlatMap, FlatMapValues
 from streams.operators.stateless.map import Map, SelectKey
@@ -171,7 +171,7 @@ class KStream(JoinMixin, EnrichMixin):
     def _then(
         self,
         kind: str,
-        supplier: Callable[[], Processor],
+        supplier: Callable[[], AnyProcessor],
         named: NameLike,
         *,
         new_key: bool = False,

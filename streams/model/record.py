@@ -7,14 +7,20 @@ milliseconds since the epoch, event time.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Generic
 
-Headers = tuple[tuple[str, "bytes | None"], ...]
+from typing_extensions import NamedTuple
+
+from streams.model.conversions import Headers, HeadersLike, TimestampLike, to_headers, to_timestamp_ms
+from streams.model.typing import K2, V2, K, V
 
 
 @dataclass(slots=True, eq=True)
-class Record:
+class Record(Generic[K, V]):
     """One record on its way through the topology (Kafka Streams: `api.Record`).
+
+    A processor may give the timestamp as a `datetime` too, and headers as a dictionary: `forward` turns both into what is
+    written below.
 
     Attributes:
         key: Deserialised key, or None.
@@ -23,18 +29,30 @@ class Record:
         headers: Pairs of name and value, in order; names may repeat.
     """
 
-    key: Any
-    value: Any
+    key: K
+    value: V
     timestamp: int
     headers: Headers = ()
 
-    def with_key(self, key: Any) -> Record:
+    if TYPE_CHECKING:
+        # What `forward` accepts; at run time the generated `__init__` stays, which costs no check for each record.
+        def __init__(self, key: K, value: V, timestamp: TimestampLike, headers: HeadersLike = ()) -> None: ...
+
+    def with_key(self, key: K2) -> Record[K2, V]:
         """The same record under another key."""
         return Record(key, self.value, self.timestamp, self.headers)
 
-    def with_value(self, value: Any) -> Record:
+    def with_value(self, value: V2) -> Record[K, V2]:
         """The same record with another value."""
         return Record(self.key, value, self.timestamp, self.headers)
+
+    def with_timestamp(self, timestamp: TimestampLike) -> Record[K, V]:
+        """The same record at another time: ms since the epoch, a `datetime` (no zone: UTC) or the time since the epoch."""
+        return Record(self.key, self.value, to_timestamp_ms(timestamp), self.headers)
+
+    def with_headers(self, headers: HeadersLike | None) -> Record[K, V]:
+        """The same record with these headers in the place of its own: a dictionary or pairs, of bytes, text or None."""
+        return Record(self.key, self.value, self.timestamp, to_headers(headers))
 
 
 class Window(NamedTuple):
@@ -49,7 +67,7 @@ class Window(NamedTuple):
     end: int
 
 
-class Windowed(NamedTuple):
+class Windowed(NamedTuple, Generic[K]):
     """The key of a windowed result.
 
     Attributes:
@@ -57,11 +75,11 @@ class Windowed(NamedTuple):
         window: The window that the result belongs to.
     """
 
-    key: Any
+    key: K
     window: Window
 
 
-class ValueAndTimestamp(NamedTuple):
+class ValueAndTimestamp(NamedTuple, Generic[V]):
     """What a timestamped store holds for a key.
 
     Attributes:
@@ -69,11 +87,11 @@ class ValueAndTimestamp(NamedTuple):
         timestamp: Milliseconds: the largest timestamp that took part in the value.
     """
 
-    value: Any
+    value: V
     timestamp: int
 
 
-class Change(NamedTuple):
+class Change(NamedTuple, Generic[V]):
     """An update of a table (Kafka Streams: `Change`).
 
     Attributes:
@@ -82,8 +100,8 @@ class Change(NamedTuple):
         is_latest: False for an update that is older than what the table holds (versioned tables, KIP-914).
     """
 
-    new: Any
-    old: Any
+    new: V | None
+    old: V | None
     is_latest: bool = True
 
 

@@ -7,22 +7,18 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from streams.model.record import Headers
-from streams.operators.processor import ProcessorContext
-from streams.operators.stores.key_value import (
-    CachedRow,
-    TimestampedKeyValueStore,
-    TimestampedWindowStore,
-    drain_pending,
-    result_of,
-)
+from streams.operators.operator_context import OperatorContext
+from streams.operators.stores.cached_row import CachedRow, drain_pending, result_of
+from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
+from streams.operators.stores.window import TypedTimestampedWindowStore
 
 Pending: TypeAlias = "dict[Any, tuple[Any, Headers, CachedRow]]"
 """By place in the store: the key, the headers and the row of its last update."""
 
 
 def emit_pending(
-    ctx: ProcessorContext,
-    store: TimestampedKeyValueStore | TimestampedWindowStore,
+    ctx: OperatorContext,
+    store: TypedTimestampedKeyValueStore | TypedTimestampedWindowStore,
     pending: Pending,
     emit: Callable[[Any, Headers, CachedRow], None],
 ) -> None:

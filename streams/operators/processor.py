@@ -1,31 +1,33 @@
-"""The two interfaces between an operator and what runs it: `Processor` and `ProcessorContext`.
+"""The two interfaces of the Processor API: `Processor`, which users write, and `ProcessorContext`, which they are handed.
 
-Invariant: an operator keeps nothing between steps in its own attributes. What must survive a step lives in stores
-or in `ProcessorContext.state`, because a task is thrown away after every step.
+The engine's own operators have the same life (`BaseProcessor`) and a wider context (`streams.operators.operator`).
+
+Invariant: a processor keeps nothing between steps in its own attributes. What must survive a step lives in stores or in
+`ProcessorContext.state`, because a task is thrown away after every step.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias
 
-from streams.model.record import HeldRecord, Record, RecordMetadata
+from typing_extensions import TypeVar
 
-Mode = Literal["strict", "compat"]
-PunctuationType = Literal["stream_time", "wall_clock"]
-
-
-class Cancellable(Protocol):
-    """Handle of a scheduled punctuation."""
-
-    def cancel(self) -> None:
-        """Stop it for good."""
+from streams.model.record import Headers, Record, RecordMetadata
+from streams.model.typing import KIn, KOut, VIn, VOut
+from streams.model.windows import Duration
+from streams.operators.punctuation import Cancellable, PunctuationType
 
 
-class ProcessorContext(Protocol):
-    """What an operator may ask of the runtime. One object per node and step."""
+class ProcessorContext(Protocol[KOut, VOut]):
+    """What a processor may ask of the task that it runs in. Type parameters: key and value of what it forwards.
+
+    Example:
+        >>> class Double(Processor[str, int, str, int]):
+        ...     def process(self, record: Record[str, int]) -> None:
+        ...         self.ctx.forward(record.with_value(2 * record.value))
+    """
 
     @property
     def node(self) -> str:
@@ -40,14 +42,6 @@ class ProcessorContext(Protocol):
         """`<sub-topology>_<task>`, for messages."""
 
     @property
-    def mode(self) -> Mode:
-        """`strict` (default) or `compat`, which reproduces Kafka Streams' flaws."""
-
-    @property
-    def emit_interval_ms(self) -> int:
-        """In `compat` mode, the least wall-clock time between two looks for closed windows, ms."""
-
-    @property
     def stream_time(self) -> int:
         """Largest timestamp that the task has read, this record included, plus idle time; -1 before the first."""
 
@@ -57,69 +51,64 @@ class ProcessorContext(Protocol):
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Source position of the record in process; None while flushing or punctuating."""
+        """Source topic, partition and offset of the record in process; None while flushing or punctuating."""
 
     @property
-    def flushing(self) -> bool:
-        """Whether the step is at its end and operators emit what they held back."""
+    def topic(self) -> str | None:
+        """Source topic of the record in process; None while flushing or punctuating."""
+
+    @property
+    def headers(self) -> Headers:
+        """Headers of the record in process; none while flushing or punctuating."""
 
     @property
     def state(self) -> dict[str, Any]:
-        """This node's small state (stream time and the like): JSON-able, survives restarts, never forgotten."""
+        """This node's small state: JSON-able, survives restarts, never forgotten."""
 
-    def shared_state(self, name: str) -> dict[str, Any]:
-        """The same, shared by all nodes of the task that ask for `name` (the two sides of a join)."""
+    def current_stream_time_ms(self) -> int:
+        """The same as `stream_time`."""
+
+    def current_system_time_ms(self) -> int:
+        """The same as `now_ms`."""
 
     def store(self, name: str) -> Any:
-        """The typed store `name` (`streams.operators.stores.key_value`)."""
+        """The state store `name`: a `KeyValueStore`, `WindowStore`, `SessionStore` ... of the kind that `Stores` made."""
 
-    def forward(self, record: Record, child: str | None = None) -> None:
+    def get_state_store(self, name: str) -> Any:
+        """The same as `store`."""
+
+    def forward(self, record: Record[KOut, VOut], child: str | None = None) -> None:
         """Hand a record to all children in the order they were added, depth first, or only to the one named."""
 
-    def drop(self, record: Record, reason: str) -> None:
+    def drop(self, record: Record[Any, Any], reason: str) -> None:
         """Count a record that gives no result."""
 
-    def drop_many(self, count: int, reason: str) -> None:
-        """`drop` for a number of records that were handled as columns."""
-
-    def count(self, what: str, number: int) -> None:
-        """Add to the counter `<what>:<node>` of the step."""
-
-    def hold(self, record: Record) -> Any:
-        """Keep the place of the record in process, whose results `forward` shall give later: what `resume` takes."""
-
-    def resume(self, held: Any) -> AbstractContextManager[None]:
-        """Within it, the record that was held back is in process again: its metadata, its errors, its place in the order."""
-
-    def attempt(self, action: Callable[[], None], held: HeldRecord | None = None) -> None:
-        """Run one piece of the work under the processing policy, so that a failure of it spares the others.
+    def schedule(
+        self, interval: Duration, kind: PunctuationType | str, callback: Callable[[int], object]
+    ) -> Cancellable:
+        """Call `callback(time)` at each interval of stream time or of the wall clock; only `init` may schedule.
 
         Args:
-            action: What to do.
-            held: The record for which it is done, if that is not the one in process: it is what errors and dead letters name.
+            interval: A `timedelta` or milliseconds.
+            kind: `PunctuationType.STREAM_TIME` or `PunctuationType.WALL_CLOCK_TIME`, or its name as text.
+            callback: What to call, with the time in milliseconds.
         """
 
-    def expire(self, store: str, stream_time: int) -> None:
-        """Tell a windowed store its stream time: rows older than its retention before that can never matter again.
 
-        Of several nodes that share a store, the one that is furthest behind decides.
-        """
-
-    def schedule(self, interval_ms: int, kind: PunctuationType, callback: Callable[[int], None]) -> Cancellable:
-        """Call `callback(time)` every `interval_ms` of stream time or of the wall clock (`Punctuator`)."""
+ContextT = TypeVar("ContextT", bound=ProcessorContext[Any, Any], default=Any)
 
 
-class Processor(ABC):
-    """One operator. The runtime calls `init`, then `process` for each record, then `flush` and `close`."""
+class BaseProcessor(ABC, Generic[KIn, VIn, ContextT]):
+    """The life of a node within one step: `init`, then `process` for each record, then `flush` and `close`."""
 
-    ctx: ProcessorContext
+    ctx: ContextT
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: ContextT) -> None:
         """Called once per step, before the first record; stores and state are ready."""
         self.ctx = ctx
 
     @abstractmethod
-    def process(self, record: Record) -> None:
+    def process(self, record: Record[KIn, VIn]) -> None:
         """Handle one record; results go to `ctx.forward`."""
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
@@ -137,29 +126,62 @@ class Processor(ABC):
         """
         return limit
 
-    def flush(self) -> None:  # noqa: B027 - most operators hold nothing back
+    def flush(self) -> None:
         """End of the step, called in topological order: emit what was held back."""
 
-    def close(self) -> None:  # noqa: B027 - most operators hold nothing
+    def close(self) -> None:
         """After `flush`, also when the step failed: let go of resources."""
 
 
-class OuterProcessor(Processor):
+AnyProcessor: TypeAlias = BaseProcessor[Any, Any, Any]
+"""What runs as a node: an operator of the engine, or what runs a user's processor."""
+
+
+class Processor(BaseProcessor[KIn, VIn, ProcessorContext[KOut, VOut]], Generic[KIn, VIn, KOut, VOut]):
+    """A node of your own. A new object is made for every micro-batch, so its attributes remember nothing.
+
+    What must last goes into a store (`self.ctx.store(name)`) or into `self.ctx.state`, a small dictionary. An attribute that
+    changes after `init` is an error at the end of the micro-batch, unless the class declares it in `transient`: a cache, which
+    may be lost at any time without a change of any result.
+
+    Example:
+        >>> class Total(Processor[str, int, str, int]):
+        ...     def init(self, ctx: ProcessorContext[str, int]) -> None:
+        ...         super().init(ctx)
+        ...         self.sums = ctx.store("sums")
+        ...
+        ...     def process(self, record: Record[str, int]) -> None:
+        ...         total = (self.sums.get(record.key) or 0) + record.value
+        ...         self.sums.put(record.key, total)
+        ...         self.ctx.forward(record.with_value(total))
+
+    `init` runs once per micro-batch before its first record, `process` for each record, `flush` at its end, `close` last.
+    Results are forwarded, not returned. Type parameters: key and value of what comes in, then of what is forwarded.
+
+    Attributes:
+        ctx: The context.
+        transient: Names of attributes that may change after `init` and be lost.
+    """
+
+    transient: ClassVar[tuple[str, ...]] = ()
+
+
+class OuterProcessor(Processor[KIn, VIn, KOut, VOut]):
     """A processor around another one: hands everything on to it.
 
     Attributes:
         inner: The other one.
     """
 
-    def __init__(self, inner: Processor) -> None:
+    def __init__(self, inner: AnyProcessor) -> None:
         self.inner = inner
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: ProcessorContext[KOut, VOut]) -> None:
         """See `Processor`."""
         super().init(ctx)
         self.inner.init(ctx)
 
-    def process(self, record: Record) -> None:
+    def process(self, record: Record[KIn, VIn]) -> None:
         """See `Processor`."""
         self.inner.process(record)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
-from streams.operators.processor import OuterProcessor, Processor
+from streams.operators.process.user_processor import UserProcessor
+from streams.operators.processor import AnyProcessor, BaseProcessor, OuterProcessor, Processor
 
 ProcessorWrapper: TypeAlias = Callable[[str, Processor], Processor]
 """`(name of the node, its processor) -> the processor to run`; usually a `WrappedProcessor`, or the one that was given."""
@@ -37,13 +38,21 @@ class WrappedProcessor(OuterProcessor):
         return getattr(self.inner, name)
 
 
-def wrapped(wrapper: ProcessorWrapper, node: str, supplier: Callable[[], Processor]) -> Processor:
-    """A new processor of the supplier's, wrapped.
+def wrapped(wrapper: ProcessorWrapper, node: str, supplier: Callable[[], AnyProcessor]) -> AnyProcessor:
+    """A new processor of the supplier's, wrapped; a user's one is wrapped within what runs it.
 
     Raises:
         TypeError: The wrapper gives something else.
     """
-    made = wrapper(node, supplier())
-    if not isinstance(made, Processor):
+    made = supplier()
+    if isinstance(made, UserProcessor):
+        made.wrap(lambda inner: cast("Processor", _checked(wrapper, node, inner)))
+        return made
+    return _checked(wrapper, node, made)
+
+
+def _checked(wrapper: ProcessorWrapper, node: str, inner: Any) -> AnyProcessor:
+    made: object = wrapper(node, inner)
+    if not isinstance(made, BaseProcessor):
         raise TypeError(f"the processor wrapper gave {made!r} for the node {node!r}: it must give a Processor")
     return made

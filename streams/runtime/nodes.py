@@ -11,9 +11,12 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from streams.errors import RecordError, RecordFailedError, StreamsError, TopologyError
-from streams.model.record import HeldRecord, Record, RecordMetadata
+from streams.model.record import Headers, HeldRecord, Record, RecordMetadata
+from streams.model.windows import Duration
 from streams.operators.dropped import dropped_record
-from streams.operators.processor import Mode, Processor, PunctuationType
+from streams.operators.operator_context import Mode
+from streams.operators.processor import AnyProcessor
+from streams.operators.punctuation import PunctuationType
 from streams.runtime.step_context import StepContext
 from streams.runtime.task.punctuation import Punctuation, Punctuations
 
@@ -28,7 +31,7 @@ class Receiver(Protocol):
 
 
 class NodeContext:
-    """`ProcessorContext` of one node in one run."""
+    """`OperatorContext` of one node in one run."""
 
     def __init__(self, node: str, run: StepContext, punctuations: Punctuations) -> None:
         self.node = node
@@ -57,12 +60,12 @@ class NodeContext:
 
     @property
     def mode(self) -> Mode:
-        """See `ProcessorContext`."""
+        """See `OperatorContext`."""
         return self._run.settings.mode
 
     @property
     def emit_interval_ms(self) -> int:
-        """See `ProcessorContext`."""
+        """See `OperatorContext`."""
         return self._run.settings.emit_interval_ms
 
     @property
@@ -81,8 +84,18 @@ class NodeContext:
         return self._run.metadata()
 
     @property
-    def flushing(self) -> bool:
+    def topic(self) -> str | None:
         """See `ProcessorContext`."""
+        return None if self._run.cursor is None else self._run.cursor[0].topic
+
+    @property
+    def headers(self) -> Headers:
+        """See `ProcessorContext`."""
+        return () if self._run.cursor is None else self._run.cursor[0].headers_of(self._run.cursor[1])
+
+    @property
+    def flushing(self) -> bool:
+        """See `OperatorContext`."""
         return self._run.flushing
 
     @property
@@ -90,8 +103,16 @@ class NodeContext:
         """See `ProcessorContext`."""
         return self._run.state("nodes", self.node)
 
-    def shared_state(self, name: str) -> dict[str, Any]:
+    def current_stream_time_ms(self) -> int:
         """See `ProcessorContext`."""
+        return self._run.stream_time
+
+    def current_system_time_ms(self) -> int:
+        """See `ProcessorContext`."""
+        return self._run.now_ms
+
+    def shared_state(self, name: str) -> dict[str, Any]:
+        """See `OperatorContext`."""
         return self._run.state("shared", name)
 
     def store(self, name: str) -> Any:
@@ -103,6 +124,10 @@ class NodeContext:
                 f"or connect_processor_and_state_stores(...). The task has: {', '.join(sorted(stores)) or 'none'}."
             )
         return stores[name]
+
+    def get_state_store(self, name: str) -> Any:
+        """See `ProcessorContext`."""
+        return self.store(name)
 
     def forward(self, record: Record, child: str | None = None) -> None:
         """See `ProcessorContext`."""
@@ -128,19 +153,19 @@ class NodeContext:
         self._run.counters.add(f"dropped:{self.node}:{reason}", count)
 
     def count(self, what: str, number: int) -> None:
-        """See `ProcessorContext`."""
+        """See `OperatorContext`."""
         self._run.counters.add(f"{what}:{self.node}", number)
 
     def hold(self, record: Record) -> Any:
-        """See `ProcessorContext`."""
+        """See `OperatorContext`."""
         return self._run.hold(self.node, record)
 
     def resume(self, held: Any) -> AbstractContextManager[None]:
-        """See `ProcessorContext`."""
+        """See `OperatorContext`."""
         return self._run.resume(held)
 
     def attempt(self, action: Callable[[], None], held: HeldRecord | None = None) -> None:
-        """See `ProcessorContext`."""
+        """See `OperatorContext`."""
         before = self._run.held
         self._run.held = held or before
         try:
@@ -151,19 +176,21 @@ class NodeContext:
             self._run.held = before
 
     def expire(self, store: str, stream_time: int) -> None:
-        """See `ProcessorContext`."""
+        """See `OperatorContext`."""
         times = self._run.store_times
         times[store] = min(stream_time, times.get(store, stream_time))
 
-    def schedule(self, interval_ms: int, kind: PunctuationType, callback: Callable[[int], None]) -> Punctuation:
+    def schedule(
+        self, interval: Duration, kind: PunctuationType | str, callback: Callable[[int], object]
+    ) -> Punctuation:
         """See `ProcessorContext`."""
-        return self._punctuations.schedule(self.node, interval_ms, kind, callback)
+        return self._punctuations.schedule(self.node, interval, kind, callback)
 
 
 class NodeRunner:
     """One processor node in one run: counts, guards, and keeps the operator and its context together."""
 
-    def __init__(self, name: str, processor: Processor, context: NodeContext, run: StepContext) -> None:
+    def __init__(self, name: str, processor: AnyProcessor, context: NodeContext, run: StepContext) -> None:
         self.name = name
         self.processor = processor
         self.context = context

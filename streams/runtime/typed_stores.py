@@ -8,24 +8,20 @@ from typing import Any, Protocol
 from state.kafka.topic_limits import NO_LIMIT, RECORD_OVERHEAD
 from state.stores.spec import StoreKind
 from streams.operators.stores.codec import Codec
-from streams.operators.stores.key_value import (
-    KeyValueStore,
-    TimestampedKeyValueStore,
-    TimestampedWindowStore,
-    WindowStore,
-)
-from streams.operators.stores.session import SessionStore
-from streams.operators.stores.versioned import VersionedStore
+from streams.operators.stores.key_value import TypedKeyValueStore, TypedTimestampedKeyValueStore
+from streams.operators.stores.session import TypedSessionStore
+from streams.operators.stores.versioned import TypedVersionedStore
+from streams.operators.stores.window import TypedTimestampedWindowStore, TypedWindowStore
 from streams.topology.graph import StoreNode
 from streams.topology.plan import SubTopology
 
 _TYPES: dict[StoreKind, type[Any]] = {
-    StoreKind.KEY_VALUE: KeyValueStore,
-    StoreKind.TIMESTAMPED_KEY_VALUE: TimestampedKeyValueStore,
-    StoreKind.WINDOW: WindowStore,
-    StoreKind.TIMESTAMPED_WINDOW: TimestampedWindowStore,
-    StoreKind.SESSION: SessionStore,
-    StoreKind.VERSIONED: VersionedStore,
+    StoreKind.KEY_VALUE: TypedKeyValueStore,
+    StoreKind.TIMESTAMPED_KEY_VALUE: TypedTimestampedKeyValueStore,
+    StoreKind.WINDOW: TypedWindowStore,
+    StoreKind.TIMESTAMPED_WINDOW: TypedTimestampedWindowStore,
+    StoreKind.SESSION: TypedSessionStore,
+    StoreKind.VERSIONED: TypedVersionedStore,
 }
 
 

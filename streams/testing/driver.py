@@ -15,7 +15,7 @@ from typing import Any
 from state.errors import CheckpointMismatchError
 from state.kafka.headers import encode_headers
 from state.kafka.partitioner import partition_for_key
-from streams.operators.processor import Mode
+from streams.operators.operator_context import Mode
 from streams.runtime.counters import Counters
 from streams.runtime.settings import TaskSettings
 from streams.serdes.base import Serde

@@ -19,7 +19,7 @@ from streams.topology.pattern_name import pattern_name, pattern_text
 
 if TYPE_CHECKING:
     from state.stores.spec import StoreSpec
-    from streams.operators.processor import Processor
+    from streams.operators.processor import AnyProcessor
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class ProcessorNode:
 
     name: str
     kind: str
-    supplier: Callable[[], Processor]
+    supplier: Callable[[], AnyProcessor]
     parents: tuple[str, ...]
     stores: tuple[str, ...] = ()
     global_stores: tuple[str, ...] = ()
@@ -176,7 +176,7 @@ class GlobalTable:
     name: str
     source: SourceNode
     store: StoreNode
-    supplier: Callable[[], Processor] | None = None
+    supplier: Callable[[], AnyProcessor] | None = None
 
 
 Node: TypeAlias = SourceNode | ProcessorNode | SinkNode

@@ -21,7 +21,7 @@ from typing import Any
 
 import streams
 from streams import StreamsBuilder, Windowed
-from streams.operators.processor import Mode
+from streams.operators.operator_context import Mode
 from streams.testing import TopologyTestDriver
 
 PAGE = Path(__file__).parents[2] / "docs" / "semantics.md"

@@ -172,7 +172,7 @@ def test_window_and_session_stores():
     class Keep(Processor):
         def process(self, record):
             windows, sessions = self.ctx.store("windows"), self.ctx.store("sessions")
-            windows.put(record.key, record.timestamp, record.value)
+            windows.put(record.key, record.value, record.timestamp)
             sessions.put(record.key, record.timestamp, record.timestamp + 5, record.value)
             at = [[*row] for row in windows.fetch_range(record.key, 0, 100)]
             found = [at, [[[*session], value] for session, value in sessions.find_sessions(record.key, 0, 100)]]

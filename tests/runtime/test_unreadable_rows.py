@@ -5,7 +5,8 @@ import pytest
 from state.errors import StateCorruptedError
 from streams import Materialized, StreamsBuilder, TimeWindows, agg
 from streams.errors import RecordFailedError, SerdeError
-from streams.operators.stores.key_value import CachedRow, TimestampedKeyValueStore
+from streams.operators.stores.cached_row import CachedRow
+from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.testing import TopologyTestDriver
 
 KEYS = "abcdefg"
@@ -70,6 +71,6 @@ def test_a_damaged_store_is_no_records_fault(monkeypatch):
         raise StateCorruptedError("/x", "bad block")
 
     with TopologyTestDriver(sums(False), processing="skip") as driver:
-        monkeypatch.setattr(TimestampedKeyValueStore, "entries", broken)
+        monkeypatch.setattr(TypedTimestampedKeyValueStore, "entries", broken)
         with pytest.raises(StateCorruptedError):
             send(driver)

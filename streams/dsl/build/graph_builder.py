@@ -15,7 +15,7 @@ from typing import Any, cast
 from state.stores.spec import StoreSpec
 from streams.dsl.options import Partitioner
 from streams.errors import TopologyError
-from streams.operators.processor import Processor
+from streams.operators.processor import AnyProcessor
 from streams.serdes.base import Serde
 from streams.topology.graph import (
     InternalTopic,
@@ -103,7 +103,7 @@ class GraphBuilder:
         self,
         kind: str,
         port: Port,
-        supplier: Callable[[], Processor],
+        supplier: Callable[[], AnyProcessor],
         name: str | None,
         *,
         others: tuple[Port, ...] = (),
@@ -142,7 +142,7 @@ class GraphBuilder:
         self,
         kind: str,
         port: Port,
-        supplier: Callable[[], Processor],
+        supplier: Callable[[], AnyProcessor],
         name: str,
         *,
         others: tuple[Port, ...] = (),
@@ -197,7 +197,7 @@ class GraphBuilder:
         """Gives the operator of a node, which stands already, more arguments."""
         made = self.topology.nodes[node]
         assert isinstance(made, ProcessorNode), "only operators have suppliers"
-        supplier = partial(cast("Callable[..., Processor]", made.supplier), **arguments)
+        supplier = partial(cast("Callable[..., AnyProcessor]", made.supplier), **arguments)
         self.topology.nodes[node] = replace(made, supplier=supplier)
 
     def colocated(self, port: Port, name: str | None, key_serde: Serde, value_serde: Serde) -> Port:

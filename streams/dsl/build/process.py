@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import partial
 
 from streams.dsl.build.graph_builder import GraphBuilder, Port
-from streams.errors import TopologyError
-from streams.operators.fixed_key import FixedKeyProcessor
+from streams.operators.process.fixed_key import FixedKeyProcessor
+from streams.operators.process.signatures import check_supplier
+from streams.operators.process.user_processor import UserProcessor
 from streams.operators.processor import Processor
 from streams.topology.naming import stateful_name
 
@@ -25,7 +26,7 @@ def add_process_values(
     graph: GraphBuilder, port: Port, supplier: Callable[[], Processor], stores: Sequence[str], name: str | None
 ) -> Port:
     """A processor that may change values only: its records stay where they are, right or wrong."""
-    fixed = partial(FixedKeyProcessor, checked_supplier(supplier))
+    fixed = checked_supplier(supplier, FixedKeyProcessor)
     made = _add(graph, port, "KSTREAM-PROCESSVALUES", fixed, stores, name)
     return replace(made, key_serde=port.key_serde, value_serde=None, needs_repartition=port.needs_repartition)
 
@@ -34,7 +35,7 @@ def _add(
     graph: GraphBuilder,
     port: Port,
     kind: str,
-    supplier: Callable[[], Processor],
+    supplier: Callable[[], UserProcessor],
     stores: Sequence[str],
     name: str | None,
 ) -> Port:
@@ -60,11 +61,14 @@ def split_stores(graph: GraphBuilder, stores: Sequence[str]) -> tuple[tuple[str,
     return tuple(name for name in names if name not in known), tuple(name for name in names if name in known)
 
 
-def checked_supplier(supplier: Callable[[], Processor]) -> Callable[[], Processor]:
-    """Refuses a processor where something that makes processors is meant: tasks run side by side, each with its own."""
-    if isinstance(supplier, Processor) or not callable(supplier):
-        raise TopologyError(
-            f"process takes something that makes processors, such as the class or a lambda, not {supplier!r}: every "
-            f"task needs one of its own."
-        )
-    return supplier
+def checked_supplier(
+    supplier: Callable[[], Processor], run: Callable[[Callable[[], Processor]], UserProcessor] = UserProcessor
+) -> Callable[[], UserProcessor]:
+    """What makes the node of a user's processor; refuses what cannot make processors.
+
+    Args:
+        supplier: the user's.
+        run: runs such a processor as a node.
+    """
+    check_supplier(supplier)
+    return partial(run, supplier)

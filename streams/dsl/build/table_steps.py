@@ -12,7 +12,7 @@ from streams.dsl.options import Materialized
 from streams.dsl.build.process import split_stores
 from streams.dsl.build.table_node import TableNode
 from streams.errors import TopologyError
-from streams.operators.processor import Processor
+from streams.operators.processor import AnyProcessor
 from streams.operators.table.table_filter import TableFilter
 from streams.operators.table.table_map_values import TableMapValues
 from streams.operators.table.table_transform_values import TableTransformValues, ValueTransformer
@@ -95,7 +95,7 @@ def _add(
     kind: str,
     port: Port,
     above: TableNode,
-    supplier: Callable[..., Processor],
+    supplier: Callable[..., AnyProcessor],
     name: str | None,
     how: Materialized,
     value_serde: Serde | None,
@@ -116,7 +116,7 @@ def keep_table(
     graph: GraphBuilder,
     kind: str,
     ports: tuple[Port, ...],
-    supplier: Callable[..., Processor],
+    supplier: Callable[..., AnyProcessor],
     name: str,
     store: str,
     how: Materialized,

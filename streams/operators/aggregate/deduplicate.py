@@ -7,12 +7,13 @@ from typing import Any
 
 from streams.model.foreign_key import CombinedKey
 from streams.model.record import Record
-from streams.operators.processor import Processor, ProcessorContext
-from streams.operators.stores.key_value import WindowStore
+from streams.operators.operator import Operator
+from streams.operators.operator_context import OperatorContext
+from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import StreamTime
 
 
-class Deduplicate(Processor):
+class Deduplicate(Operator):
     """Drops a record if one with the same key (and id) has passed whose time is less than `within_ms` away, either way.
 
     The first to come passes, even if a later one is older. Stream time is the largest timestamp that came; a record older
@@ -31,11 +32,11 @@ class Deduplicate(Processor):
         self.grace_ms = grace_ms
         self.by = by
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the store and take up stream time."""
         super().init(ctx)
         self._time = StreamTime(ctx.state)
-        self._store: WindowStore = ctx.store(self.store_name)
+        self._store: TypedWindowStore = ctx.store(self.store_name)
 
     def process(self, record: Record) -> None:
         """Pass or drop."""

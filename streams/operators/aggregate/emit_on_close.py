@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from streams.model.record import Record
 from streams.operators.aggregate.window_aggregate import WindowAggregate
-from streams.operators.processor import ProcessorContext
-from streams.operators.stores.key_value import CachedRow
+from streams.operators.operator_context import OperatorContext
+from streams.operators.stores.cached_row import CachedRow
 
 
 class WindowAggregateOnClose(WindowAggregate):
@@ -19,7 +19,7 @@ class WindowAggregateOnClose(WindowAggregate):
     With caching a window is written to the store once, at the end of the step; results are the same.
     """
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the stores and take up stream time."""
         super().init(ctx)
         self._unwritten: dict[tuple[bytes, int], CachedRow] = {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from streams.model.record import Record
-from streams.operators.stores.key_value import CachedRow
+from streams.operators.stores.cached_row import CachedRow
 
 Initializer: TypeAlias = Callable[[], Any]
 Aggregator: TypeAlias = Callable[[Any, Any, Any], Any]

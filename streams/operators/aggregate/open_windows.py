@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from streams.operators.processor import ProcessorContext
+from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.expiry_index import ExpiryIndex
 from streams.operators.stream_time import NO_LIMIT
 
@@ -28,7 +28,7 @@ class OpenWindows:
         store: Name of a key-value store of bytes.
     """
 
-    def __init__(self, ctx: ProcessorContext, store: str) -> None:
+    def __init__(self, ctx: OperatorContext, store: str) -> None:
         self._ctx = ctx
         self._rows = ExpiryIndex(ctx.store(store))
 

@@ -10,8 +10,8 @@ from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.open_windows import OpenWindows
 from streams.operators.aggregate.session_retention import SessionRetention
 from streams.operators.aggregate.windowed import HeldUpdate, WindowedAggregation
-from streams.operators.processor import ProcessorContext
-from streams.operators.stores.session import SessionStore
+from streams.operators.operator_context import OperatorContext
+from streams.operators.stores.session import TypedSessionStore
 from streams.operators.stream_time import NO_LIMIT
 
 
@@ -53,10 +53,10 @@ class SessionAggregate(WindowedAggregation[SessionWindows]):
         super().__init__(store, windows, functions, open_store, caching, send_old)
         self.asked_for_retention = asked_for_retention
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the stores and take up stream time."""
         super().init(ctx)
-        self.store: SessionStore
+        self.store: TypedSessionStore
         self._retention = SessionRetention(ctx.state, self.windows)
 
     def process(self, record: Record) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 from streams.model.record import Headers, Record, ValueAndTimestamp, Window, Windowed
 from streams.model.windows import SlidingWindows
 from streams.operators.aggregate.windowed import HeldUpdate, WindowedAggregation
-from streams.operators.processor import ProcessorContext
-from streams.operators.stores.key_value import TimestampedWindowStore
+from streams.operators.operator_context import OperatorContext
+from streams.operators.stores.window import TypedTimestampedWindowStore
 
 
 class SlidingAggregate(WindowedAggregation[SlidingWindows]):
@@ -33,10 +33,10 @@ class SlidingAggregate(WindowedAggregation[SlidingWindows]):
 
     inclusive_end = True
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the stores and take up stream time."""
         super().init(ctx)
-        self.store: TimestampedWindowStore
+        self.store: TypedTimestampedWindowStore
         # Window -> its key, its value before the step, the new one with its time, headers; of all streams of a cogroup.
         self._updates: dict[tuple[bytes, int], tuple[Windowed, Any, ValueAndTimestamp, Headers]] = self.store.updates
 

@@ -6,12 +6,14 @@ from typing import Any
 
 from streams.model.record import Change, Headers, Record
 from streams.operators.aggregate.functions import AggregationFunctions
+from streams.operators.operator import Operator
+from streams.operators.operator_context import OperatorContext
 from streams.operators.pending import emit_pending
-from streams.operators.processor import Processor, ProcessorContext
-from streams.operators.stores.key_value import CachedRow, TimestampedKeyValueStore
+from streams.operators.stores.cached_row import CachedRow
+from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 
 
-class StreamAggregate(Processor):
+class StreamAggregate(Operator):
     """Aggregate per key. Null keys and null values are dropped; the result's time is the largest of its records.
 
     Args:
@@ -29,10 +31,10 @@ class StreamAggregate(Processor):
         self.caching = caching
         self.send_old = send_old
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the store."""
         super().init(ctx)
-        self.store: TimestampedKeyValueStore = ctx.store(self.store_name)
+        self.store: TypedTimestampedKeyValueStore = ctx.store(self.store_name)
         if self.caching:
             self.store.use_cache()
 

@@ -7,9 +7,10 @@ from typing import Any
 from streams.model.record import Change, Headers, Record, Window, Windowed
 from streams.model.windows import Windows
 from streams.operators.aggregate.windowed import WindowedAggregation
+from streams.operators.operator_context import OperatorContext
 from streams.operators.pending import emit_pending
-from streams.operators.processor import ProcessorContext
-from streams.operators.stores.key_value import CachedRow, TimestampedWindowStore
+from streams.operators.stores.cached_row import CachedRow
+from streams.operators.stores.window import TypedTimestampedWindowStore
 
 
 class WindowAggregate(WindowedAggregation[Windows]):
@@ -23,10 +24,10 @@ class WindowAggregate(WindowedAggregation[Windows]):
         windows: See `WindowedAggregation`, as the others.
     """
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the stores and take up stream time."""
         super().init(ctx)
-        self.store: TimestampedWindowStore
+        self.store: TypedTimestampedWindowStore
         if self.caching:
             self.store.use_cache()
 

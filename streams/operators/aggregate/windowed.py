@@ -10,7 +10,8 @@ from streams.model.record import Change, Headers, Record, Window, Windowed
 from streams.model.windows import GroupingWindows
 from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.open_windows import OpenWindows
-from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.operator import Operator
+from streams.operators.operator_context import OperatorContext
 from streams.operators.stream_time import StreamTime
 
 W = TypeVar("W", bound=GroupingWindows)
@@ -34,7 +35,7 @@ class HeldUpdate(NamedTuple):
     headers: Headers = ()
 
 
-class WindowedAggregation(Processor, Generic[W]):
+class WindowedAggregation(Operator, Generic[W]):
     """Base of the aggregations per key and window.
 
     Stream time is the largest timestamp that reached the operator with a key. It is kept in state, so that a restart forgets no
@@ -68,7 +69,7 @@ class WindowedAggregation(Processor, Generic[W]):
         self.caching = caching
         self.send_old = send_old
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the stores and take up stream time."""
         super().init(ctx)
         self.store: Any = ctx.store(self.store_name)

@@ -28,7 +28,7 @@ class PendingCall(NamedTuple):
     Attributes:
         record: the record.
         source: where it came from.
-        held: what `ProcessorContext.hold` gave.
+        held: what `OperatorContext.hold` gave.
     """
 
     record: Record

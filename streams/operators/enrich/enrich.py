@@ -1,7 +1,7 @@
 """`enrich`: values from calls to other systems, many records at a time. Kafka Streams has nothing like it (KIP-311, KIP-408).
 
 Records wait until there are enough for a round of calls, or the piece of records that is being read ends. Each result
-then goes on in its record's place (`ProcessorContext.hold`), so that the order of records, and with it all that follows, does
+then goes on in its record's place (`OperatorContext.hold`), so that the order of records, and with it all that follows, does
 not depend on how many were called for at once.
 """
 
@@ -15,7 +15,8 @@ from streams.errors import CallFailedError
 from streams.model.record import Record
 from streams.operators.enrich.calls import NOT_CALLED, CallRules, Calls, Failure, PendingCall, Tally
 from streams.operators.enrich.user_client import UserClient
-from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.operator import Operator
+from streams.operators.operator_context import OperatorContext
 
 CALLS_PER_ROUND = 8
 """For each one that may be under way: so that one slow call seldom lets all others wait for the end of the round."""
@@ -23,7 +24,7 @@ CALLS_PER_ROUND = 8
 OnError = Literal["fail", "drop"] | Callable[[Any, Any, Exception], Any]
 
 
-class Enrich(Processor):
+class Enrich(Operator):
     """Replaces the value by what a function gives for it; key, timestamp and headers stay.
 
     Args:
@@ -42,7 +43,7 @@ class Enrich(Processor):
         rounds = CALLS_PER_ROUND * rules.concurrency if rules.is_async else 1
         self._most_waiting = (rules.batch_size or 1) * rounds
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Nothing is opened yet: there may be no records."""
         super().init(ctx)
         self._who = f"'{self._function.name}' of enrich() in node '{ctx.node}'"

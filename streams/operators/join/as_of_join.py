@@ -13,14 +13,15 @@ from functools import partial
 from typing import Any
 
 from streams.model.record import Record
-from streams.operators.processor import Processor, ProcessorContext
-from streams.operators.stores.key_value import TimestampedWindowStore
+from streams.operators.operator import Operator
+from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.time_ordered_buffer import LEFT, TimeOrderedBuffer
+from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.stream_time import SharedStreamTime
 from streams.serdes.base import Serde
 
 
-class AsOfJoin(Processor):
+class AsOfJoin(Operator):
     """One side of the join. The result has the left record's time and headers.
 
     Null values are dropped. A null key is dropped; on the left of a left join it gives a row with None at once.
@@ -59,10 +60,10 @@ class AsOfJoin(Processor):
         self.is_left = is_left
         self.left_join = left_join
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the stores and the shared time."""
         super().init(ctx)
-        self._store: TimestampedWindowStore = ctx.store(self.store_name)
+        self._store: TypedTimestampedWindowStore = ctx.store(self.store_name)
         state = ctx.shared_state(self.state_name)
         self._time = SharedStreamTime(state, sides=2)
         self._waiting = TimeOrderedBuffer(ctx.store(self.waiting_name), self.key_serde, self.waiting_name, state)

@@ -7,12 +7,13 @@ from typing import Any
 
 from streams.model.foreign_key import Instruction, Response, Subscription, value_hash
 from streams.model.record import Change, Record
-from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.operator import Operator
+from streams.operators.operator_context import OperatorContext
 from streams.operators.table.value_getter import ValueGetter
 from streams.serdes.base import Serde
 
 
-class ForeignKeySubscribe(Processor):
+class ForeignKeySubscribe(Operator):
     """Turns updates of the left table into subscriptions, keyed by foreign key (`SubscriptionSendProcessorSupplier`).
 
     | left row | inner join | left join |
@@ -71,7 +72,7 @@ class ForeignKeySubscribe(Processor):
         self.ctx.forward(Record(foreign_key, subscription, record.timestamp, record.headers))
 
 
-class ForeignKeyResult(Processor):
+class ForeignKeyResult(Operator):
     """Joins a response with the left row that asked for it (`ResponseJoinProcessorSupplier`).
 
     A response to a value that the row no longer has is dropped: the answer to the newer one is on its way. That is what
@@ -92,7 +93,7 @@ class ForeignKeyResult(Processor):
         self.joiner = joiner
         self.left = left
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the left table."""
         super().init(ctx)
         self._lookup = self.this.open(ctx)

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from streams.model.foreign_key import CombinedKey, Instruction, Response, Subscription
 from streams.model.record import Change, Record
-from streams.operators.processor import Processor, ProcessorContext
-from streams.operators.stores.key_value import KeyValueStore
+from streams.operators.operator import Operator
+from streams.operators.operator_context import OperatorContext
+from streams.operators.stores.key_value import TypedKeyValueStore
 from streams.operators.table.value_getter import ValueGetter
 
 if TYPE_CHECKING:
     from streams.serdes.foreign_key import CombinedKeySerde
 
 
-class ForeignKeySubscriptions(Processor):
+class ForeignKeySubscriptions(Operator):
     """Keeps and answers subscriptions (`SubscriptionReceiveProcessorSupplier`, `SubscriptionJoinProcessorSupplier`).
 
     A response has the larger of the subscription's and the right row's times. A subscription to nothing (a left row
@@ -29,10 +30,10 @@ class ForeignKeySubscriptions(Processor):
         self.store_name = store
         self.other = other
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the subscriptions and the right table."""
         super().init(ctx)
-        self._store: KeyValueStore = ctx.store(self.store_name)
+        self._store: TypedKeyValueStore = ctx.store(self.store_name)
         # What the right table has passed on, so that whatever becomes of the row is told, too.
         self._lookup = self.other.open(ctx, told=True)
 
@@ -60,7 +61,7 @@ class ForeignKeySubscriptions(Processor):
         self.ctx.forward(Record(asked.primary_key, Response(asked.hash, value), time, record.headers))
 
 
-class ForeignKeyUpdate(Processor):
+class ForeignKeyUpdate(Operator):
     """Tells all subscribers of a right row that changed (`ForeignTableJoinProcessorSupplier`).
 
     One response for each left row that refers to it, in order of the bytes of the left keys, with the time of the right
@@ -77,10 +78,10 @@ class ForeignKeyUpdate(Processor):
         self.keys = keys
         self.versioned = versioned
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the subscriptions."""
         super().init(ctx)
-        self._store: KeyValueStore = ctx.store(self.store_name)
+        self._store: TypedKeyValueStore = ctx.store(self.store_name)
 
     def process(self, record: Record) -> None:
         """Respond to each subscription."""

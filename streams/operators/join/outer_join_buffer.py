@@ -60,7 +60,7 @@ class StrictOuterJoinBuffer(OuterJoinBuffer):
         rows: Where they wait.
         waits: By side: how long a record of it waits after its own timestamp, ms.
         emit: Forwards a row.
-        attempt: `ProcessorContext.attempt`, so that a row whose joiner fails takes neither the others along nor the record that
+        attempt: `OperatorContext.attempt`, so that a row whose joiner fails takes neither the others along nor the record that
             made it due.
     """
 

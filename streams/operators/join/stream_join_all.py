@@ -20,15 +20,16 @@ from typing import Any
 
 from streams.model.record import Record
 from streams.model.times import NO_TIME
-from streams.operators.processor import Processor, ProcessorContext
-from streams.operators.stores.key_value import WindowStore
+from streams.operators.operator import Operator
+from streams.operators.operator_context import OperatorContext
+from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import SharedStreamTime
 
 Row = tuple[int, Any]
 """Timestamp in ms, and value."""
 
 
-class StreamJoinAll(Processor):
+class StreamJoinAll(Operator):
     """One stream's side of a join of several. A result has the time of the newest record, and the last one's headers.
 
     Null keys and null values are dropped.
@@ -61,10 +62,10 @@ class StreamJoinAll(Processor):
         self.grace_ms = grace_ms
         self.joiner = joiner
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the stores and the shared time."""
         super().init(ctx)
-        self._opened: dict[str, WindowStore] = {name: ctx.store(store) for name, store in self.stores.items()}
+        self._opened: dict[str, TypedWindowStore] = {name: ctx.store(store) for name, store in self.stores.items()}
         self._state = ctx.shared_state(self.state_name)
         self._time = SharedStreamTime(self._state, len(self.stores))
         self._strict = ctx.mode == "strict"

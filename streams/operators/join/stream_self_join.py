@@ -14,16 +14,17 @@ from typing import Any
 from streams.model.record import Headers, Record
 from streams.model.times import NO_TIME
 from streams.operators.join.outer_join_buffer import StrictOuterJoinBuffer, sides
-from streams.operators.processor import Processor, ProcessorContext
-from streams.operators.stores.key_value import WindowStore
+from streams.operators.operator import Operator
+from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.time_ordered_buffer import LEFT, RIGHT, TimeOrderedBuffer
+from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import StreamTime
 from streams.serdes.base import Serde
 
 _NEWEST = "newest"
 
 
-class StreamSelfJoin(Processor):
+class StreamSelfJoin(Operator):
     """Both sides of a self-join.
 
     Args:
@@ -55,10 +56,10 @@ class StreamSelfJoin(Processor):
         self.key_serde = key_serde
         self.outer = outer
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the stores."""
         super().init(ctx)
-        self._store: WindowStore = ctx.store(self.store_name)
+        self._store: TypedWindowStore = ctx.store(self.store_name)
         self._time = StreamTime(ctx.state)
         self._waits = sides(self.before_ms, self.after_ms, self.grace_ms, strict=True)
         self._unjoined: StrictOuterJoinBuffer | None = None

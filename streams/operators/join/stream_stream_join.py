@@ -22,14 +22,15 @@ from streams.operators.join.outer_join_buffer import (
     StrictOuterJoinBuffer,
     sides,
 )
-from streams.operators.processor import Processor, ProcessorContext
-from streams.operators.stores.key_value import WindowStore
+from streams.operators.operator import Operator
+from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.time_ordered_buffer import LEFT, RIGHT, TimeOrderedBuffer
+from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import SharedStreamTime
 from streams.serdes.base import Serde
 
 
-class StreamStreamJoin(Processor):
+class StreamStreamJoin(Operator):
     """One side of a join.
 
     Args:
@@ -78,17 +79,17 @@ class StreamStreamJoin(Processor):
         self.other_outer = other_outer
         self.side, self.other_side = (LEFT, RIGHT) if is_left else (RIGHT, LEFT)
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the stores and the shared time."""
         super().init(ctx)
-        self.this_store: WindowStore = ctx.store(self.this_name)
-        self.other_store: WindowStore = ctx.store(self.other_name)
+        self.this_store: TypedWindowStore = ctx.store(self.this_name)
+        self.other_store: TypedWindowStore = ctx.store(self.other_name)
         self._state = ctx.shared_state(self.state_name)
         self._time = SharedStreamTime(self._state, sides=2)
         self._strict = ctx.mode == "strict"
         self._unjoined = self._open_unjoined(ctx)
 
-    def _open_unjoined(self, ctx: ProcessorContext) -> OuterJoinBuffer | None:
+    def _open_unjoined(self, ctx: OperatorContext) -> OuterJoinBuffer | None:
         if self.unjoined_name is None:
             return None
         assert self.key_serde is not None, "records that wait need a key serde"

@@ -8,14 +8,15 @@ from typing import Any
 
 from streams.errors import RecordError
 from streams.model.record import Record
-from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.operator import Operator
+from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.time_ordered_buffer import LEFT, TimeOrderedBuffer
 from streams.operators.stream_time import StreamTime
 from streams.operators.table.value_getter import ValueGetter
 from streams.serdes.base import Serde
 
 
-class StreamTableJoin(Processor):
+class StreamTableJoin(Operator):
     """Joins each stream record with the table's value for its key; only the stream emits.
 
     A plain table is seen as it is when the record comes, a versioned one as it was at the record's time. Null values are
@@ -33,7 +34,7 @@ class StreamTableJoin(Processor):
         self.joiner = joiner
         self.left = left
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the table."""
         super().init(ctx)
         self._lookup = self.table.open(ctx)
@@ -117,7 +118,7 @@ class GraceTableJoin(StreamTableJoin):
         self.buffer_name = buffer
         self.key_serde = key_serde
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the buffer and take up stream time."""
         super().init(ctx)
         self._time = StreamTime(ctx.state)

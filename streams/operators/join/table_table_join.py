@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.model.record import Change, Record
-from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.operator import Operator
+from streams.operators.operator_context import OperatorContext
 from streams.operators.table.table_materializer import TableMaterializer, TableOperator
 from streams.operators.table.value_getter import ValueGetter
 
 
-class TableTableJoin(Processor):
+class TableTableJoin(Operator):
     """One side of the join: an update of it gives the row anew, with what the other side has.
 
     | other side has | this side may miss the other | result |
@@ -54,7 +55,7 @@ class TableTableJoin(Processor):
         self.related = related
         self.send_old = send_old
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the other table."""
         super().init(ctx)
         # What the other table has passed on: what it holds back may be gone before anybody is told of it.
@@ -104,7 +105,7 @@ class TableJoinMerge(TableOperator):
             present one, which may never have been forwarded.
     """
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the store."""
         super().init(ctx)
         self._table = TableMaterializer(

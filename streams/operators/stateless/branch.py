@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from streams.model.record import Record
-from streams.operators.processor import Processor
+from streams.operators.operator import Operator
 
 
-class Branch(Processor):
+class Branch(Operator):
     """Sends each record to the child of the first predicate that holds; to none if none does.
 
     Args:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.model.record import Record
-from streams.operators.processor import Processor
+from streams.operators.operator import Operator
 
 
-class Filter(Processor):
+class Filter(Operator):
     """Lets the records pass for which the predicate holds, or does not.
 
     Args:

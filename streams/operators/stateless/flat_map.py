@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from streams.model.record import Record
-from streams.operators.processor import Processor
+from streams.operators.operator import Operator
 
 
-class FlatMap(Processor):
+class FlatMap(Operator):
     """Makes any number of keys and values.
 
     Args:
@@ -25,7 +25,7 @@ class FlatMap(Processor):
             self.ctx.forward(Record(key, value, record.timestamp, record.headers))
 
 
-class FlatMapValues(Processor):
+class FlatMapValues(Operator):
     """Makes any number of values under the same key.
 
     Args:

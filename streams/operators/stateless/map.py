@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.model.record import Record
-from streams.operators.processor import Processor
+from streams.operators.operator import Operator
 
 
-class Map(Processor):
+class Map(Operator):
     """Makes a new key and value.
 
     Args:
@@ -25,7 +25,7 @@ class Map(Processor):
         self.ctx.forward(Record(key, value, record.timestamp, record.headers))
 
 
-class SelectKey(Processor):
+class SelectKey(Operator):
     """Makes a new key.
 
     Args:

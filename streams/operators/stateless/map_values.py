@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.model.record import Record
-from streams.operators.processor import Processor
+from streams.operators.operator import Operator
 
 
-class MapValues(Processor):
+class MapValues(Operator):
     """Makes a new value; the key, and so the task, stays.
 
     Args:

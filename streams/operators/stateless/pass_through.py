@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from streams.model.record import Record
-from streams.operators.processor import Processor
+from streams.operators.operator import Operator
 
 
-class PassThrough(Processor):
+class PassThrough(Operator):
     """Forwards every record of every parent as it is."""
 
     def process(self, record: Record) -> None:

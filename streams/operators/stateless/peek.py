@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.model.record import Record
-from streams.operators.processor import Processor
+from streams.operators.operator import Operator
 
 
-class Peek(Processor):
+class Peek(Operator):
     """Shows each record to a function and passes it on unchanged; `foreach` is a peek without children.
 
     Args:

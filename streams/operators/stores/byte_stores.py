@@ -40,7 +40,7 @@ class WindowBytes(Protocol):
     def fetch_range(self, key: bytes, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[int, bytes]]:
         """Windows of a key with from <= start <= to."""
 
-    def fetch_all(self, from_ms: int, to_ms: int) -> Iterator[tuple[bytes, int, bytes]]:
+    def fetch_all(self, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[bytes, int, bytes]]:
         """Windows of all keys with from <= start <= to."""
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
-from streams.operators.stores.key_value import KeyValueStore
+from streams.operators.stores.key_value import TypedKeyValueStore
 
 
 class ExpiryIndex:
@@ -21,7 +21,7 @@ class ExpiryIndex:
         store: Rows whose keys begin with what they are ordered by.
     """
 
-    def __init__(self, store: KeyValueStore) -> None:
+    def __init__(self, store: TypedKeyValueStore) -> None:
         self._store = store
         self._committed: Iterator[tuple[bytes, bytes]] = iter(store.all())
         self._next: bytes | None = self._read_on()

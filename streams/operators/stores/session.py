@@ -13,7 +13,7 @@ from streams.operators.stores.byte_stores import SessionBytes
 from streams.operators.stores.codec import Codec
 
 
-class SessionStore:
+class TypedSessionStore:
     """Sessions by key."""
 
     def __init__(self, rows: SessionBytes, codec: Codec) -> None:

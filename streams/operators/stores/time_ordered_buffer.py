@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from streams.model.record import Headers, HeldRecord
-from streams.operators.stores.key_value import KeyValueStore
+from streams.operators.stores.key_value import TypedKeyValueStore
 from streams.serdes.base import Serde
 
 NEVER = 2**63 - 1
@@ -68,7 +68,7 @@ class TimeOrderedBuffer:
         state: A dict that survives restarts, shared by all that use the store.
     """
 
-    def __init__(self, store: KeyValueStore, key_serde: Serde, name: str, state: dict[str, Any]) -> None:
+    def __init__(self, store: TypedKeyValueStore, key_serde: Serde, name: str, state: dict[str, Any]) -> None:
         self._store = store
         self._key_serde = key_serde
         self._name = name

@@ -8,7 +8,7 @@ from state.stores.versioned import NOT_PUT, VALID_TO_UNDEFINED, VersionedRecord
 from streams.model.record import ValueAndTimestamp
 from streams.operators.stores.codec import Codec
 
-__all__ = ["NOT_PUT", "VALID_TO_UNDEFINED", "VersionedStore"]
+__all__ = ["NOT_PUT", "VALID_TO_UNDEFINED", "TypedVersionedStore"]
 
 
 class VersionedBytes(Protocol):
@@ -21,7 +21,7 @@ class VersionedBytes(Protocol):
         """The newest version, or the one valid at a time."""
 
 
-class VersionedStore:
+class TypedVersionedStore:
     """A table that remembers: key and time -> value and the time from which it holds.
 
     There is no cache: two updates of a key in one step are two versions.

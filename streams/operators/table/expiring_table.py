@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from streams.model.record import Record
-from streams.operators.processor import ProcessorContext
-from streams.operators.stores.key_value import TimestampedKeyValueStore
+from streams.operators.operator_context import OperatorContext
+from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.operators.stores.time_ordered_buffer import RIGHT, TimeOrderedBuffer
 from streams.operators.stream_time import StreamTime
 from streams.operators.table.table_materializer import TableMaterializer
@@ -43,12 +43,12 @@ class ExpiringTable(TableSource):
         self.key_serde = key_serde
         self.ttl_ms = ttl_ms
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the stores and take up stream time."""
         super().init(ctx)
         self._time = StreamTime(ctx.state)
         self._table: TableMaterializer
-        self._rows: TimestampedKeyValueStore = ctx.store(self.rows_name)
+        self._rows: TypedTimestampedKeyValueStore = ctx.store(self.rows_name)
         self._deadlines = TimeOrderedBuffer(
             ctx.store(self.deadlines_name), self.key_serde, self.deadlines_name, ctx.state
         )

@@ -13,10 +13,11 @@ from typing import Any
 from state.kafka.headers import decode_headers, encode_headers
 from streams.errors import SuppressBufferFullError
 from streams.model.record import Change, Headers, Record, ValueAndTimestamp, Windowed
-from streams.operators.processor import Processor, ProcessorContext
+from streams.operators.operator import Operator
+from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.expiry_index import ExpiryIndex
-from streams.operators.stores.key_value import KeyValueStore
+from streams.operators.stores.key_value import TypedKeyValueStore
 from streams.operators.stream_time import NO_LIMIT, StreamTime
 from streams.operators.table.value_getter import Lookup, ValueGetter
 from streams.serdes.base import Serde
@@ -51,7 +52,7 @@ class SuppressRules:
     emit_early: bool
 
 
-class Suppress(Processor):
+class Suppress(Operator):
     """Emits the last update of each key (and window), when its time has come.
 
     After each update everything is emitted whose place is <= stream time - wait, by place, then by bytes of the key;
@@ -86,11 +87,11 @@ class Suppress(Processor):
         self.rules = rules
         self.send_old = send_old
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the stores and take up stream time."""
         super().init(ctx)
         self._buffer = ExpiryIndex(ctx.store(self.buffer_name))
-        self._places: KeyValueStore | None = None if self.places_name is None else ctx.store(self.places_name)
+        self._places: TypedKeyValueStore | None = None if self.places_name is None else ctx.store(self.places_name)
         self.codec = Codec(f"{ctx.application_id}-{self.buffer_name}-changelog", self.key_serde, self.value_serde)
         self._time = StreamTime(ctx.state)
         self._bounded = self.rules.max_records is not None or self.rules.max_bytes is not None
@@ -224,7 +225,7 @@ class SuppressValueGetter:
         own = (self.buffer,) if self.places is None else (self.buffer, self.places)
         return (*self.parent.stores, *own)
 
-    def open(self, ctx: ProcessorContext, told: bool = False) -> Lookup:
+    def open(self, ctx: OperatorContext, told: bool = False) -> Lookup:
         """What is held back is seen as it was before; its timestamp is not known any more, so it is -1."""
         above, rows = self.parent.open(ctx, told), ctx.store(self.buffer)
         places = None if self.places is None else ctx.store(self.places)
@@ -247,7 +248,7 @@ def _size(row: bytes, held: bytes) -> int:
     return len(row) + len(held) + _ROW_OVERHEAD
 
 
-def _known_place(places: KeyValueStore | None, key: Any, key_bytes: bytes) -> int | None:
+def _known_place(places: TypedKeyValueStore | None, key: Any, key_bytes: bytes) -> int | None:
     """The place that a key has in the buffer, or would have; None where only the update's time can tell."""
     if places is None:
         windowed: Windowed = key

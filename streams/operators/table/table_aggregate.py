@@ -7,8 +7,8 @@ from typing import Any
 
 from streams.model.record import Change, Record
 from streams.operators.aggregate.functions import Aggregator, Initializer
-from streams.operators.processor import ProcessorContext
-from streams.operators.stores.key_value import TimestampedKeyValueStore
+from streams.operators.operator_context import OperatorContext
+from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.operators.table.table_materializer import TableOperator
 
 
@@ -42,11 +42,11 @@ class TableAggregate(TableOperator):
         self.adder = adder
         self.subtractor = subtractor
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the store."""
         super().init(ctx)
         assert self.store_name is not None, "what is aggregated is kept"
-        self._store: TimestampedKeyValueStore = ctx.store(self.store_name)
+        self._store: TypedTimestampedKeyValueStore = ctx.store(self.store_name)
 
     def process(self, record: Record) -> None:
         """Subtract, add, pass on."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.model.record import Change, Record
-from streams.operators.processor import ProcessorContext
+from streams.operators.operator_context import OperatorContext
 from streams.operators.table.table_materializer import TableOperator
 
 
@@ -44,7 +44,7 @@ class TableFilter(TableOperator):
         self.told_old = told_old
         self.drops_needless = (knows_old or send_old) and not versioned
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the store."""
         super().init(ctx)
         if not self.told_old and ctx.mode == "strict":

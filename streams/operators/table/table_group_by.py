@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.model.record import Change, Record
-from streams.operators.processor import Processor
+from streams.operators.operator import Operator
 
 
-class TableGroupBy(Processor):
+class TableGroupBy(Operator):
     """Sends each update to the groups that it concerns: taken from the old one, then added to the new one.
 
     Same group before and after: one `Change` with both (KIP-904), so that nobody sees the group without the row.

@@ -12,10 +12,12 @@ from functools import partial
 from typing import Any
 
 from streams.model.record import Change, Headers, Record
+from streams.operators.operator import Operator
+from streams.operators.operator_context import OperatorContext
 from streams.operators.pending import Pending, emit_pending
-from streams.operators.processor import Processor, ProcessorContext
-from streams.operators.stores.key_value import CachedRow, TimestampedKeyValueStore
-from streams.operators.stores.versioned import NOT_PUT, VALID_TO_UNDEFINED, VersionedStore
+from streams.operators.stores.cached_row import CachedRow
+from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
+from streams.operators.stores.versioned import NOT_PUT, VALID_TO_UNDEFINED, TypedVersionedStore
 
 
 class TableMaterializer:
@@ -30,15 +32,15 @@ class TableMaterializer:
     """
 
     def __init__(
-        self, ctx: ProcessorContext, store: str | None, caching: bool, send_old: bool, given_old: bool = False
+        self, ctx: OperatorContext, store: str | None, caching: bool, send_old: bool, given_old: bool = False
     ) -> None:
         self._ctx = ctx
         self._caching = caching
         self._send_old = send_old
         self._given_old = given_old
         found = None if store is None else ctx.store(store)
-        self._versioned: VersionedStore | None = found if isinstance(found, VersionedStore) else None
-        self._store: TimestampedKeyValueStore | None = None if self._versioned is not None else found
+        self._versioned: TypedVersionedStore | None = found if isinstance(found, TypedVersionedStore) else None
+        self._store: TypedTimestampedKeyValueStore | None = None if self._versioned is not None else found
         if caching and self._store is not None:
             self._store.use_cache()
         self._pending: Pending = {}
@@ -84,15 +86,19 @@ class TableMaterializer:
             return  # only a store holds updates back
         emit_pending(self._ctx, self._store, self._pending, partial(self._emit_with_old, self._store))
 
-    def _emit_with_old(self, store: TimestampedKeyValueStore, key: Any, headers: Headers, entry: CachedRow) -> None:
+    def _emit_with_old(
+        self, store: TypedTimestampedKeyValueStore, key: Any, headers: Headers, entry: CachedRow
+    ) -> None:
         """Emit a row with the value that was forwarded before."""
         self._emit(store, key, headers, entry, store.codec.old_value(entry.stored) if self._send_old else None)
 
-    def _emit(self, store: TimestampedKeyValueStore, key: Any, headers: Headers, entry: CachedRow, old: Any) -> None:
+    def _emit(
+        self, store: TypedTimestampedKeyValueStore, key: Any, headers: Headers, entry: CachedRow, old: Any
+    ) -> None:
         entry.sent(store.write(entry))
         self._ctx.forward(Record(key, Change(entry.value, old if self._send_old else None), entry.timestamp, headers))
 
-    def _put_version(self, store: VersionedStore, record: Record, new: Any) -> None:
+    def _put_version(self, store: TypedVersionedStore, record: Record, new: Any) -> None:
         before = store.get(record.key) if self._send_old else None
         newer = store.put(record.key, new, record.timestamp)
         if newer == NOT_PUT:
@@ -102,7 +108,7 @@ class TableMaterializer:
         self._ctx.forward(record.with_value(Change(new, old, newer == VALID_TO_UNDEFINED)))
 
 
-class TableOperator(Processor):
+class TableOperator(Operator):
     """Base of the operators whose result is a table: opens it as `_table`, and passes on at the end of the step what it held back.
 
     Args:
@@ -116,7 +122,7 @@ class TableOperator(Processor):
         self.caching = caching
         self.send_old = send_old
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the store."""
         super().init(ctx)
         self._table = TableMaterializer(ctx, self.store_name, self.caching, self.send_old)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from streams.model.record import Record
-from streams.operators.processor import Processor
+from streams.operators.operator import Operator
 
 
-class TableToStream(Processor):
+class TableToStream(Operator):
     """`KTable.to_stream`: each update's new value as a record; a deletion is a null value."""
 
     def process(self, record: Record) -> None:

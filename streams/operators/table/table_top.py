@@ -8,8 +8,8 @@ from itertools import chain, islice, repeat
 from typing import Any
 
 from streams.model.record import Change, Record
-from streams.operators.processor import ProcessorContext
-from streams.operators.stores.key_value import KeyValueStore
+from streams.operators.operator_context import OperatorContext
+from streams.operators.stores.key_value import TypedKeyValueStore
 from streams.operators.table.table_materializer import TableOperator
 from streams.serdes.base import Serde
 
@@ -55,12 +55,12 @@ class TableTop(TableOperator):
         self.by = by
         self.largest = largest
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the stores."""
         super().init(ctx)
         assert self.store_name is not None, "the lists are kept"
         self._tops = ctx.store(self.store_name)
-        self._rows: KeyValueStore = ctx.store(self.rows_name)
+        self._rows: TypedKeyValueStore = ctx.store(self.rows_name)
 
     def process(self, record: Record) -> None:
         """Take the old value out, put the new one in, read the first n."""

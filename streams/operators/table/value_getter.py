@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from streams.model.record import ValueAndTimestamp
-from streams.operators.processor import ProcessorContext
+from streams.operators.operator_context import OperatorContext
 
 JoinKind = Literal["inner", "left", "outer"]
 Lookup = Callable[[Any, "int | None"], "ValueAndTimestamp | None"]
@@ -26,7 +26,7 @@ class ValueGetter(Protocol):
     def stores(self) -> tuple[str, ...]:
         """Names of the stores that it reads."""
 
-    def open(self, ctx: ProcessorContext, told: bool = False) -> Lookup:
+    def open(self, ctx: OperatorContext, told: bool = False) -> Lookup:
         """What reads it, within one step.
 
         Args:
@@ -55,7 +55,7 @@ class StoreValueGetter:
         """See `ValueGetter`."""
         return (self.store,)
 
-    def open(self, ctx: ProcessorContext, told: bool = False) -> Lookup:
+    def open(self, ctx: OperatorContext, told: bool = False) -> Lookup:
         """See `ValueGetter`."""
         store, from_stored, versioned = ctx.store(self.store), self.from_stored, self.versioned
         get = store.forwarded if told and not versioned else store.get
@@ -88,7 +88,7 @@ class FilterValueGetter:
         """See `ValueGetter`."""
         return self.parent.stores
 
-    def open(self, ctx: ProcessorContext, told: bool = False) -> Lookup:
+    def open(self, ctx: OperatorContext, told: bool = False) -> Lookup:
         """See `ValueGetter`."""
         above, predicate, negate = self.parent.open(ctx, told), self.predicate, self.negate
 
@@ -116,7 +116,7 @@ class MapValueGetter:
         """See `ValueGetter`."""
         return self.parent.stores
 
-    def open(self, ctx: ProcessorContext, told: bool = False) -> Lookup:
+    def open(self, ctx: OperatorContext, told: bool = False) -> Lookup:
         """See `ValueGetter`."""
         above, fn = self.parent.open(ctx, told), self.fn
 
@@ -148,7 +148,7 @@ class JoinValueGetter:
         """See `ValueGetter`."""
         return tuple(dict.fromkeys((*self.left.stores, *self.right.stores)))
 
-    def open(self, ctx: ProcessorContext, told: bool = False) -> Lookup:
+    def open(self, ctx: OperatorContext, told: bool = False) -> Lookup:
         """See `ValueGetter`."""
         on_left, on_right, joiner = self.left.open(ctx, told), self.right.open(ctx, told), self.joiner
         needs_left, needs_right = self.kind != "outer", self.kind == "inner"

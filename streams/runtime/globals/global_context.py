@@ -1,4 +1,4 @@
-"""What the processor of a global store sees, and the store as everybody else sees it.
+"""What the processor of a global store sees.
 
 Such a processor only keeps its store (Kafka Streams: `GlobalProcessorContextImpl`): it runs in every process, once for each
 copy, so whatever else it did would happen several times.
@@ -11,13 +11,11 @@ from typing import Any
 from state.stores.task_store import TaskStore
 from streams.errors import TopologyError
 from streams.model.record import Record, RecordMetadata
-from streams.operators.processor import Mode
+from streams.operators.operator_context import Mode
 from streams.runtime.counters import Counters
 from streams.runtime.settings import TaskSettings
 from streams.runtime.typed_stores import typed_store
 from streams.topology.graph import GlobalTable
-
-_WRITES = {"put", "write", "entry", "entries", "use_cache"}
 
 
 class GlobalContext:
@@ -62,18 +60,3 @@ class GlobalContext:
             f"'{self.node}' keeps a global store and has no '{name}': it runs once in every process. Read the topic as a stream "
             f"to forward, to schedule and to keep other state."
         )
-
-
-class ReadOnlyStore:
-    """A global store as tasks see it. A task that wrote to it would change its own process's copy only."""
-
-    def __init__(self, name: str, store: Any) -> None:
-        self._name = name
-        self._store = store
-        self.get = store.get
-
-    def __getattr__(self, name: str) -> Any:
-        """The store's, unless it writes."""
-        if name in _WRITES:
-            raise TopologyError(f"The global store '{self._name}' can only be read here: it holds what its topic says.")
-        return getattr(self._store, name)

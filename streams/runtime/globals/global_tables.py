@@ -22,9 +22,10 @@ from state.stores.task_store import TaskStore
 from streams.errors import ConfigError, RecordError, StreamsError
 from streams.model.record import Record, RecordMetadata
 from streams.model.timestamps import ConsumedRecord
-from streams.operators.processor import Processor
+from streams.operators.process.user_stores import read_only_store
+from streams.operators.processor import AnyProcessor
 from streams.runtime.counters import Counters
-from streams.runtime.globals.global_context import GlobalContext, ReadOnlyStore
+from streams.runtime.globals.global_context import GlobalContext
 from streams.runtime.handlers import NOWHERE, ErrorHandlers, Origin
 from streams.runtime.settings import TaskSettings
 from streams.runtime.typed_stores import typed_store
@@ -72,7 +73,7 @@ class GlobalTables:
     def stores(self) -> Mapping[str, Any]:
         """Typed stores by name, for `StreamTask`; they can only be read."""
         return {
-            table.store.name: ReadOnlyStore(table.store.name, typed_store(table.store, self._store, topic))
+            table.store.name: read_only_store(table.store.name, typed_store(table.store, self._store, topic))
             for topic, table in self._by_topic.items()
         }
 
@@ -220,7 +221,7 @@ class _Processed:
 
     takes_null_keys = True
 
-    def __init__(self, processor: Processor, context: GlobalContext) -> None:
+    def __init__(self, processor: AnyProcessor, context: GlobalContext) -> None:
         self._processor = processor
         self._context = context
         processor.init(context)

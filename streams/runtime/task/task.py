@@ -14,6 +14,7 @@ from typing import Any
 
 from state.changelog.topics import commits_topic
 from state.kafka.headers import decode_headers
+from streams.operators.punctuation import PunctuationType
 from streams.runtime.dead_letters import DeadLetter
 from streams.runtime.handlers import NOWHERE
 from streams.runtime.operator_state import check_operator_state
@@ -151,8 +152,8 @@ class StreamTask:
     def _end(self, graph: TaskGraph, run: StepContext, idle: int) -> None:
         if idle:
             run.stream_time += idle
-            graph.punctuate("stream_time", run.stream_time)
-        graph.punctuate("wall_clock", run.now_ms)
+            graph.punctuate(PunctuationType.STREAM_TIME, run.stream_time)
+        graph.punctuate(PunctuationType.WALL_CLOCK_TIME, run.now_ms)
         graph.flush(idle)
 
     def _process_rows(
@@ -170,14 +171,14 @@ class StreamTask:
                 place = rows.topic, rows.partition, rows.offsets[row]
                 # One record may come in by several entries: it is processed as a whole before time is told.
                 if before not in (None, place):
-                    graph.punctuate("stream_time", run.stream_time)
+                    graph.punctuate(PunctuationType.STREAM_TIME, run.stream_time)
                 before = place
             run.cursor = (rows, row)
             timestamp = rows.timestamps[row]
             run.stream_time = max(run.stream_time, timestamp)
             entry.receive(rows, row, timestamp)
         if before is not None:
-            graph.punctuate("stream_time", run.stream_time)
+            graph.punctuate(PunctuationType.STREAM_TIME, run.stream_time)
 
 
 def _stopping_halfway(which: list[int], rows: list[int], halfway: Callable[[], None]) -> Iterator[tuple[int, int]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from streams.errors import ValueNotPicklableError
 from streams.model.record import Record
 from streams.operators.aggregate.columns.column_rows import ColumnRows
-from streams.operators.processor import PunctuationType
+from streams.operators.punctuation import PunctuationType
 from streams.operators.stream_time import NO_LIMIT
 from streams.runtime.nodes import NodeContext, NodeRunner, Receiver
 from streams.runtime.rows import RowBatch

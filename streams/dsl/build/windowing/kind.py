@@ -12,11 +12,11 @@ from streams.dsl.options import Materialized
 from streams.errors import TopologyError
 from streams.model.windows import to_ms
 from streams.operators.aggregate.functions import AggregationFunctions
-from streams.operators.processor import Processor
+from streams.operators.processor import AnyProcessor
 from streams.serdes.base import Serde
 from streams.topology.graph import Parameters
 
-Supplier: TypeAlias = Callable[..., Processor]
+Supplier: TypeAlias = Callable[..., AnyProcessor]
 """Makes an operator; it also takes `send_old` and `caching`."""
 
 W = TypeVar("W")

@@ -24,13 +24,16 @@ from streams.operators.aggregate.columns.column_rows import ColumnRows
 from streams.operators.aggregate.columns.group_rows import Groups, group
 from streams.operators.aggregate.columns.window_rows import Assigned, assign
 from streams.operators.aggregate.field_aggregates import FieldAggregates
+from streams.operators.operator import Operator
+from streams.operators.operator_context import OperatorContext
 from streams.operators.pending import Pending, emit_pending
-from streams.operators.processor import Processor, ProcessorContext
-from streams.operators.stores.key_value import CachedRow, TimestampedKeyValueStore, TimestampedWindowStore
+from streams.operators.stores.cached_row import CachedRow
+from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
+from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.stream_time import StreamTime
 
 
-class ColumnAggregate(Processor):
+class ColumnAggregate(Operator):
     """Aggregate fields of JSON values per key (and window).
 
     Null keys are dropped; null values too unless there are windows (as `StreamAggregate` and `WindowAggregate` do).
@@ -61,10 +64,10 @@ class ColumnAggregate(Processor):
         self.send_old = send_old
         self.bare = bare
 
-    def init(self, ctx: ProcessorContext) -> None:
+    def init(self, ctx: OperatorContext) -> None:
         """Open the store and take up stream time."""
         super().init(ctx)
-        self.store: TimestampedKeyValueStore | TimestampedWindowStore = ctx.store(self.store_name)
+        self.store: TypedTimestampedKeyValueStore | TypedTimestampedWindowStore = ctx.store(self.store_name)
         if self.caching:
             self.store.use_cache()
         self._time = StreamTime(ctx.state)

@@ -49,7 +49,7 @@ class ColumnRows:
         fields: Columns by field path.
         without_fields: bool[n], whether the record's value is a text, a number or the like; None if no value is.
         headers: Encoded headers of each record (`state.kafka.headers`); None if no record has any.
-        place: What `ProcessorContext.resume` takes to make the record of a row the one in process.
+        place: What `OperatorContext.resume` takes to make the record of a row the one in process.
     """
 
     keys: list[bytes]

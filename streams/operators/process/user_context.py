@@ -1,0 +1,142 @@
+"""`UserContext`: the context that a user's processor gets, in front of the wider one of the engine.
+
+Why: a user sees users' methods only, and a mistake is answered where it is made, in the user's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streams.errors import TopologyError
+from streams.model.conversions import Headers, to_headers, to_timestamp_ms
+from streams.model.record import Record, RecordMetadata
+from streams.model.windows import Duration
+from streams.operators.operator_context import OperatorContext
+from streams.operators.process.in_process import InProcess
+from streams.operators.process.session_store import SessionStore
+from streams.operators.process.user_stores import user_store
+from streams.operators.process.window_store import WindowStore
+from streams.operators.punctuation import Cancellable, PunctuationType
+
+
+class UserContext:
+    """The `ProcessorContext` of one user's processor in one step.
+
+    Args:
+        ctx: The context of the node.
+        in_process: The record in process.
+    """
+
+    def __init__(self, ctx: OperatorContext, in_process: InProcess) -> None:
+        self._ctx = ctx
+        self._in_process = in_process
+        self._stores: dict[str, Any] = {}
+
+    @property
+    def node(self) -> str:
+        """See `ProcessorContext`."""
+        return self._ctx.node
+
+    @property
+    def application_id(self) -> str:
+        """See `ProcessorContext`."""
+        return self._ctx.application_id
+
+    @property
+    def task_id(self) -> str:
+        """See `ProcessorContext`."""
+        return self._ctx.task_id
+
+    @property
+    def stream_time(self) -> int:
+        """See `ProcessorContext`."""
+        return self._ctx.stream_time
+
+    @property
+    def now_ms(self) -> int:
+        """See `ProcessorContext`."""
+        return self._ctx.now_ms
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """See `ProcessorContext`."""
+        return self._ctx.record_metadata
+
+    @property
+    def topic(self) -> str | None:
+        """See `ProcessorContext`."""
+        metadata = self._ctx.record_metadata
+        return None if metadata is None else metadata.topic
+
+    @property
+    def headers(self) -> Headers:
+        """See `ProcessorContext`."""
+        return self._in_process.headers
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """See `ProcessorContext`."""
+        return self._ctx.state
+
+    def current_stream_time_ms(self) -> int:
+        """See `ProcessorContext`."""
+        return self._ctx.stream_time
+
+    def current_system_time_ms(self) -> int:
+        """See `ProcessorContext`."""
+        return self._ctx.now_ms
+
+    def store(self, name: str) -> Any:
+        """See `ProcessorContext`."""
+        if name not in self._stores:
+            self._stores[name] = user_store(name, self._ctx.store(name), self._in_process)
+        return self._stores[name]
+
+    def get_state_store(self, name: str) -> Any:
+        """See `ProcessorContext`."""
+        return self.store(name)
+
+    def forward(self, record: Record, child: str | None = None) -> None:
+        """See `ProcessorContext`."""
+        self._ctx.forward(checked_record(self._ctx.node, record, child, self._in_process.headers), child)
+
+    def drop(self, record: Record, reason: str) -> None:
+        """See `ProcessorContext`."""
+        self._ctx.drop(record, reason)
+
+    def schedule(
+        self, interval: Duration, kind: PunctuationType | str, callback: Callable[[int], object]
+    ) -> Cancellable:
+        """See `ProcessorContext`."""
+        return self._ctx.schedule(interval, kind, self._in_process.at_time(callback))
+
+
+def expire_stores(context: UserContext) -> None:
+    """Let windows and sessions go that are older than their stores keep them, as seen from the newest that was written."""
+    for name, store in context._stores.items():
+        if isinstance(store, WindowStore | SessionStore) and store.newest >= 0:
+            context._ctx.expire(name, store.newest)
+
+
+def checked_record(node: str, record: Record, child: object, headers: Headers) -> Record:
+    """The record to forward, with its timestamp in ms and its headers as pairs.
+
+    Args:
+        node: Who forwards.
+        record: What is forwarded.
+        child: To which child, for the message.
+        headers: Those of the record in process, which need no check.
+
+    Raises:
+        TopologyError: It is no record, but a key and a value perhaps.
+    """
+    if not isinstance(record, Record):
+        given = repr(record) if child is None else f"{record!r}, {child!r}"
+        raise TopologyError(
+            f"'{node}' calls forward({given}): forward takes a Record, and then perhaps the name of a child. Write "
+            f"forward(record.with_value(value)) or forward(Record(key, value, timestamp))."
+        )
+    if type(record.timestamp) is int and (record.headers is headers or record.headers == ()):
+        return record
+    return Record(record.key, record.value, to_timestamp_ms(record.timestamp), to_headers(record.headers))

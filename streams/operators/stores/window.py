@@ -1,0 +1,130 @@
+"""The typed window stores of operators, over the byte stores of `state.stores`: plain, and timestamped with a step cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from streams.model.record import Headers, ValueAndTimestamp, Windowed
+from streams.operators.stores.byte_stores import WindowBytes
+from streams.operators.stores.cached_row import CachedRow
+from streams.operators.stores.codec import Codec
+
+
+class TypedWindowStore:
+    """Key and time -> values; join stores keep every value of a key and time, in order of arrival."""
+
+    def __init__(self, rows: WindowBytes, codec: Codec) -> None:
+        self._rows = rows
+        self._codec = codec
+
+    def put(self, key: Any, start: int, value: Any) -> None:
+        """Write a row at `start` milliseconds."""
+        data = self._codec.key(key)
+        self._rows.put(data, start, self._codec.fitting(data, self._codec.value(value)), start)
+
+    def fetch(self, key: Any, start: int) -> Any:
+        """The value of one window, or None; of several the first."""
+        return self._codec.read_value(self._rows.fetch(self._codec.key(key), start))
+
+    def fetch_range(self, key: Any, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[int, Any]]:
+        """Rows of a key with from_ms <= time <= to_ms, by time, then arrival."""
+        for start, value in self._rows.fetch_range(self._codec.key(key), from_ms, to_ms, reverse):
+            yield start, self._codec.read_value(value)
+
+    def fetch_all(self, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[Any, int, Any]]:
+        """Rows of all keys with from_ms <= time <= to_ms, by time, then key bytes, then arrival."""
+        for key, start, value in self._rows.fetch_all(from_ms, to_ms, reverse):
+            yield self._codec.read_key(key), start, self._codec.read_value(value)
+
+
+class TypedTimestampedWindowStore:
+    """A windowed table: key and window start -> value and timestamp."""
+
+    def __init__(self, rows: WindowBytes, codec: Codec) -> None:
+        self._rows = rows
+        self.codec = codec
+        self._cache: dict[tuple[bytes, int], CachedRow] | None = None
+        self.pending: dict[tuple[bytes, int], tuple[Any, Headers, CachedRow]] = {}
+        """As in `TimestampedKeyValueStore`."""
+        self.updates: dict[tuple[bytes, int], Any] = {}
+        """What operators of sliding windows hold back until the end of the step."""
+
+    def use_cache(self) -> None:
+        """Share decoded values within the step from here on."""
+        self._cache = {} if self._cache is None else self._cache
+
+    def entry(self, key: bytes, start: int) -> CachedRow:
+        """The row of a key's bytes and a window start, in work; `write` makes a change of it last."""
+        if self._cache is None:
+            return CachedRow(key, start, self._rows.fetch(key, start), self.codec)
+        entry = self._cache.get((key, start))
+        if entry is None:
+            entry = self._cache[(key, start)] = CachedRow(key, start, self._rows.fetch(key, start), self.codec)
+        return entry
+
+    def entries(self, places: Sequence[tuple[bytes, int]]) -> list[CachedRow]:
+        """`entry` of many places, with one read of the store."""
+        cache = {} if self._cache is None else self._cache
+        new = [place for place in places if place not in cache]
+        found = dict(zip(new, self._rows.multi_fetch(new), strict=True)) if new else {}
+        for place, stored in found.items():
+            cache[place] = CachedRow(place[0], place[1], stored, self.codec)
+        return [cache[place] for place in places]
+
+    def write(self, entry: CachedRow) -> bytes | None:
+        """Write an entry's value and timestamp, None deletes; the local value."""
+        data = self.codec.timestamped(entry.value, entry.timestamp)
+        self._rows.put(entry.key, entry.start, self.codec.fitting(entry.key, data), entry.timestamp)
+        return data
+
+    def fetch(self, key: Any, start: int) -> ValueAndTimestamp | None:
+        """Value and timestamp of one window, or None."""
+        key_bytes = self.codec.key(key)
+        entry = self._cache.get((key_bytes, start)) if self._cache else None
+        if entry is not None:
+            return None if entry.value is None else ValueAndTimestamp(entry.value, entry.timestamp)
+        return self.codec.read_timestamped(self._rows.fetch(key_bytes, start))
+
+    def get(self, key: Windowed) -> ValueAndTimestamp | None:
+        """The same, as tables are looked up."""
+        return self.fetch(key.key, key.window.start)
+
+    def forwarded(self, key: Windowed) -> ValueAndTimestamp | None:
+        """The same, but what was forwarded last of a row that is held back; of a sliding window without its time (-1)."""
+        place = (self.codec.key(key.key), key.window.start)
+        if place in self.updates:
+            value = self.updates[place][1]
+            return None if value is None else ValueAndTimestamp(value, -1)
+        entry = self._cache.get(place) if self._cache else None
+        return self.codec.read_timestamped(entry.stored) if entry is not None and entry.dirty else self.get(key)
+
+    def put(self, key: Any, start: int, value: Any, timestamp: int) -> None:
+        """Write; None deletes."""
+        entry = self.entry(self.codec.key(key), start)
+        entry.value, entry.timestamp = value, timestamp
+        self.write(entry)
+
+    def fetch_range(
+        self, key: Any, from_ms: int, to_ms: int, reverse: bool = False
+    ) -> Iterator[tuple[int, ValueAndTimestamp]]:
+        """Windows of a key with from_ms <= start <= to_ms."""
+        self._write_through()
+        for start, value in self._rows.fetch_range(self.codec.key(key), from_ms, to_ms, reverse):
+            found = self.codec.read_timestamped(value)
+            assert found is not None, "scans give rows that exist"
+            yield start, found
+
+    def fetch_all(
+        self, from_ms: int, to_ms: int, reverse: bool = False
+    ) -> Iterator[tuple[Any, int, ValueAndTimestamp]]:
+        """Windows of all keys with from_ms <= start <= to_ms, by start, then key bytes."""
+        self._write_through()
+        for key, start, value in self._rows.fetch_all(from_ms, to_ms, reverse):
+            found = self.codec.read_timestamped(value)
+            assert found is not None, "scans give rows that exist"
+            yield self.codec.read_key(key), start, found
+
+    def _write_through(self) -> None:
+        for entry in (self._cache or {}).values():
+            self.write(entry)
