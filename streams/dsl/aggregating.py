@@ -16,7 +16,7 @@ from streams.dsl.build.top import TopAggregator, checked_top
 from streams.dsl.options import Materialized, NameLike, option, plain_name
 from streams.errors import TopologyError
 from streams.model.aggregates import Aggregate, agg
-from streams.serdes.json import JsonSerde, is_plain_json
+from streams.serdes.json import is_plain_json
 from streams.serdes.primitives import Int64Serde
 
 if TYPE_CHECKING:
