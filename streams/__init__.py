@@ -84,9 +84,11 @@ from streams.serdes import (
     SessionWindowedSerde,
     StringSerde,
     TimeWindowedSerde,
+    TupleSerde,
     UuidSerde,
     VersionedSerde,
     VoidSerde,
+    serde_for,
 )
 from streams.topology.graph import Topology
 
@@ -163,6 +165,7 @@ __all__ = [
     "Topology",
     "TopologyBuilder",
     "TopologyError",
+    "TupleSerde",
     "UnlimitedWindows",
     "UsePartitionTimeOnInvalidTimestamp",
     "UuidSerde",
@@ -177,5 +180,6 @@ __all__ = [
     "Windows",
     "WrappedProcessor",
     "agg",
+    "serde_for",
     "timestamp_field",
 ]

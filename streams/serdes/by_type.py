@@ -38,7 +38,7 @@ _PLAIN: dict[Any, Callable[[], Serde[Any]]] = {
     dict: JsonSerde,
     list: JsonSerde,
 }
-_UNIONS = (typing.Union, types.UnionType)
+UNIONS = (typing.Union, types.UnionType)
 _NOTHING_SAID = (Any, object, tuple, Windowed)
 
 
@@ -76,7 +76,7 @@ def serde_for(kind: type[T]) -> Serde[T]:
     if origin is list:
         listed: Any = ListSerde(serde_for(arguments[0]))
         return typing.cast("Serde[T]", listed)
-    if bare in _NOTHING_SAID or isinstance(bare, typing.TypeVar | str) or origin in _NOTHING_SAID:
+    if bare in _NOTHING_SAID or isinstance(bare, typing.TypeVar | str) or origin is Windowed:
         raise TopologyError(f"No serde suits {type_name(bare)}: it does not say what the values are. Name a serde.")
     return JsonSerde(bare)
 
@@ -94,7 +94,7 @@ def plain_type(kind: Any) -> Any:
     if origin in (typing.Literal, typing_extensions.Literal):
         found = {type(argument) for argument in arguments}
         return found.pop() if len(found) == 1 else kind
-    if origin in _UNIONS:
+    if origin in UNIONS:
         others = [argument for argument in arguments if argument is not type(None)]
         return plain_type(others[0]) if len(others) == 1 else kind
     return kind

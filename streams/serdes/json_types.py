@@ -82,6 +82,8 @@ def default(value: Any) -> Any:
 
 def type_name(kind: Any) -> str:
     """A type as its users write it, without modules: ``Order``, ``list[Order]``."""
+    if kind is ...:
+        return "..."
     if isinstance(kind, type) and not typing.get_args(kind):
         return kind.__qualname__.rpartition(".")[2]
     arguments = typing.get_args(kind)

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from streams.dsl.build.result_types import Type
 from streams.errors import TopologyError
 from streams.serdes.base import Serde
-from streams.serdes.by_type import plain_type, serde_for
+from streams.serdes.by_type import UNIONS, plain_type, serde_for
 from streams.serdes.derived import DefaultKeySerde, DerivedSerde
 from streams.serdes.json import JsonSerde, is_plain_json
 from streams.serdes.json_types import type_name
@@ -43,7 +43,7 @@ def taken(candidates: tuple[Serde[Any] | None, ...], default: Serde[Any]) -> Ser
     return next((serde.taken() for serde in known if isinstance(serde, DerivedSerde)), default)
 
 
-def known(serde: Serde[Any] | None) -> Serde[Any] | None:
+def without_mark(serde: Serde[Any] | None) -> Serde[Any] | None:
     """The serde itself, without the mark that it was derived; None if it is no more than the default."""
     if not isinstance(serde, DerivedSerde):
         return serde
@@ -84,18 +84,14 @@ def derived_value(kind: Type, default: Serde[Any]) -> Serde[Any] | None:
 
 def _may_be_text(kind: Type) -> bool:
     """Whether values of a type may be, or are always, a ``str``; also where nothing is known."""
-    if kind is None or isinstance(kind, typing.TypeVar | str):
-        return True
-    kind = plain_type(kind)
-    if kind is Any or kind is type(None):
+    kind = plain_type(kind) if kind is not None else Any
+    if kind in (Any, type(None)) or isinstance(kind, typing.TypeVar | str):
         return True
     origin: Type = typing.get_origin(kind)
     arguments = typing.get_args(kind)
     if origin is typing.Literal:
         return any(isinstance(one, str) for one in arguments)
-    if origin is not None and not isinstance(origin, type):
-        return any(map(_may_be_text, arguments))
-    bare = origin or kind
+    bare = kind if origin is None or origin in UNIONS else origin
     if not isinstance(bare, type):
         return any(map(_may_be_text, arguments))
     try:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, cast
 
 from state.stores.spec import StoreSpec
-from streams.dsl.build.derived_serdes import derived_key, derived_value, known, taken
+from streams.dsl.build.derived_serdes import derived_key, derived_value, taken, without_mark
 from streams.dsl.build.result_types import Type
 from streams.dsl.options import Partitioner
 from streams.errors import TopologyError
@@ -135,8 +135,8 @@ class GraphBuilder:
                 supplier=supplier,
                 parents=tuple(dict.fromkeys(parent.node for parent in ports)),
                 key_changing=new_key,
-                key_serde=known(key_serde),
-                value_serde=known(value_serde),
+                key_serde=without_mark(key_serde),
+                value_serde=without_mark(value_serde),
                 drops=drops,
                 repeatable=repeatable,
             )
@@ -176,7 +176,7 @@ class GraphBuilder:
                 global_stores=global_stores,
                 stateless=False,
                 key_serde=key_serde,
-                value_serde=known(value_serde),
+                value_serde=without_mark(value_serde),
                 input_key_serde=input_key_serde,
                 projection=projection,
                 parameters=parameters,
@@ -185,7 +185,9 @@ class GraphBuilder:
         needs_repartition = any(above.needs_repartition for above in (port, *others))
         if needs_repartition:
             self.inputs_to_repartition.add(name)
-        return Port(name, key_serde, value_serde, lineage.behind(name), in_head=False, needs_repartition=needs_repartition)
+        return Port(
+            name, key_serde, value_serde, lineage.behind(name), in_head=False, needs_repartition=needs_repartition
+        )
 
     def store(self, spec: StoreSpec, key_serde: Serde, value_serde: Serde) -> str:
         """Adds a store and gives its name."""

@@ -1,8 +1,8 @@
-"""What a function of the program returns, as far as that can be known without calling it: by its annotation, or, for a lambda
-that only reads fields of a typed value, by the fields' annotations.
+"""What a function of the program returns, as far as that can be known without calling it.
 
-``def customer(order: Order) -> int`` and ``lambda order: order.customer_id`` both make keys that are numbers. Whatever else a lambda
-does, nothing is known about its result.
+Its annotation says it, or, for a lambda that only reads fields of a typed value, the fields' annotations: both
+``def customer(order: Order) -> int`` and ``lambda order: order.customer_id`` make keys that are numbers. Of a lambda that does
+anything else nothing is known.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import types
 import typing
 from collections.abc import Callable
 from typing import Any
+
+import typing_extensions
 
 from streams.serdes.base import Serde
 from streams.serdes.by_type import plain_type
@@ -50,9 +52,9 @@ def result_type(fn: Callable[..., Any], key: Serde[Any] | None = None, value: Se
         return fn
     if isinstance(fn, types.LambdaType) and fn.__name__ == "<lambda>":
         return _lambda_type(fn, [_type_of(key), _type_of(value)])
-    plain = fn if isinstance(fn, types.FunctionType | types.MethodType) else getattr(type(fn), "__call__", None)
     try:
-        return typing.get_type_hints(plain).get("return")
+        called = fn if isinstance(fn, types.FunctionType | types.MethodType) else type(fn).__call__
+        return typing.get_type_hints(called).get("return")
     except Exception:  # annotations are anything; one that cannot be read says nothing
         return None
 
@@ -106,7 +108,7 @@ def _follow(step: dis.Instruction, named: dict[str, Type], stack: list[Type]) ->
         stack.append(_field_type(stack.pop(), step.argval))
     elif name == "BINARY_SUBSCR" or (name == "BINARY_OP" and step.argrepr == "[]"):
         index, of = stack.pop(), stack.pop()
-        stack.append(_field_type(of, typing.get_args(index)[0]) if typing.is_typeddict(of) and index else None)
+        stack.append(_field_type(of, typing.get_args(index)[0]) if typing_extensions.is_typeddict(of) and index else None)
     elif name == "BUILD_TUPLE" and step.arg:
         entries, of_entries = tuple(stack[-step.arg :]), typing.cast("Any", tuple)
         stack[-step.arg :] = [None if None in entries else of_entries[entries]]
