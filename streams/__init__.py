@@ -89,9 +89,11 @@ from streams.serdes import (
     SessionWindowedSerde,
     StringSerde,
     TimeWindowedSerde,
+    TupleSerde,
     UuidSerde,
     VersionedSerde,
     VoidSerde,
+    serde_for,
 )
 from streams.topology.graph import Topology
 
@@ -175,6 +177,7 @@ __all__ = [
     "Topology",
     "TopologyBuilder",
     "TopologyError",
+    "TupleSerde",
     "UnlimitedWindows",
     "UsePartitionTimeOnInvalidTimestamp",
     "UuidSerde",
@@ -191,5 +194,6 @@ __all__ = [
     "Windows",
     "WrappedProcessor",
     "agg",
+    "serde_for",
     "timestamp_field",
 ]

@@ -16,7 +16,7 @@ from streams.dsl.build.top import TopAggregator, checked_top
 from streams.dsl.options import Materialized, NameLike, option, plain_name
 from streams.errors import TopologyError
 from streams.model.aggregates import Aggregate, agg
-from streams.serdes.json import JsonSerde
+from streams.serdes.json import is_plain_json
 from streams.serdes.primitives import Int64Serde
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Aggregating(ABC):
 
     def _build(self, what: Aggregation, named: NameLike, materialized: Materialized | None) -> KTable:
         how = option(materialized, Materialized)
-        if what.view is not None and how.value_serde is not None and type(how.value_serde) is not JsonSerde:
+        if what.view is not None and how.value_serde is not None and not is_plain_json(how.value_serde):
             raise TopologyError(
                 "The store of built-in aggregates holds JSON: leave the value_serde out of Materialized."
             )

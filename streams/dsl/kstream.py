@@ -17,6 +17,7 @@ from streams.dsl.build.dropped import add_dropped
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import table_names
 from streams.dsl.build.process import add_process, add_process_values
+from streams.dsl.build.result_types import Type, element_type, pair_types, result_type
 from streams.dsl.build.table_source import add_table
 from streams.dsl.enrich_mixin import EnrichMixin
 from streams.dsl.grouped import KGroupedStream
@@ -79,7 +80,8 @@ class KStream(JoinMixin, EnrichMixin):
         Source: Kafka Streams' ``KStreamMap``.
         """
         fn = functions.key_value(mapper, "mapper")
-        return self._then("KSTREAM-MAP", partial(Map, fn), named, new_key=True, new_value=True)
+        made = pair_types(self._result_type(mapper))
+        return self._then("KSTREAM-MAP", partial(Map, fn), named, new_key=True, new_value=True, types=made)
 
     def map_values(self, mapper: functions.Function, named: NameLike = None) -> KStream:
         """Makes a new value; the key stays, and with it the task.
@@ -88,7 +90,8 @@ class KStream(JoinMixin, EnrichMixin):
         Source: Kafka Streams' ``KStreamMapValues``.
         """
         fn = functions.key_value(mapper, "value mapper")
-        return self._then("KSTREAM-MAPVALUES", partial(MapValues, fn), named, new_value=True)
+        made = (None, self._result_type(mapper))
+        return self._then("KSTREAM-MAPVALUES", partial(MapValues, fn), named, new_value=True, types=made)
 
     def flat_map(self, mapper: functions.Function, named: NameLike = None) -> KStream:
         """Makes any number of records of one: ``mapper(key, value)`` gives pairs of key and value.
@@ -97,7 +100,8 @@ class KStream(JoinMixin, EnrichMixin):
         Source: Kafka Streams' ``KStreamFlatMap``.
         """
         fn = functions.key_value(mapper, "mapper")
-        return self._then("KSTREAM-FLATMAP", partial(FlatMap, fn), named, new_key=True, new_value=True)
+        made = pair_types(element_type(self._result_type(mapper)))
+        return self._then("KSTREAM-FLATMAP", partial(FlatMap, fn), named, new_key=True, new_value=True, types=made)
 
     def flat_map_values(self, mapper: functions.Function, named: NameLike = None) -> KStream:
         """Makes any number of values of one; the key stays.
@@ -106,7 +110,8 @@ class KStream(JoinMixin, EnrichMixin):
         Source: Kafka Streams' ``KStreamFlatMapValues``.
         """
         fn = functions.key_value(mapper, "value mapper")
-        return self._then("KSTREAM-FLATMAPVALUES", partial(FlatMapValues, fn), named, new_value=True)
+        made = (None, element_type(self._result_type(mapper)))
+        return self._then("KSTREAM-FLATMAPVALUES", partial(FlatMapValues, fn), named, new_value=True, types=made)
 
     def select_key(self, selector: functions.Function, named: NameLike = None) -> KStream:
         """Makes a new key; the value stays.
@@ -115,7 +120,8 @@ class KStream(JoinMixin, EnrichMixin):
         Source: Kafka Streams' ``KStreamImpl.selectKey``.
         """
         fn = functions.key_value(selector, "key selector")
-        return self._then("KSTREAM-KEY-SELECT", partial(SelectKey, fn), named, new_key=True)
+        made = (self._result_type(selector), None)
+        return self._then("KSTREAM-KEY-SELECT", partial(SelectKey, fn), named, new_key=True, types=made)
 
     def peek(self, action: functions.Function, named: NameLike = None) -> KStream:
         """Shows each record to a function, at least once each, and passes it on unchanged.
@@ -168,6 +174,10 @@ class KStream(JoinMixin, EnrichMixin):
         """
         return KStream(self._graph, add_dropped(self._graph, self._port, plain_name(named)))
 
+    def _result_type(self, fn: functions.Function) -> Type:
+        """What a function of key and value returns, as far as that is known."""
+        return result_type(fn, self._port.key_serde, self._port.value_serde)
+
     def _then(
         self,
         kind: str,
@@ -176,9 +186,17 @@ class KStream(JoinMixin, EnrichMixin):
         *,
         new_key: bool = False,
         new_value: bool = False,
+        types: tuple[Type, Type] = (None, None),
     ) -> KStream:
         port = self._graph.stateless(
-            kind, self._port, supplier, plain_name(named), new_key=new_key, new_value=new_value
+            kind,
+            self._port,
+            supplier,
+            plain_name(named),
+            new_key=new_key,
+            new_value=new_value,
+            key_type=types[0],
+            value_type=types[1],
         )
         return KStream(self._graph, port)
 

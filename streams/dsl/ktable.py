@@ -14,6 +14,7 @@ from streams.dsl import functions
 from streams.dsl.build.dropped import add_dropped
 from streams.dsl.build.foreign_key_join import join_foreign_key
 from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.dsl.build.result_types import pair_types, result_type
 from streams.dsl.build.suppress import add_suppress
 from streams.dsl.build.table_join import join_tables
 from streams.dsl.build.table_node import TableNode
@@ -170,8 +171,16 @@ class KTable:
         fn = functions.key_value(selector, "group selector")
         self._node.send_old_values(True)
         supplier = partial(TableGroupBy, fn, self._node.versioned)
+        key_type, value_type = pair_types(result_type(selector, self._port.key_serde, self._port.value_serde))
         port = self._graph.stateless(
-            "KTABLE-SELECT", self._port, supplier, plain_name(named), new_key=True, new_value=True
+            "KTABLE-SELECT",
+            self._port,
+            supplier,
+            plain_name(named),
+            new_key=True,
+            new_value=True,
+            key_type=key_type,
+            value_type=value_type,
         )
         return KGroupedTable(self._graph, port, option(grouped, Grouped))
 

@@ -2,6 +2,7 @@
 
 from streams.serdes.avro import AvroSerde
 from streams.serdes.base import Headers, Serde
+from streams.serdes.by_type import serde_for
 from streams.serdes.json import JsonSerde
 from streams.serdes.json_schema import JsonSchemaSerde
 from streams.serdes.lists import ListSerde
@@ -19,6 +20,7 @@ from streams.serdes.primitives import (
 )
 from streams.serdes.protobuf import ProtobufSerde
 from streams.serdes.registry import SchemaRegistry
+from streams.serdes.tuples import TupleSerde
 from streams.serdes.versioned import VersionedSerde
 from streams.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
 
@@ -41,7 +43,9 @@ __all__ = [
     "SessionWindowedSerde",
     "StringSerde",
     "TimeWindowedSerde",
+    "TupleSerde",
     "UuidSerde",
     "VersionedSerde",
     "VoidSerde",
+    "serde_for",
 ]

@@ -133,19 +133,37 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
+def a_value(value: object) -> str:
+    """A value's type with its article: `a str`, `an int`."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
+
+
+def _short(serde: object) -> str:
+    """A serde's name in a message: that of its class, unless it says more itself by a `label`."""
+    return getattr(serde, "label", type(serde).__name__)
+
+
 def cannot_serialize(serde: object, topic: str, value: object, why: object = None) -> SerdeError:
     """The error for a value that a serde does not take."""
     return SerdeError(
-        f"{type(serde).__name__} cannot write a {type(value).__name__} to topic '{topic}': {shown(value)}"
+        f"{_short(serde)} cannot write {a_value(value)} to topic '{topic}': {shown(value)}"
         + (f" ({why})" if why else "")
         + ". Give the operator the serde of what it is handed, or convert the value first."
     )
 
 
-def cannot_deserialize(serde: object, topic: str, data: bytes, why: object = None) -> SerdeError:
+def cannot_deserialize(
+    serde: object,
+    topic: str,
+    data: bytes,
+    why: object = None,
+    *,
+    cure: str = "Use the serde that the topic was written with",
+) -> SerdeError:
     """The error for bytes that are not what a serde expects."""
     return SerdeError(
-        f"{type(serde).__name__} cannot read {len(data)} bytes of topic '{topic}': {shown(data)}"
+        f"{_short(serde)} cannot read {len(data)} bytes of topic '{topic}': {shown(data)}"
         + (f" ({why})" if why else "")
-        + ". Use the serde that the topic was written with."
+        + f". {cure}."
     )

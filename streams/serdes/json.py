@@ -1,40 +1,114 @@
-"""JSON, by orjson: the default serde of values."""
+"""JSON, by orjson: the default serde of values; and JSON of one type, which is read back as that type."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, overload
 
 import orjson
 
 from streams.serdes.base import Headers, Serde, T, cannot_deserialize, cannot_serialize
+from streams.serdes.json_types import TypedJson, default, type_name, wrong_shape
 
 # Keys of ints and the like become text, as in every JSON library; NumPy scalars come out of user code on data frames.
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
+_CURE = "Correct what writes these records, or the type: a field that may be missing needs a default"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class JsonSerde(Serde[T]):
-    """Any JSON value; UTF-8, no spaces, fields in the order in which they were put in (never sorted).
+    """JSON; UTF-8, no spaces, fields in the order in which they were put in (never sorted).
 
-    Dataclasses, datetimes and UUIDs are written as orjson writes them, and read back as plain objects and text.
+    ``JsonSerde()`` takes any JSON value. Dataclasses, datetimes and UUIDs are written as orjson writes them, and read back as plain
+    objects and text. ``JsonSerde(Order)`` writes the same bytes, and reads them back as an ``Order``: a dataclass, a TypedDict, a
+    NamedTuple, a pydantic model, a msgspec Struct, or a type made of them such as ``list[Order]``.
+
     JSON's ``null`` is read as None; None itself is written as Kafka's null.
+
+    Example::
+
+        @dataclass
+        class Order:
+            id: int
+            amount: Decimal
+            at: datetime
+            note: str | None = None
+
+        builder.stream("orders", Consumed(value_serde=JsonSerde(Order)))
+
+    With a type, a value of another shape is a ``SerdeError`` that names the field and what was expected, read or written: the text
+    ``"12"`` is no ``int``. Fields that are missing get their default, and fields that the type does not have are ignored. Only
+    pydantic models are read by their own configuration. The fields of an object are not checked again when it is written.
+
+    Attributes:
+        kind: what values are read as; None: plain objects. A store's format is the same with a type as without one.
+
+    Raises:
+        TopologyError: the type, or one of its fields, cannot be read from JSON.
     """
 
+    kind: Any
+    _typed: TypedJson | None = field(compare=False)
+    _loads: Callable[[bytes], Any] = field(compare=False)
+
+    @overload
+    def __init__(self: JsonSerde[Any], kind: None = None) -> None: ...
+    @overload
+    def __init__(self, kind: type[T]) -> None: ...
+    @overload
+    def __init__(self: JsonSerde[Any], kind: object) -> None: ...
+    def __init__(self, kind: Any = None) -> None:
+        typed = None if kind is None else TypedJson.of(kind)
+        object.__setattr__(self, "kind", kind)
+        object.__setattr__(self, "_typed", typed)
+        object.__setattr__(self, "_loads", orjson.loads if typed is None else typed.loads)
+
     def serialize(self, topic: str, value: T | None, headers: Headers = None) -> bytes | None:
-        """JSON text of the value. Raises ``SerdeError`` where JSON has no form for it."""
+        """JSON text of the value. Raises ``SerdeError`` where JSON has no form for it, or it is not of the type."""
         if value is None:
             return None
         try:
-            return orjson.dumps(value, option=_OPTIONS)
-        except TypeError as error:
-            raise cannot_serialize(self, topic, value, error) from error
+            if self._typed is None:
+                return orjson.dumps(value, option=_OPTIONS)
+            self._typed.check(value)
+            return orjson.dumps(value, default, _OPTIONS)
+        except (TypeError, ValueError) as error:
+            raise cannot_serialize(self, topic, value, wrong_shape(error)) from error
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> T | None:
-        """The value. Raises ``SerdeError`` if the bytes are not JSON."""
+        """The value. Raises ``SerdeError`` if the bytes are not JSON, or not of the type."""
         if data is None:
             return None
         try:
-            value: T = orjson.loads(data)
-        except orjson.JSONDecodeError as error:
-            raise cannot_deserialize(self, topic, data, error) from error
+            value: T = self._loads(data)
+        except ValueError as error:
+            if self._typed is None:
+                raise cannot_deserialize(self, topic, data, error) from error
+            if data.strip() == b"null":
+                return None
+            raise cannot_deserialize(self, topic, data, wrong_shape(error), cure=_CURE) from error
         return value
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether values are read as plain objects, so that single fields can be read without the rest."""
+        return self._typed is None
+
+    def identity(self) -> str:
+        """The same with and without a type: all types are one format."""
+        return "JsonSerde()"
+
+    @property
+    def label(self) -> str:
+        """Its name in messages: ``JsonSerde``, ``JsonSerde(Order)``."""
+        return "JsonSerde" if self._typed is None else repr(self)
+
+    def __repr__(self) -> str:
+        return f"JsonSerde({'' if self._typed is None else type_name(self.kind)})"
+
+
+def is_plain_json(serde: object) -> bool:
+    """Whether a serde is ``JsonSerde()`` itself: fields of its values may be read from the bytes, as columns."""
+    return type(serde) is JsonSerde and serde.is_plain

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 from state.changelog.topics import changelog_topic, commits_topic
 from streams.errors import TopologyError
 from streams.serdes.base import Serde
-from streams.serdes.json import JsonSerde
+from streams.serdes.json import is_plain_json
 from streams.topology.application_id import wrong_application_id
 from streams.topology.check import check_topics, check_use_of_internal
 from streams.topology.graph import (
@@ -298,7 +298,7 @@ def _from_source(index: int, nodes: dict[str, Node], node: Node, source: SourceN
     # must stream time where a user's processor sees it or is called by it.
     looked_up = any(other is not node and set(other.stores) & set(node.stores) for other in nodes.values())
     seen = any(isinstance(other, ProcessorNode) and other.kind in _SEES_STREAM_TIME for other in nodes.values())
-    if projection is not None and type(source.value_serde) is JsonSerde and not looked_up and not seen:
+    if projection is not None and is_plain_json(source.value_serde) and not looked_up and not seen:
         return TaskInput(index, node.name, source.name, "columns", source.name, source.key_serde, projection)
     return TaskInput(index, node.name, source.name, "raw", source.name, source.key_serde)
 

@@ -118,7 +118,7 @@ def test_equal_explicit_names_are_refused():
 
 def rekeyed(builder):
     """A stream re-keyed behind a stateful operator: whoever needs its key needs a repartition topic."""
-    return builder.stream("in").group_by_key().count().to_stream().select_key(lambda v: v)
+    return builder.stream("in").group_by_key().count().to_stream().select_key(str)
 
 
 def internal(builder):

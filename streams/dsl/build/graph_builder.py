@@ -13,6 +13,8 @@ from functools import partial
 from typing import Any, cast
 
 from state.stores.spec import StoreSpec
+from streams.dsl.build.derived_serdes import derived_key, derived_value, taken, without_mark
+from streams.dsl.build.result_types import Type
 from streams.dsl.options import Partitioner
 from streams.errors import TopologyError
 from streams.operators.processor import AnyProcessor
@@ -35,7 +37,7 @@ class Port:
 
     Attributes:
         node: its name.
-        key_serde, value_serde: None where an operator made something new of unknown type.
+        key_serde, value_serde: None where an operator made something new of unknown type; a ``DerivedSerde`` where it is known.
         lineage: for names.
         in_head: all nodes above are stateless.
         needs_repartition: the key was changed behind a stateful operator, or behind one that is not repeatable.
@@ -69,12 +71,12 @@ class GraphBuilder:
     _repartitioned: list[tuple[tuple[Port, Serde, Serde], Port]] = field(default_factory=list)
 
     def key_serde(self, *candidates: Serde | None) -> Serde:
-        """The first key serde that is known, else the builder's default."""
-        return next((serde for serde in candidates if serde is not None), self.topology.default_key_serde)
+        """The first key serde that is named, else one by the keys' type, else the builder's default."""
+        return taken(candidates, self.topology.default_key_serde)
 
     def value_serde(self, *candidates: Serde | None) -> Serde:
-        """The first value serde that is known, else the builder's default."""
-        return next((serde for serde in candidates if serde is not None), self.topology.default_value_serde)
+        """The first value serde that is named, else one by the values' type, else the builder's default."""
+        return taken(candidates, self.topology.default_value_serde)
 
     def source(self, source: SourceNode) -> Port:
         """Adds a source, or finds the one that reads the same topics in the same way.
@@ -109,17 +111,23 @@ class GraphBuilder:
         others: tuple[Port, ...] = (),
         new_key: bool = False,
         new_value: bool = False,
+        key_type: Type = None,
+        value_type: Type = None,
         repeatable: bool = True,
         drops: bool = False,
     ) -> Port:
-        """Adds a stateless operator behind one port or several; serdes of what it makes new are unknown."""
+        """Adds a stateless operator behind one port or several; what it makes new has a serde by its type, if that is known."""
         ports = (port, *others)
         lineage = port.lineage
         for other in others:
             lineage = lineage | other.lineage
-        key_serde = None if new_key or any(other.key_serde != port.key_serde for other in others) else port.key_serde
-        value_serde = None if new_value or any(o.value_serde != port.value_serde for o in others) else port.value_serde
         name = name or stateless_name(kind, lineage, self.topology.nodes)
+        key_serde = None if any(other.key_serde != port.key_serde for other in others) else port.key_serde
+        value_serde = None if any(other.value_serde != port.value_serde for other in others) else port.value_serde
+        if new_key:
+            key_serde = derived_key(key_type, self.topology.default_key_serde, name)
+        if new_value:
+            value_serde = derived_value(value_type, self.topology.default_value_serde)
         self.topology.add(
             ProcessorNode(
                 name=name,
@@ -127,8 +135,8 @@ class GraphBuilder:
                 supplier=supplier,
                 parents=tuple(dict.fromkeys(parent.node for parent in ports)),
                 key_changing=new_key,
-                key_serde=key_serde,
-                value_serde=value_serde,
+                key_serde=without_mark(key_serde),
+                value_serde=without_mark(value_serde),
                 drops=drops,
                 repeatable=repeatable,
             )
@@ -168,7 +176,7 @@ class GraphBuilder:
                 global_stores=global_stores,
                 stateless=False,
                 key_serde=key_serde,
-                value_serde=value_serde,
+                value_serde=without_mark(value_serde),
                 input_key_serde=input_key_serde,
                 projection=projection,
                 parameters=parameters,
@@ -177,7 +185,9 @@ class GraphBuilder:
         needs_repartition = any(above.needs_repartition for above in (port, *others))
         if needs_repartition:
             self.inputs_to_repartition.add(name)
-        return Port(name, key_serde, value_serde, lineage.behind(name), in_head=False, needs_repartition=needs_repartition)
+        return Port(
+            name, key_serde, value_serde, lineage.behind(name), in_head=False, needs_repartition=needs_repartition
+        )
 
     def store(self, spec: StoreSpec, key_serde: Serde, value_serde: Serde) -> str:
         """Adds a store and gives its name."""

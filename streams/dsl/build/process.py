@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from streams.dsl.build.derived_serdes import derived_key
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.operators.process.fixed_key import FixedKeyProcessor
 from streams.operators.process.signatures import check_supplier
@@ -19,7 +20,8 @@ def add_process(
 ) -> Port:
     """A processor that may change keys and values."""
     made = _add(graph, port, "KSTREAM-PROCESSOR", checked_supplier(supplier), stores, name)
-    return replace(made, key_serde=None, value_serde=None, needs_repartition=True)
+    key_serde = derived_key(None, graph.topology.default_key_serde, made.node)
+    return replace(made, key_serde=key_serde, value_serde=None, needs_repartition=True)
 
 
 def add_process_values(

@@ -16,7 +16,7 @@ from streams.runtime.event_time import checked, latest, too_far
 from streams.runtime.reader.json_fields import JsonFields
 from streams.runtime.rows import NOW
 from streams.runtime.step_context import NO_TIME, SourceRows, StepContext
-from streams.serdes.json import JsonSerde
+from streams.serdes.json import is_plain_json
 from streams.topology.graph import SourceNode
 
 DROPPED = -1
@@ -67,7 +67,7 @@ class TimestampReader:
         if (
             isinstance(extractor, FieldTimestampExtractor)
             and extractor.scale
-            and type(self._source.value_serde) is JsonSerde
+            and is_plain_json(self._source.value_serde)
         ):
             return ".".join(extractor.path)
         return None

@@ -1,0 +1,113 @@
+"""Serdes of keys and values that a function makes, where the program names none.
+
+The defaults stay what they are: keys are text, values JSON, so whatever they can write has the same bytes with an annotation and
+without one. A type only decides about what they cannot write, or not read back as it was: a key that is a number, a value that is a
+dataclass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from streams.dsl.build.result_types import Type
+from streams.errors import TopologyError
+from streams.serdes.base import Serde
+from streams.serdes.by_type import UNIONS, plain_type, serde_for
+from streams.serdes.derived import DefaultKeySerde, DerivedSerde
+from streams.serdes.json import JsonSerde, is_plain_json
+from streams.serdes.json_types import type_name
+from streams.serdes.primitives import StringSerde
+
+_NOT_READ_BACK = (BaseModel, Enum, date, time, timedelta, Decimal, UUID, set, frozenset, bytes)
+"""Types that JSON has no form for, or reads back as text; besides classes with fields."""
+
+
+def taken(candidates: tuple[Serde[Any] | None, ...], default: Serde[Any]) -> Serde[Any]:
+    """The first serde that is named, else the first that is derived from a type, else the default.
+
+    Raises:
+        TopologyError: nothing is named, and no serde suits the type.
+    """
+    known = [serde for serde in candidates if serde is not None]
+    named = next((serde for serde in known if not isinstance(serde, DerivedSerde)), None)
+    if named is not None:
+        return named
+    return next((serde.taken() for serde in known if isinstance(serde, DerivedSerde)), default)
+
+
+def without_mark(serde: Serde[Any] | None) -> Serde[Any] | None:
+    """The serde itself, without the mark that it was derived; None if it is no more than the default."""
+    if not isinstance(serde, DerivedSerde):
+        return serde
+    return None if isinstance(serde.inner, DefaultKeySerde) else serde.inner
+
+
+def derived_key(kind: Type, default: Serde[Any], made_by: str) -> Serde[Any] | None:
+    """The serde of keys of a type, for want of a better one; None: the program's own default.
+
+    Args:
+        kind: Type of the keys, None if unknown.
+        default: The builder's default.
+        made_by: The operator whose function makes the keys.
+    """
+    if default != StringSerde():
+        return None
+    if _may_be_text(kind):
+        return DerivedSerde(DefaultKeySerde(made_by))
+    try:
+        return DerivedSerde(serde_for(kind))
+    except TopologyError as error:
+        return DerivedSerde(
+            None,
+            f"'{made_by}' makes keys of type {type_name(kind)}, which no serde is known for. Name one where the key is used, with "
+            f"key_serde=... in Grouped, Joined, StreamJoined, Repartitioned or Produced. ({error})",
+        )
+
+
+def derived_value(kind: Type, default: Serde[Any]) -> Serde[Any] | None:
+    """The serde of values of a type, for want of a better one; None: the builder's default."""
+    if kind is None or not is_plain_json(default) or not _lost_in_json(kind):
+        return None
+    try:
+        return DerivedSerde(serde_for(bytes) if plain_type(kind) is bytes else JsonSerde(kind))
+    except TopologyError:
+        return None
+
+
+def _may_be_text(kind: Type) -> bool:
+    """Whether values of a type may be, or are always, a ``str``; also where nothing is known."""
+    kind = plain_type(kind) if kind is not None else Any
+    if kind in (Any, type(None)) or isinstance(kind, typing.TypeVar | str):
+        return True
+    origin: Type = typing.get_origin(kind)
+    arguments = typing.get_args(kind)
+    if origin is typing.Literal:
+        return any(isinstance(one, str) for one in arguments)
+    bare = kind if origin is None or origin in UNIONS else origin
+    if not isinstance(bare, type):
+        return any(map(_may_be_text, arguments))
+    try:
+        return issubclass(bare, str) or issubclass(str, bare)
+    except TypeError:  # a protocol with attributes
+        return True
+
+
+def _lost_in_json(kind: Type) -> bool:
+    """Whether plain JSON reads values of a type back as something else, or cannot write them."""
+    kind = plain_type(kind)
+    origin: Type = typing.get_origin(kind)
+    arguments = typing.get_args(kind)
+    if arguments and origin is not typing.Literal:
+        return any(map(_lost_in_json, arguments)) or origin in (set, frozenset)
+    if not isinstance(kind, type):
+        return False
+    has_fields = dataclasses.is_dataclass(kind) or hasattr(kind, "_fields") or hasattr(kind, "__struct_fields__")
+    return has_fields or issubclass(kind, _NOT_READ_BACK)

@@ -1,0 +1,127 @@
+"""What a function of the program returns, as far as that can be known without calling it.
+
+Its annotation says it, or, for a lambda that only reads fields of a typed value, the fields' annotations: both
+``def customer(order: Order) -> int`` and ``lambda order: order.customer_id`` make keys that are numbers. Of a lambda that does
+anything else nothing is known.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import typing_extensions
+
+from streams.serdes.base import Serde
+from streams.serdes.by_type import plain_type
+from streams.serdes.derived import DerivedSerde
+from streams.serdes.json import JsonSerde
+from streams.serdes.primitives import BooleanSerde, BytesSerde, Float64Serde, Int64Serde, StringSerde
+
+Type: typing.TypeAlias = Any
+"""A type as annotations have it; None: unknown."""
+
+_TYPES: dict[type, Type] = {
+    StringSerde: str,
+    Int64Serde: int,
+    Float64Serde: float,
+    BooleanSerde: bool,
+    BytesSerde: bytes,
+}
+_NOTHING_HAPPENS = ("RESUME", "NOP", "CACHE", "PRECALL", "COPY_FREE_VARS", "NOT_TAKEN")
+_METHOD_FLAG = (3, 12)
+"""From here on LOAD_ATTR also loads methods, which its lowest bit says."""
+
+
+def result_type(fn: Callable[..., Any], key: Serde[Any] | None = None, value: Serde[Any] | None = None) -> Type:
+    """The type of what a function returns; None: unknown.
+
+    Args:
+        fn: ``fn(value)`` or ``fn(key, value)``.
+        key: Serde of the keys that it is handed, if known.
+        value: The same of the values.
+    """
+    if isinstance(fn, functools.partial):
+        fn = fn.func
+    if isinstance(fn, type):
+        return fn
+    if isinstance(fn, types.LambdaType) and fn.__name__ == "<lambda>":
+        return _lambda_type(fn, [_type_of(key), _type_of(value)])
+    try:
+        called = fn if isinstance(fn, types.FunctionType | types.MethodType) else type(fn).__call__
+        return typing.get_type_hints(called).get("return")
+    except Exception:  # annotations are anything; one that cannot be read says nothing
+        return None
+
+
+def element_type(kind: Type) -> Type:
+    """The elements' type of an iterable's."""
+    arguments = typing.get_args(kind)
+    return arguments[0] if len(arguments) == 1 else None
+
+
+def pair_types(kind: Type) -> tuple[Type, Type]:
+    """The two types of a pair's."""
+    origin: Type = typing.get_origin(kind)
+    arguments = typing.get_args(kind)
+    pair = origin is tuple and len(arguments) == 2 and arguments[1] is not ...
+    return arguments if pair else (None, None)
+
+
+def _type_of(serde: Serde[Any] | None) -> Type:
+    if isinstance(serde, DerivedSerde):
+        serde = serde.inner
+    return serde.kind if isinstance(serde, JsonSerde) else _TYPES.get(type(serde))
+
+
+def _lambda_type(fn: types.FunctionType, known: list[Type]) -> Type:
+    """The type of a lambda's result, by its instructions; they are read, never run."""
+    code = fn.__code__
+    if code.co_argcount not in (1, 2) or code.co_kwonlyargcount:
+        return None
+    named = dict(zip(code.co_varnames, known[-code.co_argcount :], strict=False))
+    stack: list[Type] = []
+    for step in dis.get_instructions(code):
+        if step.opname in _NOTHING_HAPPENS:
+            continue
+        if step.opname == "RETURN_VALUE":
+            return stack.pop()
+        if not _follow(step, named, stack):
+            return None
+    return None
+
+
+def _follow(step: dis.Instruction, named: dict[str, Type], stack: list[Type]) -> bool:
+    """Does to the types what an instruction does to the values; False: not known what that is."""
+    name = step.opname
+    if name.startswith("LOAD_FAST"):
+        read = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+        stack += [named.get(one) for one in read]
+    elif name == "LOAD_CONST":
+        stack.append(typing.Literal[step.argval] if isinstance(step.argval, str) else None)
+    elif name == "LOAD_ATTR" and not (sys.version_info >= _METHOD_FLAG and step.arg and step.arg & 1):
+        stack.append(_field_type(stack.pop(), step.argval))
+    elif name == "BINARY_SUBSCR" or (name == "BINARY_OP" and step.argrepr == "[]"):
+        index, of = stack.pop(), stack.pop()
+        stack.append(_field_type(of, typing.get_args(index)[0]) if typing_extensions.is_typeddict(of) and index else None)
+    elif name == "BUILD_TUPLE" and step.arg:
+        entries, of_entries = tuple(stack[-step.arg :]), typing.cast("Any", tuple)
+        stack[-step.arg :] = [None if None in entries else of_entries[entries]]
+    else:
+        return False
+    return True
+
+
+def _field_type(kind: Type, name: str) -> Type:
+    kind = plain_type(kind) if kind is not None else None
+    if not isinstance(kind, type):
+        return None
+    try:
+        return typing.get_type_hints(kind).get(name)
+    except Exception:
+        return None

@@ -1,0 +1,220 @@
+"""JSON of one type: pydantic reads it (dataclasses, TypedDicts, NamedTuples, pydantic models), and msgspec its own Structs.
+
+orjson writes all of them, so a type changes no byte of what it has a form for; what it has none for (a ``Decimal``, a ``set``, a
+NamedTuple, a model) is written in the form that pydantic or msgspec reads again.
+
+Invariants: what is read was checked against the type, field by field; nothing is looked up by name in the process that reads:
+the validators are made where the program is, since only there annotations such as ``"datetime"`` of a class of the main module
+can be resolved, and travel with the job.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial, reduce
+from operator import or_
+from typing import Any
+
+import typing_extensions
+from pydantic import BaseModel, PydanticUserError, TypeAdapter
+from pydantic_core import SchemaValidator, ValidationError, to_jsonable_python
+
+from streams.errors import TopologyError
+
+_SHOWN_ERRORS = 3
+_PACKAGE = __name__.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class TypedJson:
+    """How values of one type are read and written.
+
+    Attributes:
+        loads: makes a value of JSON text. Raises ``ValueError`` for another shape.
+        check: looks at a value that is to be written. Raises ``ValueError`` for another shape.
+    """
+
+    loads: Callable[[bytes], Any]
+    check: Callable[[Any], Any]
+
+    @classmethod
+    def of(cls, kind: Any) -> TypedJson:
+        """The two for a type.
+
+        Raises:
+            TopologyError: it is no type, or has a field that cannot be read from JSON.
+        """
+        if _has_structs(kind):
+            return cls(partial(_read_struct, kind), partial(_check_struct, kind))
+        try:
+            adapter = TypeAdapter(_readable(kind), _parent_depth=_depth_of_users_frame())
+            if not adapter.pydantic_complete:
+                adapter.rebuild(raise_errors=True)
+            schema = adapter.core_schema
+        except (PydanticUserError, NameError, TypeError) as error:
+            raise TopologyError(
+                f"JsonSerde({type_name(kind)}) cannot be made: {_first_line(error)}. It takes a dataclass, TypedDict, NamedTuple, "
+                f"pydantic model or msgspec Struct, or a type made of them such as list[Order]."
+            ) from error
+        validator = SchemaValidator(_named_tuples_from_objects(schema))
+        # A pydantic model says itself how strict it is.
+        strict = None if isinstance(kind, type) and issubclass(kind, BaseModel) else True
+        return cls(partial(validator.validate_json, strict=strict), partial(validator.validate_python, strict=True))
+
+
+def default(value: Any) -> Any:
+    """A form that orjson can write, for what it has none for itself. Raises ``TypeError`` if there is none."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return value._asdict()
+    if _is_struct(type(value)):
+        return _msgspec().to_builtins(value)
+    if isinstance(value, BaseModel):
+        return value.model_dump(by_alias=True)
+    try:
+        return to_jsonable_python(value)
+    except ValueError as error:
+        raise TypeError(str(error)) from error
+
+
+def type_name(kind: Any) -> str:
+    """A type as its users write it, without modules: ``Order``, ``list[Order]``."""
+    if kind is ...:
+        return "..."
+    if isinstance(kind, type) and not typing.get_args(kind):
+        return kind.__qualname__.rpartition(".")[2]
+    arguments = typing.get_args(kind)
+    if not arguments:
+        return repr(kind)
+    names = [type_name(argument) for argument in arguments]
+    if typing.get_origin(kind) in _UNIONS:
+        return " | ".join("None" if name == "NoneType" else name for name in names)
+    return f"{type_name(typing.get_origin(kind))}[{', '.join(names)}]"
+
+
+def wrong_shape(error: Exception) -> str:
+    """What does not fit, field by field: ``amount: Input should be a valid number, not 'x'``."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    found = error.errors(include_url=False, include_context=False)
+    parts = []
+    for one in found[:_SHOWN_ERRORS]:
+        place = ".".join(map(str, one["loc"]))
+        value = one["input"]
+        got = (
+            f", not {value!r}"
+            if isinstance(value, int | float | None) or (type(value) is str and len(value) < 40)
+            else ""
+        )
+        parts.append((f"{place}: " if place else "") + one["msg"] + ("" if one["type"] in _NO_INPUT else got))
+    more = len(found) - _SHOWN_ERRORS
+    return "; ".join(parts) + (f"; and {more} more" if more > 0 else "")
+
+
+_UNIONS = (typing.Union, type(int | None))
+_NO_INPUT = ("missing", "json_invalid")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".")
+
+
+def _depth_of_users_frame() -> int:
+    """How far above the caller's callee the user's function is, whose names the annotations of a local class may use."""
+    depth = 1
+    while str(sys._getframe(depth).f_globals.get("__name__")).partition(".")[0] == _PACKAGE:
+        depth += 1
+    return depth + 1
+
+
+def _readable(kind: Any) -> Any:
+    """The type, with ``typing.TypedDict`` as that of ``typing_extensions``, which alone pydantic takes before Python 3.12.
+
+    It lacks nothing that is needed here; but within another class's fields it cannot be replaced, and the error says so.
+    """
+    if sys.version_info >= (3, 12):
+        return kind
+    if typing_extensions.is_typeddict(kind) and type(kind).__module__ == "typing":
+        hints = typing.get_type_hints(kind, include_extras=True)
+        needed = kind.__required_keys__
+        fields = {
+            name: (typing_extensions.Required if name in needed else typing_extensions.NotRequired)[
+                _readable(_bare(hint))
+            ]
+            for name, hint in hints.items()
+        }
+        made: Any = typing_extensions.TypedDict
+        return made(kind.__name__, fields)
+    arguments, origin = typing.get_args(kind), typing.get_origin(kind)
+    changed = tuple(_readable(argument) for argument in arguments)
+    if changed == arguments:
+        return kind
+    return reduce(or_, changed) if origin in _UNIONS else origin[changed]
+
+
+def _bare(hint: Any) -> Any:
+    """A field's type without ``Required`` or ``NotRequired``."""
+    marked = typing.get_origin(hint) in (typing_extensions.Required, typing_extensions.NotRequired)
+    return typing.get_args(hint)[0] if marked else hint
+
+
+def _named_tuples_from_objects(schema: Any) -> Any:
+    """The schema, with NamedTuples read from objects alone, whose further fields are ignored as those of other types are.
+
+    pydantic reads them from arrays too, but refuses an object with a field that it does not know.
+    """
+    if isinstance(schema, list):
+        return [_named_tuples_from_objects(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    known = {name: _named_tuples_from_objects(part) for name, part in schema.items()}
+    if known.get("type") != "named-tuple":
+        return known
+    fields = {
+        one["name"]: {
+            "type": "typed-dict-field",
+            "schema": one["schema"],
+            "required": one["schema"]["type"] != "default",
+        }
+        for one in known["fields"]
+    }
+    made = {
+        "type": "function-after",
+        "function": {"type": "no-info", "function": partial(_named_tuple, known["cls"])},
+        "schema": {"type": "typed-dict", "fields": fields},
+    }
+    is_one = {"type": "is-instance", "cls": known["cls"]}
+    return {"type": "json-or-python", "json_schema": made, "python_schema": is_one, "ref": known.get("ref")}
+
+
+def _named_tuple(kind: Callable[..., Any], fields: dict[str, Any]) -> Any:
+    return kind(**fields)
+
+
+def _msgspec() -> Any:
+    """The library of Structs; whoever has a Struct has it."""
+    return importlib.import_module("msgspec")
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and hasattr(kind, "__struct_fields__")
+
+
+def _has_structs(kind: Any) -> bool:
+    return _is_struct(kind) or any(map(_has_structs, typing.get_args(kind)))
+
+
+@cache
+def _struct_decoder(kind: Any) -> Any:
+    return _msgspec().json.Decoder(kind)
+
+
+def _read_struct(kind: Any, data: bytes) -> Any:
+    return _struct_decoder(kind).decode(data)
+
+
+def _check_struct(kind: Any, value: Any) -> None:
+    _msgspec().convert(value, kind)

@@ -1,0 +1,90 @@
+"""Tuples of a fixed length, each entry by its own serde: for keys that are made of several fields."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from streams.serdes.base import (
+    Headers,
+    Serde,
+    cannot_deserialize,
+    cannot_serialize,
+    check_serde,
+    serde_identity,
+)
+
+_LENGTH = struct.Struct(">i")
+_NULL = -1
+
+
+class TupleSerde(Serde[tuple[Any, ...]]):
+    """A ``tuple`` of as many entries as there are serdes; entries may be None. Bytes: ``length(4) ∥ entry`` for each, -1 for None.
+
+    Example::
+
+        TupleSerde(StringSerde(), Int64Serde()).serialize("t", ("eu", 7))
+
+    Raises:
+        TopologyError: no serde, or one of them is none.
+    """
+
+    __slots__ = ("entries",)
+
+    def __init__(self, *entries: Serde[Any]) -> None:
+        for number, entry in enumerate(entries, 1):
+            check_serde(entry, f"Entry {number} of TupleSerde")
+        self.entries = entries
+
+    def serialize(self, topic: str, value: tuple[Any, ...] | None, headers: Headers = None) -> bytes | None:
+        """All entries. Raises ``SerdeError`` for anything but a tuple of this length."""
+        if value is None:
+            return None
+        if not isinstance(value, tuple):
+            raise cannot_serialize(self, topic, value)
+        if len(value) != len(self.entries):
+            raise cannot_serialize(self, topic, value, f"expected {len(self.entries)} entries, not {len(value)}")
+        out = []
+        for serde, entry in zip(self.entries, value, strict=True):
+            data = serde.serialize(topic, entry, headers)
+            out += [_LENGTH.pack(_NULL)] if data is None else [_LENGTH.pack(len(data)), data]
+        return b"".join(out)
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> tuple[Any, ...] | None:
+        """The tuple. Raises ``SerdeError`` if the bytes are not those of as many entries."""
+        if data is None:
+            return None
+        try:
+            parts = list(self._split(data))
+        except (struct.error, ValueError) as error:
+            raise cannot_deserialize(self, topic, data, error) from error
+        return tuple(serde.deserialize(topic, part, headers) for serde, part in zip(self.entries, parts, strict=True))
+
+    def _split(self, data: bytes) -> Iterator[bytes | None]:
+        at = 0
+        for _ in self.entries:
+            (size,) = _LENGTH.unpack_from(data, at)
+            at += _LENGTH.size
+            if size == _NULL:
+                yield None
+                continue
+            if size < 0 or len(data) < at + size:
+                raise ValueError("cut off")
+            yield data[at : at + size]
+            at += size
+        if at != len(data):
+            raise ValueError("more bytes than entries")
+
+    def identity(self) -> str:
+        """The entries' formats, in order."""
+        return f"TupleSerde({', '.join(map(serde_identity, self.entries))})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TupleSerde) and self.entries == other.entries
+
+    def __hash__(self) -> int:
+        return hash(self.entries)
+
+    def __repr__(self) -> str:
+        return f"TupleSerde({', '.join(map(repr, self.entries))})"

@@ -1,0 +1,293 @@
+"""Keys and values that a function makes: their serde is known by their type, or the message says which to name where."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Literal, NamedTuple, NewType
+
+import pytest
+from typing_extensions import TypedDict
+
+from streams import (
+    Consumed,
+    Grouped,
+    Int32Serde,
+    Int64Serde,
+    JsonSerde,
+    Materialized,
+    Processor,
+    Produced,
+    StreamsBuilder,
+    StringSerde,
+    TopologyError,
+    TupleSerde,
+    serde_for,
+)
+from streams.serdes.base import serde_identity
+from streams.testing import TopologyTestDriver
+from streams.topology.manifest import manifest_json
+
+CustomerId = NewType("CustomerId", int)
+
+
+class Region(str, Enum):
+    EU = "eu"
+
+
+@dataclass
+class Order:
+    id: int
+    customer: int
+    region: str
+    owner: uuid.UUID | None = None
+    amount: Decimal = Decimal(0)
+
+
+class OrderDict(TypedDict):
+    customer: int
+
+
+class Place(NamedTuple):
+    x: int
+    y: int
+
+
+@dataclass(frozen=True)
+class Id:
+    order: Any
+
+
+class NoSerde:
+    pass
+
+
+ORDERS = JsonSerde(Order)
+
+
+@pytest.mark.parametrize(
+    ("kind", "serde"),
+    [
+        (str, "StringSerde()"),
+        (int, "Int64Serde()"),
+        (bool, "BooleanSerde()"),
+        (float, "Float64Serde()"),
+        (bytes, "BytesSerde()"),
+        (uuid.UUID, "UuidSerde()"),
+        (int | None, "Int64Serde()"),
+        (CustomerId, "Int64Serde()"),
+        (tuple[int, str], "TupleSerde(Int64Serde(), StringSerde())"),
+        (list[int], "ListSerde(inner=Int64Serde())"),
+        (dict, "JsonSerde()"),
+        (Order, "JsonSerde(Order)"),
+        (Place, "JsonSerde(Place)"),
+        (OrderDict, "JsonSerde(OrderDict)"),
+        (date, "JsonSerde(date)"),
+        (Decimal, "JsonSerde(Decimal)"),
+        (Region, "JsonSerde(Region)"),
+        (tuple[int, ...], "JsonSerde(tuple[int, ...])"),
+    ],
+)
+def test_each_type_has_its_serde(kind, serde):
+    assert repr(serde_for(kind)) == serde
+
+
+@pytest.mark.parametrize("kind", [Any, object, tuple, NoSerde])
+def test_a_type_that_says_too_little_has_none(kind):
+    with pytest.raises(TopologyError):
+        serde_for(kind)
+
+
+def by_int(order: Order) -> int:
+    return order.customer
+
+
+def by_tuple(key: str, order: Order) -> tuple[int, str]:
+    return order.customer, order.region
+
+
+def by_region(order) -> Region:
+    return Region.EU
+
+
+def by_any(order) -> Any: ...
+
+
+def by_union(order) -> int | str: ...
+
+
+def by_literal(order) -> Literal["a", "b"]: ...
+
+
+def by_unknown_name(order) -> Nowhere: ...  # noqa: F821
+
+
+class Selector:
+    def __call__(self, order: Order) -> date: ...
+
+
+def key_serde_of(select, value_serde=ORDERS, **options):
+    """The key serde of the store behind a stream that is grouped by a function."""
+    builder = StreamsBuilder(**options)
+    builder.stream("in", Consumed(value_serde=value_serde)).group_by(select).count(
+        materialized=Materialized(name="counts")
+    )
+    return builder.build().stores["counts"].key_serde
+
+
+@pytest.mark.parametrize(
+    ("select", "serde"),
+    [
+        (by_int, "Int64Serde()"),
+        (by_tuple, "TupleSerde(Int64Serde(), StringSerde())"),
+        (Selector(), "JsonSerde(date)"),
+        (Id, "JsonSerde(Id)"),
+        (lambda order: order.customer, "Int64Serde()"),
+        (lambda key, order: order.customer, "Int64Serde()"),
+        (lambda order: order.owner, "UuidSerde()"),
+        (lambda order: (order.region, order.customer), "TupleSerde(StringSerde(), Int64Serde())"),
+        (lambda order: order.region, "StringSerde()"),
+        (lambda order: order.nothing, "StringSerde()"),
+        (lambda order: order.customer + 1, "StringSerde()"),
+        (lambda order: str(order.customer), "StringSerde()"),
+        (lambda order: order.region.upper(), "StringSerde()"),
+        (by_region, "StringSerde()"),
+        (by_any, "StringSerde()"),
+        (by_union, "StringSerde()"),
+        (by_literal, "StringSerde()"),
+        (by_unknown_name, "StringSerde()"),
+        (str, "StringSerde()"),
+    ],
+)
+def test_a_key_has_the_serde_of_its_type(select, serde):
+    assert repr(key_serde_of(select)) == serde
+
+
+def test_a_lambda_that_reads_a_field_of_a_typed_dict_is_known():
+    assert key_serde_of(lambda order: order["customer"], JsonSerde(OrderDict)) == Int64Serde()
+
+
+def test_a_lambda_over_values_without_a_type_is_not_known():
+    assert serde_identity(key_serde_of(lambda order: order["customer"], JsonSerde())) == "StringSerde()"
+
+
+def test_the_default_of_the_builder_goes_first():
+    assert key_serde_of(by_int, default_key_serde=Int32Serde()) == Int32Serde()
+
+
+def test_a_serde_that_is_named_behind_the_function_goes_first():
+    builder = StreamsBuilder()
+    stream = builder.stream("in").select_key(by_int)
+    stream.group_by_key(Grouped(key_serde=Int32Serde())).count(materialized=Materialized(name="grouped"))
+    stream.group_by_key().count(materialized=Materialized(name="stored", key_serde=Int32Serde()))
+    stores = builder.build().stores
+    assert [stores[name].key_serde for name in ("grouped", "stored")] == [Int32Serde(), Int32Serde()]
+
+
+def test_a_key_whose_type_has_no_serde_is_refused_with_the_option_to_name():
+    def select(order) -> NoSerde: ...
+
+    select.__annotations__["return"] = NoSerde
+    with pytest.raises(TopologyError, match=r"makes keys of type NoSerde, .* key_serde=\.\.\. in Grouped"):
+        key_serde_of(select)
+
+
+def test_text_keys_have_the_same_structure_with_an_annotation_and_without():
+    def described(select):
+        builder = StreamsBuilder()
+        builder.stream("in").select_key(select, named="rekeyed").group_by_key().count().to_stream().to("out")
+        return manifest_json(builder.build())
+
+    def annotated(value) -> str: ...
+
+    assert described(lambda value: value) == described(annotated)
+
+
+def test_the_message_for_a_key_that_is_no_text_names_operator_and_option():
+    builder = StreamsBuilder()
+    builder.stream("in").select_key(lambda value: (value["id"], "a"), named="by-id").to("out")
+    with TopologyTestDriver(builder.build()) as driver, pytest.raises(Exception, match="by-id") as error:
+        driver.create_input_topic("in").pipe_input("k", {"id": 7})
+    assert "'by-id' makes a key that is a tuple, (7, 'a'), and no serde is named for it" in str(error.value)
+    assert "key_serde=TupleSerde(Int64Serde(), StringSerde()) in Grouped" in str(error.value)
+
+
+def test_the_message_names_a_processor_that_makes_the_key():
+    class Renumber(Processor):
+        def process(self, record):
+            self.ctx.forward(record.with_key(1))
+
+    builder = StreamsBuilder()
+    builder.stream("in").process(Renumber, named="renumber").to("out")
+    with (
+        TopologyTestDriver(builder.build()) as driver,
+        pytest.raises(Exception, match="'renumber' makes a key that is an int"),
+    ):
+        driver.create_input_topic("in").pipe_input("k", {"id": 7})
+
+
+def with_pair(key: str, value: Any) -> tuple[int, Order]:
+    return value["id"], Order(value["id"], 1, "eu")
+
+
+def many_pairs(key: str, value: Any) -> Iterable[tuple[int, Order]]:
+    return [with_pair(key, value)]
+
+
+def order(value: Any) -> Order:
+    return Order(value["id"], 1, "eu")
+
+
+def many_orders(value: Any) -> list[Order]:
+    return [order(value)]
+
+
+@pytest.mark.parametrize(
+    ("make", "key"),
+    [
+        (lambda stream: stream.map(with_pair), 7),
+        (lambda stream: stream.flat_map(many_pairs), 7),
+        (lambda stream: stream.map_values(order), "k"),
+        (lambda stream: stream.flat_map_values(many_orders), "k"),
+    ],
+)
+def test_values_of_a_type_are_read_back_from_a_store_as_they_were_written(make, key):
+    builder = StreamsBuilder()
+    made = make(builder.stream("in")).to_table(materialized=Materialized(name="orders"))
+    made.to_stream().to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in").pipe_input("k", {"id": 7})
+        assert driver.get_store("orders").get(key).value == Order(7, 1, "eu")
+        written = driver.create_output_topic("out", StringSerde() if key == "k" else Int64Serde(), JsonSerde())
+        assert written.read_value() == {"id": 7, "customer": 1, "region": "eu", "owner": None, "amount": "0"}
+
+
+@pytest.mark.parametrize("kind", [int, str, dict, list[int], OrderDict, dict[str, float], Any])
+def test_values_that_plain_json_reads_back_keep_the_default(kind):
+    def make(value): ...
+
+    make.__annotations__["return"] = kind
+    builder = StreamsBuilder()
+    builder.stream("in").map_values(make).to_table(materialized=Materialized(name="values"))
+    assert repr(builder.build().stores["values"].value_serde) == "JsonSerde()"
+
+
+def test_keys_of_typed_values_go_through_stores_and_topics():
+    builder = StreamsBuilder()
+    orders = builder.stream("orders", Consumed(value_serde=JsonSerde(Order)))
+    counts = orders.group_by(lambda order: (order.region, order.customer)).count()
+    counts.to_stream().to("counts")
+    counts.to_stream().select_key(lambda key, count: count).to_table(
+        materialized=Materialized(name="by-count")
+    ).to_stream().to("by-count", Produced(value_serde=Int64Serde()))
+    with TopologyTestDriver(builder.build()) as driver:
+        source = driver.create_input_topic("orders", StringSerde(), JsonSerde(Order))
+        for id_ in range(3):
+            source.pipe_input(str(id_), Order(id_, id_ % 2, "eu"))
+        found = driver.create_output_topic("counts", TupleSerde(StringSerde(), Int64Serde()), Int64Serde())
+        assert found.read_key_values_to_map() == {("eu", 0): 2, ("eu", 1): 1}
+        assert driver.get_store("by-count").get(2).value == 2
