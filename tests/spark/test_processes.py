@@ -121,6 +121,7 @@ def test_killed_and_stopped_drivers_change_nothing(
         assert running.ended(STOP_S) == 0, running.log()
         assert "Traceback" not in running.log()
         assert "stopping" in running.log()
+        assert not re.search("incubator|log4j|NativeCodeLoader|default log level", running.log()), running.log()
 
     seen = follower.finish()
     assert increasing(seen)
