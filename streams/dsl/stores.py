@@ -1,67 +1,216 @@
-"""``Stores``: state stores for the Processor API, to be added with ``StreamsBuilder.add_state_store``."""
+"""`Stores`: state stores for the Processor API, to be added with `StreamsBuilder.add_state_store`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from state.stores.spec import StoreKind, StoreSpec
+from streams.errors import TopologyError
 from streams.model.windows import Duration, to_ms
-from streams.serdes.base import Serde
+from streams.serdes.base import Serde, check_serde
 from streams.topology.graph import StoreNode
 from streams.topology.naming import check_name
 
+Argument: TypeAlias = Serde[Any] | Duration | bool
+
 
 class Stores:
-    """Makes stores of each kind (Kafka Streams: ``Stores``).
+    """Makes stores of each kind (Kafka Streams: `Stores`).
 
-    Example::
+    Example:
+        >>> builder.add_state_store(Stores.key_value_store("seen", StringSerde(), Int64Serde()))
+        >>> stream.process(Dedupe, stores=["seen"])
 
-        builder.add_state_store(Stores.key_value_store("seen", StringSerde(), Int64Serde()))
-        stream.process(Dedupe, ["seen"])
+    `ctx.store(name)` then gives a `KeyValueStore`, `WindowStore`, `SessionStore` and so on.
 
-    What ``ctx.store(name)`` then gives is a typed store of ``streams.operators``.
+    Arguments behind the name are recognised by what they are, in any order: the first serde is that of the keys, the next one that
+    of the values; durations (`timedelta` or ms) are the retention, then the window size; True is `retain_duplicates`. All of them
+    have names, too. What is called persistent lies on disk and what is called in_memory in memory; both have a changelog, and the
+    short names are the persistent ones.
     """
 
     @staticmethod
-    def key_value_store(name: str, key_serde: Serde, value_serde: Serde) -> StoreNode:
-        """Key to value (``KeyValueStore``)."""
-        return StoreNode(StoreSpec(check_name(name), StoreKind.KEY_VALUE), key_serde, value_serde)
+    def key_value_store(
+        name: str, key_serde: Serde[Any] | None = None, value_serde: Serde[Any] | None = None
+    ) -> StoreNode:
+        """Key to value (`KeyValueStore`)."""
+        return _store("key_value_store", StoreKind.KEY_VALUE, name, (), key_serde=key_serde, value_serde=value_serde)
+
+    persistent_key_value_store = key_value_store
 
     @staticmethod
-    def timestamped_key_value_store(name: str, key_serde: Serde, value_serde: Serde) -> StoreNode:
-        """Key to value and timestamp (``TimestampedKeyValueStore``)."""
-        return StoreNode(StoreSpec(check_name(name), StoreKind.TIMESTAMPED_KEY_VALUE), key_serde, value_serde)
+    def in_memory_key_value_store(
+        name: str, key_serde: Serde[Any] | None = None, value_serde: Serde[Any] | None = None
+    ) -> StoreNode:
+        """`key_value_store` in memory."""
+        made = _store(
+            "in_memory_key_value_store", StoreKind.KEY_VALUE, name, (), key_serde=key_serde, value_serde=value_serde
+        )
+        return Stores.kept(made, persistent=False)
+
+    @staticmethod
+    def timestamped_key_value_store(
+        name: str, key_serde: Serde[Any] | None = None, value_serde: Serde[Any] | None = None
+    ) -> StoreNode:
+        """Key to value and timestamp (`TimestampedKeyValueStore`)."""
+        return _store(
+            "timestamped_key_value_store",
+            StoreKind.TIMESTAMPED_KEY_VALUE,
+            name,
+            (),
+            key_serde=key_serde,
+            value_serde=value_serde,
+        )
+
+    persistent_timestamped_key_value_store = timestamped_key_value_store
 
     @staticmethod
     def versioned_key_value_store(
-        name: str, key_serde: Serde, value_serde: Serde, history_retention: Duration
+        name: str,
+        *arguments: Serde[Any] | Duration,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+        history_retention: Duration | None = None,
     ) -> StoreNode:
-        """Key and time to the value that held then, as far back as ``history_retention`` (``VersionedKeyValueStore``)."""
-        spec = StoreSpec(check_name(name), StoreKind.VERSIONED, to_ms(history_retention, "history_retention"))
-        return StoreNode(spec, key_serde, value_serde)
+        """Key and time to the value that held then, as far back as `history_retention` (`VersionedKeyValueStore`)."""
+        return _store(
+            "versioned_key_value_store",
+            StoreKind.VERSIONED,
+            name,
+            arguments,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            history_retention=history_retention,
+        )
+
+    versioned_store = versioned_key_value_store
+    persistent_versioned_key_value_store = versioned_key_value_store
 
     @staticmethod
     def window_store(
-        name: str, key_serde: Serde, value_serde: Serde, retention: Duration, retain_duplicates: bool = False
+        name: str,
+        *arguments: Argument,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+        retention: Duration | None = None,
+        window_size: Duration | None = None,
+        retain_duplicates: bool | None = None,
     ) -> StoreNode:
-        """Key and time to value, or with duplicates to every value that was put (``WindowStore``)."""
-        spec = StoreSpec(
-            check_name(name), StoreKind.WINDOW, to_ms(retention, "Retention"), retain_duplicates=retain_duplicates
+        """Key and start of a window to value, or with duplicates to every value that was put (`WindowStore`).
+
+        Args:
+            name: The store's name.
+            *arguments: The others, without their names.
+            key_serde: Of the keys.
+            value_serde: Of the values.
+            retention: How long rows are kept.
+            window_size: How long windows are. It may be left out: a row has the start of its window only. The retention must not
+                be smaller.
+            retain_duplicates: Each `put` adds a row.
+        """
+        return _store(
+            "window_store",
+            StoreKind.WINDOW,
+            name,
+            arguments,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            retention=retention,
+            window_size=window_size,
+            retain_duplicates=retain_duplicates,
         )
-        return StoreNode(spec, key_serde, value_serde)
+
+    persistent_window_store = window_store
 
     @staticmethod
-    def timestamped_window_store(name: str, key_serde: Serde, value_serde: Serde, retention: Duration) -> StoreNode:
-        """Key and window start to value and timestamp (``TimestampedWindowStore``)."""
-        spec = StoreSpec(check_name(name), StoreKind.TIMESTAMPED_WINDOW, to_ms(retention, "Retention"))
-        return StoreNode(spec, key_serde, value_serde)
+    def in_memory_window_store(
+        name: str,
+        *arguments: Argument,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+        retention: Duration | None = None,
+        window_size: Duration | None = None,
+        retain_duplicates: bool | None = None,
+    ) -> StoreNode:
+        """`window_store` in memory."""
+        made = _store(
+            "in_memory_window_store",
+            StoreKind.WINDOW,
+            name,
+            arguments,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            retention=retention,
+            window_size=window_size,
+            retain_duplicates=retain_duplicates,
+        )
+        return Stores.kept(made, persistent=False)
 
     @staticmethod
-    def session_store(name: str, key_serde: Serde, value_serde: Serde, retention: Duration) -> StoreNode:
-        """Key and session to value (``SessionStore``)."""
-        spec = StoreSpec(check_name(name), StoreKind.SESSION, to_ms(retention, "Retention"))
-        return StoreNode(spec, key_serde, value_serde)
+    def timestamped_window_store(
+        name: str,
+        *arguments: Serde[Any] | Duration,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+        retention: Duration | None = None,
+        window_size: Duration | None = None,
+    ) -> StoreNode:
+        """Key and start of a window to value and timestamp (`TimestampedWindowStore`)."""
+        return _store(
+            "timestamped_window_store",
+            StoreKind.TIMESTAMPED_WINDOW,
+            name,
+            arguments,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            retention=retention,
+            window_size=window_size,
+        )
+
+    persistent_timestamped_window_store = timestamped_window_store
+
+    @staticmethod
+    def session_store(
+        name: str,
+        *arguments: Serde[Any] | Duration,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+        retention: Duration | None = None,
+    ) -> StoreNode:
+        """Key and session to value (`SessionStore`), kept for `retention`."""
+        return _store(
+            "session_store",
+            StoreKind.SESSION,
+            name,
+            arguments,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            retention=retention,
+        )
+
+    persistent_session_store = session_store
+
+    @staticmethod
+    def in_memory_session_store(
+        name: str,
+        *arguments: Serde[Any] | Duration,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+        retention: Duration | None = None,
+    ) -> StoreNode:
+        """`session_store` in memory."""
+        made = _store(
+            "in_memory_session_store",
+            StoreKind.SESSION,
+            name,
+            arguments,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            retention=retention,
+        )
+        return Stores.kept(made, persistent=False)
 
     @staticmethod
     def kept(
@@ -74,3 +223,67 @@ class Stores:
         """The store, kept in another way: in memory, without a changelog, or with topic settings of one's own."""
         spec = replace(store.spec, persistent=persistent, logged=logging, changelog_config=dict(changelog_config or {}))
         return replace(store, spec=spec)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What a method of `Stores` takes besides serdes: names of durations, of which the first is needed, and of a flag."""
+
+    durations: tuple[str, ...] = ()
+    flag: str | None = None
+
+
+_SHAPES = {
+    StoreKind.KEY_VALUE: _Shape(),
+    StoreKind.TIMESTAMPED_KEY_VALUE: _Shape(),
+    StoreKind.VERSIONED: _Shape(("history_retention",)),
+    StoreKind.WINDOW: _Shape(("retention", "window_size"), "retain_duplicates"),
+    StoreKind.TIMESTAMPED_WINDOW: _Shape(("retention", "window_size")),
+    StoreKind.SESSION: _Shape(("retention",)),
+}
+
+
+def _store(method: str, kind: StoreKind, name: str, arguments: tuple[Any, ...], **named: Any) -> StoreNode:
+    shape = _SHAPES[kind]
+    given = _by_name(f"Stores.{method}('{name}', ...)", shape, arguments, named)
+    missing = [one for one in ("key_serde", "value_serde", *shape.durations[:1]) if given.get(one) is None]
+    if missing:
+        wanted = ", ".join(f"{one}=..." for one in missing)
+        raise TopologyError(f"Stores.{method}('{name}', ...) lacks {', '.join(missing)}: give {wanted}.")
+    for one in ("key_serde", "value_serde"):
+        check_serde(given[one], f"{one} of the store '{name}'")
+    times = {
+        one: to_ms(given[one], f"{one} of the store '{name}'") for one in shape.durations if given.get(one) is not None
+    }
+    retention_ms = times[shape.durations[0]] if shape.durations else None
+    if retention_ms is not None and retention_ms < 0:
+        raise TopologyError(
+            f"The {shape.durations[0]} of the store '{name}' must not be negative, but is {retention_ms} ms."
+        )
+    if retention_ms is not None and times.get("window_size", 0) > retention_ms:
+        raise TopologyError(
+            f"The store '{name}' keeps rows for {retention_ms} ms, which is less than its window size, {times['window_size']} ms: "
+            f"the retention must not be smaller."
+        )
+    spec = StoreSpec(check_name(name), kind, retention_ms, retain_duplicates=bool(given.get("retain_duplicates")))
+    return StoreNode(spec, given["key_serde"], given["value_serde"])
+
+
+def _by_name(method: str, shape: _Shape, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+    """All arguments by their names; those without one are recognised by what they are."""
+    known = ["key_serde", "value_serde", *shape.durations, *([shape.flag] if shape.flag else [])]
+    given = {name: value for name, value in named.items() if value is not None}
+    for argument in arguments:
+        if isinstance(argument, bool):
+            places = [shape.flag] if shape.flag else []
+        elif isinstance(argument, Serde | type):
+            check_serde(argument, f"{method}:")
+            places = ["key_serde", "value_serde"]
+        else:
+            to_ms(argument, f"An argument of {method} that is no serde")
+            places = list(shape.durations)
+        place = next((one for one in places if one not in given), None)
+        if place is None:
+            raise TopologyError(f"{method} has no place for {argument!r}. It takes: {', '.join(known)}.")
+        given[place] = argument
+    return given

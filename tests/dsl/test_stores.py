@@ -1,0 +1,99 @@
+"""`Stores`: Kafka Streams' names and shapes of arguments, and what does not fit."""
+
+from datetime import timedelta
+
+import pytest
+
+from state.stores.spec import StoreKind
+from streams import Int64Serde, Stores, StringSerde, TopologyError
+
+KEY, VALUE = StringSerde(), Int64Serde()
+HOUR = timedelta(hours=1)
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "persistent"),
+    [
+        ("key_value_store", StoreKind.KEY_VALUE, True),
+        ("persistent_key_value_store", StoreKind.KEY_VALUE, True),
+        ("in_memory_key_value_store", StoreKind.KEY_VALUE, False),
+        ("timestamped_key_value_store", StoreKind.TIMESTAMPED_KEY_VALUE, True),
+        ("persistent_timestamped_key_value_store", StoreKind.TIMESTAMPED_KEY_VALUE, True),
+    ],
+)
+def test_a_key_value_store_takes_two_serdes(method, kind, persistent):
+    made = getattr(Stores, method)("s", KEY, VALUE)
+    assert (made.name, made.spec.kind, made.spec.persistent) == ("s", kind, persistent)
+    assert (made.key_serde, made.value_serde) == (KEY, VALUE)
+    assert made == getattr(Stores, method)("s", value_serde=VALUE, key_serde=KEY)
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "persistent"),
+    [
+        ("window_store", StoreKind.WINDOW, True),
+        ("persistent_window_store", StoreKind.WINDOW, True),
+        ("in_memory_window_store", StoreKind.WINDOW, False),
+        ("timestamped_window_store", StoreKind.TIMESTAMPED_WINDOW, True),
+        ("persistent_timestamped_window_store", StoreKind.TIMESTAMPED_WINDOW, True),
+        ("session_store", StoreKind.SESSION, True),
+        ("persistent_session_store", StoreKind.SESSION, True),
+        ("in_memory_session_store", StoreKind.SESSION, False),
+        ("versioned_key_value_store", StoreKind.VERSIONED, True),
+        ("versioned_store", StoreKind.VERSIONED, True),
+        ("persistent_versioned_key_value_store", StoreKind.VERSIONED, True),
+    ],
+)
+@pytest.mark.parametrize("arguments", [(KEY, VALUE, HOUR), (HOUR, KEY, VALUE), (HOUR_MS, KEY, VALUE)])
+def test_a_store_with_a_retention_takes_it_before_or_behind_the_serdes(method, kind, persistent, arguments):
+    made = getattr(Stores, method)("s", *arguments)
+    assert (made.spec.kind, made.spec.persistent, made.spec.retention_ms) == (kind, persistent, HOUR_MS)
+    assert (made.key_serde, made.value_serde) == (KEY, VALUE)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: Stores.window_store("s", KEY, VALUE, HOUR, True),
+        lambda: Stores.window_store("s", HOUR, timedelta(minutes=5), True, KEY, VALUE),
+        lambda: Stores.window_store(
+            "s", HOUR, window_size=300_000, retain_duplicates=True, key_serde=KEY, value_serde=VALUE
+        ),
+        lambda: Stores.window_store("s", KEY, VALUE, retention=HOUR, retain_duplicates=True),
+    ],
+)
+def test_a_window_store_takes_a_window_size_and_duplicates(made):
+    assert made() == Stores.window_store("s", KEY, VALUE, retention=HOUR_MS, retain_duplicates=True)
+    assert made().spec.retain_duplicates
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: Stores.key_value_store("s"), r"lacks key_serde, value_serde: give key_serde=\.\.\., value_serde="),
+        (lambda: Stores.session_store("s", KEY, VALUE), r"Stores.session_store\('s', ...\) lacks retention"),
+        (lambda: Stores.versioned_store("s", KEY, VALUE), r"lacks history_retention"),
+        (
+            lambda: Stores.versioned_store("s", KEY, VALUE, HOUR, HOUR),
+            r"no place for .*It takes: key_serde, value_serde, history",
+        ),
+        (lambda: Stores.session_store("s", KEY, VALUE, HOUR, True), r"no place for True"),
+        (lambda: Stores.window_store("s", KEY, VALUE, VALUE, HOUR), r"no place for Int64Serde"),
+        (
+            lambda: Stores.window_store("s", KEY, VALUE, "1h"),
+            r"must be a timedelta or whole milliseconds \(int\), not '1h'",
+        ),
+        (
+            lambda: Stores.window_store("s", KEY, VALUE, retention="1h"),
+            r"retention of the store 's' must be a timedelta",
+        ),
+        (lambda: Stores.window_store("s", 1000, 2000, KEY, VALUE), r"less than its window size, 2000 ms"),
+        (lambda: Stores.key_value_store("s", HOUR, VALUE), r"key_serde of the store 's' takes a serde such as"),
+        (lambda: Stores.session_store("s", -5, KEY, VALUE), r"retention of the store 's' must not be negative"),
+        (lambda: Stores.window_store("s", KEY, StringSerde, HOUR), r"takes an object, not the class StringSerde"),
+    ],
+)
+def test_what_does_not_fit_is_said(made, said):
+    with pytest.raises(TopologyError, match=said):
+        made()
