@@ -143,8 +143,10 @@ class FieldTimestampExtractor:
         """The field's time in epoch ms. Raises ``TimestampError`` if the field is missing or no time."""
         found: Any = record.value
         for name in self.path:
-            found = found.get(name) if isinstance(found, dict) else None
+            found = found.get(name) if isinstance(found, dict) else getattr(found, name, None)
         try:
+            if isinstance(found, datetime):  # of a typed value
+                return _ms_of(found)
             return _iso_ms(found) if self.unit == "iso" else _scaled_ms(found, self.unit)
         except (TypeError, ValueError, OverflowError):
             raise TimestampError(
@@ -157,8 +159,9 @@ def timestamp_field(path: str, unit: str = "ms") -> FieldTimestampExtractor:
     """An extractor that reads the event time from a field of the value.
 
     Args:
-        path: the field; a dotted path reaches into nested objects.
-        unit: ``"s"``, ``"ms"``, ``"us"``, ``"ns"`` since the epoch, or ``"iso"`` for ISO 8601 text (no zone: UTC).
+        path: the field, or attribute; a dotted path reaches into nested objects.
+        unit: ``"s"``, ``"ms"``, ``"us"``, ``"ns"`` since the epoch, or ``"iso"`` for ISO 8601 text (no zone: UTC). A ``datetime``
+            needs none.
 
     Raises:
         TopologyError: the unit is none of these, or the path is empty.
@@ -182,7 +185,10 @@ def _scaled_ms(found: Any, unit: str) -> int:
 def _iso_ms(found: Any) -> int:
     if not isinstance(found, str):
         raise TypeError
-    moment = datetime.fromisoformat(found.replace("Z", "+00:00"))
+    return _ms_of(datetime.fromisoformat(found.replace("Z", "+00:00")))
+
+
+def _ms_of(moment: datetime) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
     since = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)

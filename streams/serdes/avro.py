@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from streams.serdes.registry import RegistrySerde, client_of, load
@@ -17,16 +18,18 @@ class AvroSerde(RegistrySerde):
 
         AvroSerde(registry, '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}')
 
+        AvroSerde(registry, Path("order.avsc"), to_dict=dataclasses.asdict, from_dict=lambda found: Order(**found))
+
     Attributes:
-        schema: what values are written with, as JSON text; None: the newest one that the subject has.
+        schema: what values are written with, as JSON text, or a ``pathlib.Path`` to it; None: the newest one that the subject has.
         reader_schema: what values are read as (Avro's schema resolution: defaults fill what an old record lacks);
             None: ``schema``, and without that the one that each was written with.
         to_dict: makes Avro's dict of a value of yours; None: values are that already.
         from_dict: the way back.
     """
 
-    schema: str | None = None
-    reader_schema: str | None = None
+    schema: str | Path | None = None
+    reader_schema: str | Path | None = None
     to_dict: Callable[[Any], dict[str, Any]] | None = None
     from_dict: Callable[[dict[str, Any]], Any] | None = None
 

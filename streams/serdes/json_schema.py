@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from streams.serdes.registry import RegistrySerde, client_of, load
@@ -18,12 +19,13 @@ class JsonSchemaSerde(RegistrySerde):
     """JSON values that are checked against a JSON Schema, behind its id, as Confluent's serialisers write them.
 
     Attributes:
-        schema: what values are checked with when they are written, as JSON text with a ``title`` (the record's name).
+        schema: what values are checked with when they are written, as JSON text with a ``title`` (the record's name), or a
+            ``pathlib.Path`` to it.
         reader_schema: what they are checked with when they are read; None: the schema that each was written with.
     """
 
-    schema: str
-    reader_schema: str | None = None
+    schema: str | Path
+    reader_schema: str | Path | None = None
 
     def _client_module(self) -> Any:
         return load("confluent_kafka.schema_registry.json_schema")

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
@@ -83,6 +84,9 @@ class RegistrySerde(Serde[T], ABC):
             raise ConfigError(
                 f"subject={self.subject!r}: take one of {', '.join(map(repr, _STRATEGIES))}, or a function."
             )
+        for name in ("schema", "reader_schema"):
+            if isinstance(path := getattr(self, name, None), Path):
+                object.__setattr__(self, name, _read_schema(path))
         self._client_module()  # the topology fails where it is built, not a worker later
 
     @abstractmethod
@@ -161,6 +165,14 @@ class RegistrySerde(Serde[T], ABC):
             f"{self.registry!r} failed while {doing} topic '{topic}': {type(error).__name__}: {error}. No record was "
             f"skipped: check its address and login, and the subject's compatibility, then start again."
         )
+
+
+def _read_schema(path: Path) -> str:
+    """The text of a schema's file: read where the program is, since workers may not have it."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"The schema cannot be read from '{path}': {error.strerror}.") from error
 
 
 @cache

@@ -12,7 +12,7 @@ import pickle
 import sys
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -90,6 +90,29 @@ def test_the_wire_format_of_avro(fake, registry):
     assert serde.deserialize("orders", data) == {"id": 150, "item": "tea"}
     assert serde.serialize("orders", None) is None is serde.deserialize("orders", None)
     assert fake.subjects == {"orders-value": [1]}
+
+
+@dataclass
+class OrderObject:
+    id: int
+    item: str
+
+
+def test_a_schema_comes_from_a_file_and_values_from_a_dataclass(fake, registry, tmp_path):
+    path = tmp_path / "order.avsc"
+    path.write_text(ORDER)
+    serde = AvroSerde(registry, path, to_dict=asdict, from_dict=lambda found: OrderObject(**found))
+    path.unlink()  # workers do not have it
+    assert serde.deserialize("orders", serde.serialize("orders", OrderObject(1, "tea"))) == OrderObject(1, "tea")
+    assert AvroSerde(registry, ORDER).serialize("orders", {"id": 1, "item": "tea"}) == serde.serialize(
+        "orders", OrderObject(1, "tea")
+    )
+
+
+@pytest.mark.parametrize("make", [AvroSerde, JsonSchemaSerde])
+def test_a_schema_file_that_is_not_there_is_named_where_the_serde_is_made(make, registry, tmp_path):
+    with pytest.raises(ConfigError, match=r"The schema cannot be read from '.*none.avsc': No such file"):
+        make(registry, tmp_path / "none.avsc")
 
 
 def test_the_wire_format_of_json_schema(fake, registry):
