@@ -26,6 +26,7 @@ from streams.serdes.primitives import StringSerde
 from streams.topology.check import check_explicit_names, check_sources
 from streams.topology.graph import GlobalTable, SourceNode, StoreNode, Topology
 from streams.topology.naming import check_topic, numbered
+from streams.topology.node_kind import NodeKind
 from streams.topology.pattern_name import pattern_name
 
 
@@ -98,7 +99,7 @@ class StreamsBuilder:
         value_serde = graph.value_serde(how.value_serde, source.value_serde)
         name = consumed.name or f"KTABLE-SOURCE-{topic}"
         store = how.name or f"{topic}-STATE-STORE"
-        port, node = add_table(graph, "KTABLE-SOURCE", source, name, store, how, key_serde, value_serde)
+        port, node = add_table(graph, NodeKind.KTABLE_SOURCE, source, name, store, how, key_serde, value_serde)
         return KTable(graph, port, node=node)
 
     def global_table(

@@ -2,7 +2,7 @@
 
 Invariants: parents are added before their children, so the order of insertion is a topological one; the children of a
 node run in that order, depth first (Kafka Streams' order); names are unique over nodes, and over stores. Nothing in
-here runs: a processor is a ``supplier`` that the task calls, picklable by cloudpickle.
+here runs: each node has a spec, picklable by cloudpickle, of which the task makes its operator.
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streams.errors import TopologyError
 from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, TimestampExtractor
+from streams.operators.wrapped import ProcessorWrapper, wrapped
 from streams.serdes.base import Serde
+from streams.topology.node_kind import NodeKind
 from streams.topology.pattern_name import pattern_name, pattern_text
+from streams.topology.specs.base import NodeSpec, Parameters
 
 if TYPE_CHECKING:
     from state.stores.spec import StoreSpec
@@ -43,7 +47,6 @@ class InternalTopic:
 
 
 Topic: TypeAlias = str | InternalTopic
-Parameters: TypeAlias = tuple[tuple[str, str | int | bool | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,31 +88,25 @@ class SourceNode:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorNode:
-    """One operator.
+    """One operator: what it is, and where it hangs in the graph.
 
     Attributes:
-        name: unique; persistent state of the node is kept under it when the node is stateful.
-        kind: Kafka Streams' name of the operator, such as ``KSTREAM-FILTER``.
-        supplier: gives a new ``Processor`` on each call (a ``functools.partial`` of an operator class).
-        parents: names of the nodes that forward to it.
-        stores: names of the stores it reads or writes.
-        global_stores: names of the stores of global tables that it reads.
-        stateless: may run in the reader, if all its ancestors may.
-        key_changing: its output may have another key than its input.
-        key_serde: of its output's key, None if not known.
-        value_serde: of its output's value, None if not known.
-        input_key_serde: serde by which records on their way to it are keyed and routed; None: that of its input.
-        projection: the fields (dotted paths) of a JSON value it needs; None if it needs whole records.
-        takes_dropped: it gets what its parents drop, and nothing else of them.
-        drops: a stateless operator that may drop records; stateful ones all may.
-        repeatable: the same records always give the same results. Where that is not so, a key that is made behind it must not
-            decide which task a record goes to: an attempt that is repeated would send it to another one.
-        parameters: what it does besides its functions (windows, built-in aggregates, ...): part of the topology hash.
+        name: Unique; persistent state of the node is kept under it when the node is stateful.
+        spec: What the node is.
+        parents: Names of the nodes that forward to it.
+        stores: Names of the stores that it reads or writes, in the order that its spec documents.
+        global_stores: Names of the stores of global tables that it reads.
+        stateless: Whether it may run in the reader, if all its ancestors may.
+        key_changing: Whether its output may have another key than its input.
+        key_serde: Of its output's key, None if not known.
+        value_serde: Of its output's value, None if not known.
+        input_key_serde: Serde by which records on their way to it are keyed and routed; None: that of its input.
+        takes_dropped: Whether it gets what its parents drop, and nothing else of them.
+        wrapper: Gives what runs in the place of the operator (`StreamsBuilder(processor_wrapper=...)`); None: the operator.
     """
 
     name: str
-    kind: str
-    supplier: Callable[[], AnyProcessor]
+    spec: NodeSpec
     parents: tuple[str, ...]
     stores: tuple[str, ...] = ()
     global_stores: tuple[str, ...] = ()
@@ -118,11 +115,23 @@ class ProcessorNode:
     key_serde: Serde | None = None
     value_serde: Serde | None = None
     input_key_serde: Serde | None = None
-    projection: tuple[str, ...] | None = None
     takes_dropped: bool = False
-    drops: bool = False
-    repeatable: bool = True
-    parameters: Parameters = ()
+    wrapper: ProcessorWrapper | None = None
+
+    @property
+    def kind(self) -> NodeKind:
+        """The sort of operator."""
+        return self.spec.kind
+
+    @property
+    def parameters(self) -> Parameters:
+        """What the operator does besides its functions: part of the topology hash."""
+        return self.spec.parameters
+
+    def processor(self) -> AnyProcessor:
+        """A new operator: each task makes its own."""
+        operator = partial(self.spec.processor, self.stores)
+        return operator() if self.wrapper is None else wrapped(self.wrapper, self.name, operator)
 
 
 @dataclass(frozen=True, slots=True)

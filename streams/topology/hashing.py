@@ -27,7 +27,7 @@ def topology_hash(nodes: dict[str, Node], stores: dict[str, StoreNode]) -> str:
         "operators": sorted(
             [
                 node.name,
-                node.kind,
+                node.kind.value,
                 sorted(node.stores),
                 [list(pair) for pair in node.parameters],
                 nearest_lasting(nodes, node),

@@ -65,7 +65,7 @@ def _sub_topology(topology: Topology, names: list[str]) -> Manifest:
         "sources": {name: list(node.subscription) for name, node in nodes.items() if isinstance(node, SourceNode)},
         "operators": {
             node.name: {
-                "kind": node.kind,
+                "kind": node.kind.value,
                 "stores": sorted(node.stores),
                 "parameters": dict(node.parameters),
                 "reads": nearest_lasting(nodes, node),
@@ -73,7 +73,7 @@ def _sub_topology(topology: Topology, names: list[str]) -> Manifest:
             for node in processors
             if not node.stateless
         },
-        "stateless": {node.name: node.kind for node in processors if node.stateless},
+        "stateless": {node.name: node.kind.value for node in processors if node.stateless},
         "sinks": {
             name: None if node.topic is None else str(node.topic)
             for name, node in nodes.items()

@@ -16,7 +16,8 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from streams.errors import TopologyError
-from streams.topology.graph import Parameters
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.base import Parameters
 
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
 _LONGEST_TOPIC = 249
@@ -51,7 +52,7 @@ def _union(left: tuple[str, ...], right: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted({*left, *right}))
 
 
-def stateless_name(kind: str, lineage: Lineage, taken: Container[str]) -> str:
+def stateless_name(kind: NodeKind, lineage: Lineage, taken: Container[str]) -> str:
     """A name for a node that keeps nothing: kind and topics, numbered from the second on."""
     return numbered(f"{kind}-{lineage}", taken)
 
@@ -65,9 +66,9 @@ def numbered(name: str, taken: Container[str]) -> str:
     return free
 
 
-def stateful_name(kind: str, lineage: Lineage, parameters: Parameters = ()) -> str:
+def stateful_name(kind: NodeKind | str, lineage: Lineage, parameters: Parameters = ()) -> str:
     """A name for something that keeps state: kind, topics, and 8 hex digits of what tells it from others."""
-    what = [kind, lineage.topics, lineage.through, parameters]
+    what = [str(kind), lineage.topics, lineage.through, parameters]
     digest = hashlib.sha256(json.dumps(what, separators=(",", ":")).encode()).hexdigest()[:8]
     return f"{kind}-{lineage}-{digest}"
 

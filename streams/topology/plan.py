@@ -36,8 +36,6 @@ from streams.topology.run_order import in_run_order
 from streams.topology.sub_names import sub_topology_name
 from streams.topology.sub_topologies import sub_topologies
 
-_SEES_STREAM_TIME = {"KSTREAM-PROCESSOR", "KSTREAM-PROCESSVALUES", "KTABLE-TRANSFORMVALUES"}
-
 Transport: TypeAlias = Literal["raw", "object", "columns"]
 
 
@@ -244,7 +242,7 @@ def _head(nodes: dict[str, Node]) -> frozenset[str]:
                 continue
             if all(isinstance(parent, SourceNode) or parent.name in head for parent in above):
                 head.add(node.name)
-                if changing or not node.repeatable:
+                if changing or not node.spec.repeatable:
                     unrepeatable.add(node.name)
     return frozenset(head)
 
@@ -280,7 +278,7 @@ def _from_head(index: int, nodes: dict[str, Node], node: Node, parent: str, key_
         rows_of=index,
         keyed_by=keyed_by,
         by_partition=bool(keyed_by) and isinstance(node, SinkNode),
-        repeatable=all(one.repeatable for one in way),
+        repeatable=all(one.spec.repeatable for one in way),
     )
 
 
@@ -293,11 +291,11 @@ def _way(nodes: dict[str, Node], name: str) -> list[ProcessorNode]:
 
 
 def _from_source(index: int, nodes: dict[str, Node], node: Node, source: SourceNode) -> TaskInput:
-    projection = node.projection if isinstance(node, ProcessorNode) else None
+    projection = node.spec.projection if isinstance(node, ProcessorNode) else None
     # Columns are processed ahead of the step's other records: a table that others look up must not run ahead of them, nor
     # must stream time where a user's processor sees it or is called by it.
     looked_up = any(other is not node and set(other.stores) & set(node.stores) for other in nodes.values())
-    seen = any(isinstance(other, ProcessorNode) and other.kind in _SEES_STREAM_TIME for other in nodes.values())
+    seen = any(isinstance(other, ProcessorNode) and other.spec.sees_stream_time for other in nodes.values())
     if projection is not None and is_plain_json(source.value_serde) and not looked_up and not seen:
         return TaskInput(index, node.name, source.name, "columns", source.name, source.key_serde, projection)
     return TaskInput(index, node.name, source.name, "raw", source.name, source.key_serde)

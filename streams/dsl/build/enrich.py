@@ -13,8 +13,8 @@ from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.model.windows import Duration, to_ms
 from streams.errors import TopologyError
 from streams.operators.enrich.calls import CallRules
-from streams.operators.enrich.enrich import Enrich
 from streams.operators.enrich.user_client import UserClient
+from streams.topology.specs.streams import EnrichSpec
 
 OnError: TypeAlias = "Literal['fail', 'drop'] | functions.Function"
 
@@ -81,16 +81,8 @@ def add_enrich(
         stop=failing == "fail",
     )
     placed = graph.in_reader(port, name, graph.key_serde(port.key_serde), graph.value_serde(port.value_serde))
-    live = UserClient(function, shape.is_factory, shape.is_async)
-    return graph.stateless(
-        "KSTREAM-ENRICH",
-        placed,
-        partial(Enrich, live, rules, failing),
-        name,
-        new_value=True,
-        repeatable=False,
-        drops=failing == "drop",
-    )
+    client = UserClient(function, shape.is_factory, shape.is_async)
+    return graph.stateless(EnrichSpec(client, rules, failing), placed, name, new_value=True)
 
 
 def _check_sort(

@@ -15,7 +15,7 @@ def finalize(topology: Topology, wrapper: ProcessorWrapper | None, persistent: b
     Args:
         topology: as built so far.
         wrapper: wraps each processor, the engine's too. A wrapper sees records, so none is then handled as columns.
-        persistent: for the stores that nobody has decided: on disk, or in memory.
+        persistent: whether a store lies on disk for which nothing is said; else in memory.
     """
     nodes, tables = dict(topology.nodes), dict(topology.global_tables)
     if wrapper is not None:
@@ -32,7 +32,7 @@ def finalize(topology: Topology, wrapper: ProcessorWrapper | None, persistent: b
 def _wrapped_node(node: Node, wrapper: ProcessorWrapper) -> Node:
     if not isinstance(node, ProcessorNode):
         return node
-    return replace(node, supplier=partial(wrapped, wrapper, node.name, node.supplier), projection=None)
+    return replace(node, spec=node.spec.by_record(), wrapper=wrapper)
 
 
 def _wrapped_table(table: GlobalTable, wrapper: ProcessorWrapper) -> GlobalTable:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from streams.dsl import functions
@@ -15,12 +13,11 @@ from streams.dsl.build.stream_join import common_key_serde, join_streams
 from streams.dsl.build.table_node import TableNode
 from streams.model.windows import JoinWindows, to_ms
 from streams.errors import TopologyError
-from streams.operators.join.stream_table_join import GraceTableJoin, StreamGlobalJoin, StreamTableJoin
-from streams.operators.table.value_getter import JoinKind, ValueGetter
+from streams.operators.table.value_getter import JoinKind
 from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
 from streams.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
-from streams.topology.graph import Parameters
 from streams.topology.naming import stateful_name
+from streams.topology.specs.stream_joins import GlobalTableJoinSpec, GraceTableJoinSpec, StreamTableJoinSpec
 
 
 def join_any(
@@ -79,26 +76,21 @@ def _join_table(
     stream = graph.colocated(stream, how.name, key_serde, value_serde)
     key_serde = common_key_serde(graph, stream, table_port, key_serde)
     view = table.view()
-    what = "KSTREAM-LEFTJOIN" if kind == "left" else "KSTREAM-JOIN"
-    name = how.name or stateful_name(what, stream.lineage, (("table", table.store or table_port.node),))
-    stores, fn = view.stores, functions.joiner(joiner)
-    supplier: Callable[[], StreamTableJoin] = partial(StreamTableJoin, view, fn, kind == "left")
-    parameters: Parameters = ()
+    spec = StreamTableJoinSpec(view, functions.joiner(joiner), kind == "left")
+    name = how.name or stateful_name(spec.kind, stream.lineage, (("table", table.store or table_port.node),))
+    stores = view.stores
     if grace_ms is not None:
-        spec = waiting_store(f"{name}-buffer", StreamJoined())
-        buffer = graph.store(spec, WaitingKeySerde(), WaitingSerde(value_serde, value_serde))
-        supplier = partial(GraceTableJoin, view, fn, kind == "left", grace_ms, buffer, key_serde)
-        stores, parameters = (*stores, buffer), (("grace_ms", grace_ms),)
+        spec = GraceTableJoinSpec(view, spec.joiner, spec.is_left_join, grace_ms, key_serde)
+        buffer = waiting_store(f"{name}-buffer", StreamJoined())
+        stores = (*stores, graph.store(buffer, WaitingKeySerde(), WaitingSerde(value_serde, value_serde)))
     return graph.stateful(
-        what,
+        spec,
         stream,
-        supplier,
         name,
         stores=stores,
         input_key_serde=key_serde,
         key_serde=key_serde,
         value_serde=None,
-        parameters=parameters,
     )
 
 
@@ -112,16 +104,14 @@ def _join_global(
     how: Joined,
 ) -> Port:
     """Each record looks a key of its own making up; every task has the whole table, so nothing is moved for it."""
-    what = "KSTREAM-LEFTJOIN" if kind == "left" else "KSTREAM-JOIN"
     store = table.store_name
     selector = functions.key_value(key_selector, "key selector")
-    view: ValueGetter = table._view
+    spec = GlobalTableJoinSpec(table._view, functions.global_joiner(joiner), kind == "left", selector)
     key_serde = graph.key_serde(how.key_serde, stream.key_serde)
     return graph.stateful(
-        what,
+        spec,
         stream,
-        partial(StreamGlobalJoin, view, functions.global_joiner(joiner), kind == "left", selector),
-        how.name or stateful_name(what, stream.lineage, (("global", store),)),
+        how.name or stateful_name(spec.kind, stream.lineage, (("global", store),)),
         stores=(),
         global_stores=(store,),
         input_key_serde=key_serde,

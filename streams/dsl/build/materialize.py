@@ -11,12 +11,13 @@ from streams.dsl.options import Materialized, StreamJoined
 from streams.errors import TopologyError
 from streams.model.windows import JoinWindows, to_ms
 from streams.serdes.base import Serde
-from streams.topology.graph import Parameters
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.base import Parameters
 from streams.topology.naming import Lineage, stateful_name
 
 
 def table_names(
-    kind: str, lineage: Lineage, named: str | None, how: Materialized, parameters: Parameters
+    kind: NodeKind, lineage: Lineage, named: str | None, how: Materialized, parameters: Parameters
 ) -> tuple[str, str]:
     """Names of a table's node and of its store: each as given, else after the other, else generated."""
     store = how.name

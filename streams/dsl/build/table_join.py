@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from streams.dsl.build.graph_builder import Port
@@ -12,10 +11,11 @@ from streams.dsl.options import Materialized
 from streams.dsl.build.stream_join import common_key_serde, sides
 from streams.dsl.build.table_node import TableNode
 from streams.dsl.build.table_steps import keep_table
-from streams.operators.join.table_table_join import TableJoinMerge, TableTableJoin
 from streams.operators.table.value_getter import JoinKind, JoinValueGetter, ValueGetter
-from streams.topology.graph import Parameters, Topology
+from streams.topology.graph import Topology
 from streams.topology.naming import stateful_name
+from streams.topology.specs.base import Parameters
+from streams.topology.specs.table_joins import TableJoinMergeSpec, TableJoinSpec
 
 Table = tuple[Port, TableNode]
 
@@ -46,27 +46,24 @@ def join_tables(
         or _made_of(graph.topology, right_port.node, views[0])
     )
 
-    def side(port: Port, node: TableNode, other: ValueGetter, is_left: bool, alone: bool, other_alone: bool) -> Port:
+    def side(port: Port, node: TableNode, other: ValueGetter, is_left: bool) -> Port:
         return graph.stateful(
-            "KTABLE-JOINTHIS" if is_left else "KTABLE-JOINOTHER",
+            TableJoinSpec(kind, is_left, other, joiner, node.versioned, related),
             port,
-            partial(TableTableJoin, other, joiner, is_left, alone, other_alone, node.versioned, related),
             f"{base}-{'this' if is_left else 'other'}-join",
             stores=stores,
             input_key_serde=key_serde,
             key_serde=key_serde,
             value_serde=None,
-            parameters=(("kind", kind),),
         )
 
-    this = side(left_port, left_node, views[1], True, kind != "inner", kind == "outer")
-    that = side(right_port, right_node, views[0], False, kind == "outer", kind != "inner")
+    this = side(left_port, left_node, views[1], is_left=True)
+    that = side(right_port, right_node, views[0], is_left=False)
     nodes = (this.node, that.node)
     parents = (left_node, right_node)
     if not is_kept(how):
         # Without a store, and with one that old values ask for, every update goes on at once.
-        supplier = partial(TableJoinMerge, caching=False)
-        merged = graph.stateless("KTABLE-MERGE", this, supplier, base, others=(that,))
+        merged = graph.stateless(TableJoinMergeSpec(caching=False), this, base, others=(that,))
 
         def computed() -> ValueGetter:
             return JoinValueGetter(left_node.view(), right_node.view(), joiner, kind)
@@ -77,10 +74,10 @@ def join_tables(
 
         node = TableNode(graph, (*nodes, merged.node), None, keep, parents, computed, joined=True, related=related)
         return merged, node
-    name, store = table_names("KTABLE-MERGE", this.lineage | that.lineage, base, how, ())
-    supplier = partial(TableJoinMerge, caching=how.caching)
+    spec = TableJoinMergeSpec(caching=how.caching)
+    name, store = table_names(spec.kind, this.lineage | that.lineage, base, how, ())
     value_serde = graph.value_serde(how.value_serde)
-    port, store = keep_table(graph, "KTABLE-MERGE", (this, that), supplier, name, store, how, value_serde)
+    port, store = keep_table(graph, spec, (this, that), name, store, how, value_serde)
     return port, TableNode(graph, (*nodes, port.node), store, parents=parents, history_ms=history_ms(how), joined=True)
 
 

@@ -10,13 +10,12 @@ puts up with. Changes of a node come late, when something below asks; so it is r
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from inspect import signature
+from dataclasses import dataclass, field
 from typing import Any
 
 from streams.dsl.build.graph_builder import GraphBuilder
 from streams.operators.table.value_getter import StoreValueGetter, ValueGetter
-from streams.topology.graph import ProcessorNode
+from streams.topology.specs.base import TableSpec
 
 
 @dataclass
@@ -75,7 +74,7 @@ class TableNode:
         """
         if not self._sends_old and self._can_send_old(force):
             for name in self.nodes:
-                self.graph.bind(name, send_old=True)
+                self.graph.change_spec(name, self._spec(name).with_old_values())
             self._sends_old = True
         if force and self._sends_old:
             self._keep_related()
@@ -129,9 +128,11 @@ class TableNode:
     def disable_caching(self) -> None:
         """Switches the caches off, its own and those of the tables it is made of, so that each update goes on as it comes."""
         for name in self.nodes:
-            node = self.graph.topology.nodes[name]
-            if isinstance(node, ProcessorNode) and "caching" in signature(node.supplier).parameters:
-                self.graph.topology.nodes[name] = replace(node, projection=None)
-                self.graph.bind(name, caching=False)
+            self.graph.change_spec(name, self._spec(name).without_caching())
         for parent in self.parents:
             parent.disable_caching()
+
+    def _spec(self, name: str) -> TableSpec:
+        spec = self.graph.operator(name).spec
+        assert isinstance(spec, TableSpec), "a table is filled by operators of tables"
+        return spec

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import history_ms, key_value_store, lazy_store, waiting_store
@@ -11,16 +10,16 @@ from streams.dsl.options import Materialized, StreamJoined
 from streams.dsl.build.table_node import TableNode
 from streams.model.windows import to_ms
 from streams.errors import TopologyError
-from streams.operators.table.expiring_table import ExpiringTable
-from streams.operators.table.table_source import TableSource
 from streams.serdes.base import Serde
 from streams.serdes.primitives import BytesSerde
 from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.tables import ExpiringTableSpec, TableSourceSpec
 
 
 def add_table(
     graph: GraphBuilder,
-    kind: str,
+    kind: NodeKind,
     port: Port,
     name: str,
     store: str,
@@ -32,7 +31,7 @@ def add_table(
 
     Args:
         graph: where it is built.
-        kind: Kafka Streams' name of the operator.
+        kind: Whether it is read from a topic or made of a stream.
         port: the records.
         name: of the operator.
         store: of the store, if there comes to be one.
@@ -43,9 +42,8 @@ def add_table(
     if how.ttl is not None:
         return _add_expiring(graph, kind, port, name, store, how, key_serde, value_serde)
     table = graph.stateful(
-        kind,
+        TableSourceSpec(kind, caching=how.caching),
         port,
-        partial(TableSource, store=None, caching=how.caching),
         name,
         stores=(),
         input_key_serde=key_serde,
@@ -58,7 +56,7 @@ def add_table(
 
 def _add_expiring(
     graph: GraphBuilder,
-    kind: str,
+    kind: NodeKind,
     port: Port,
     name: str,
     store: str,
@@ -77,14 +75,12 @@ def _add_expiring(
     deadlines = waiting_store(f"{store}-deadlines", StreamJoined(logging=how.logging, persistent=how.persistent))
     deadline_store = graph.store(deadlines, WaitingKeySerde(), WaitingSerde(BytesSerde(), BytesSerde()))
     table = graph.stateful(
-        kind,
+        ExpiringTableSpec(kind, key_serde, ttl_ms, caching=how.caching),
         port,
-        partial(ExpiringTable, kept, deadline_store, key_serde, ttl_ms, caching=how.caching),
         name,
         stores=(kept, deadline_store),
         input_key_serde=key_serde,
         key_serde=key_serde,
         value_serde=value_serde,
-        parameters=(("ttl_ms", ttl_ms),),
     )
     return table, TableNode(graph, (name,), kept)
