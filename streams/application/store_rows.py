@@ -11,13 +11,14 @@ import orjson
 
 from state.changelog.topics import changelog_topic
 from state.stores.dump import DumpRow, dump
-from state.stores.spec import StoreKind
 from state.stores.task_store import TaskStore
 from streams.errors import ConfigError, SerdeError
 from streams.model.record import Windowed
+from streams.model.windows import TimeWindows
 from streams.serdes.base import Serde
-from streams.topology.graph import StoreNode
+from streams.topology.graph import ProcessorNode, StoreNode
 from streams.topology.plan import SubTopology
+from streams.topology.specs.aggregations import AggregationSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +102,10 @@ class StoreReader:
 
 
 def window_size_ms(sub: SubTopology, store: str) -> int | None:
-    """Size of a store's windows as its operator has it; None for other stores, and where it is not one size."""
-    if sub.stores[store].spec.kind is not StoreKind.TIMESTAMPED_WINDOW:
-        return None
-    sizes = {
-        value
-        for node in sub.nodes.values()
-        if store in node.stores
-        for name, value in getattr(node, "parameters", ())
-        if name == "size_ms" and isinstance(value, int)
-    }
+    """Size of the windows in a store, as the aggregation that fills it says; None: no windows, or of several sizes."""
+    specs = [node.spec for node in sub.nodes.values() if isinstance(node, ProcessorNode) and store in node.stores]
+    windows = [spec.windows for spec in specs if isinstance(spec, AggregationSpec)]
+    sizes = {one.size_ms for one in windows if isinstance(one, TimeWindows)}
     return sizes.pop() if len(sizes) == 1 else None
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from streams.dsl import functions
+from streams.dsl.build.abstract_stream import TableBase
 from streams.dsl.build.dropped import add_dropped
 from streams.dsl.build.foreign_key_join import join_foreign_key
 from streams.dsl.build.graph_builder import GraphBuilder, Port
@@ -33,7 +34,7 @@ from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import OperatorSpec
 
 
-class KTable:
+class KTable(TableBase):
     """A table that changes over time. Made by ``StreamsBuilder.table``, ``KStream.to_table`` and aggregations.
 
     A table that is read or made of a stream keeps no state until something needs to look it up (a join), needs to know

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from streams.dsl.build.abstract_stream import AbstractStream, StreamBase, TableBase
 from streams.dsl import functions
 from streams.dsl.global_table import GlobalKTable
 from streams.dsl.build.graph_builder import GraphBuilder, Port
@@ -24,7 +25,7 @@ def join_any(
     graph: GraphBuilder,
     kind: JoinKind,
     left: Port,
-    other: Any,
+    other: AbstractStream,
     joiner: functions.Function,
     windows: JoinWindows | Joined | None,
     joined: StreamJoined | Joined | None,
@@ -33,12 +34,11 @@ def join_any(
     """The join that the kind of the other side asks for. Raises ``TopologyError`` if the arguments do not fit it."""
     if isinstance(windows, Joined | StreamJoined) and joined is None:
         windows, joined = None, windows
-    node: TableNode | None = getattr(other, "_node", None)
     if key_selector is not None and not isinstance(other, GlobalKTable):
         raise TopologyError(
             "key_selector is for global tables; a join with a stream or a table goes by key: select_key(...) first."
         )
-    if node is None and not isinstance(other, GlobalKTable):
+    if isinstance(other, StreamBase):
         if not isinstance(windows, JoinWindows):
             raise TopologyError(
                 f"A join of two streams needs JoinWindows, not {windows!r}: give "
@@ -55,8 +55,8 @@ def join_any(
         if key_selector is None:
             raise TopologyError("A join with a global table needs key_selector=..., the key to look up of each record.")
         return _join_global(graph, kind, left, other, joiner, key_selector, how_table)
-    assert node is not None
-    return _join_table(graph, kind, left, other._port, node, joiner, how_table)
+    assert isinstance(other, TableBase), "neither a stream nor a global table"
+    return _join_table(graph, kind, left, other._port, other._node, joiner, how_table)
 
 
 def _join_table(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from streams.dsl.build.abstract_stream import StreamBase
 from streams.dsl import functions
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import join_store
@@ -86,13 +87,12 @@ def check_names(this: str, others: Any) -> None:
 
 def port_of(name: str, other: Any) -> Port:
     """The port of another stream. Raises ``TopologyError`` if it is a table."""
-    port = getattr(other, "_port", None)
-    if not isinstance(port, Port) or hasattr(other, "_node"):
+    if not isinstance(other, StreamBase):
         raise TopologyError(
             f"join_all joins streams, but '{name}' is a {type(other).__name__}: join the result with it, or take its "
             f"to_stream()."
         )
-    return port
+    return other._port
 
 
 def _check_options(
