@@ -23,8 +23,8 @@ from streams.source.planner import SourceSpec
 from streams.topology.check import check_explicit_names
 from streams.topology.graph import SourceNode, Topology
 from streams.topology.patterns import has_patterns, with_matching_topics
-from streams.topology.plan import Plan, SubTopology, build_plan
-from streams.topology.sub_names import check_one_name, possible_names
+from streams.topology.plan import Plan, SubTopology, build_plan, internal_topics
+from streams.topology.sub_names import check_one_name, possible_names, sub_topology_name
 from streams.topology.sub_topologies import sub_topologies
 
 
@@ -160,16 +160,16 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
     # Neither what a sub-topology is called nor what is internal depends on the topics that match a pattern.
     commits = commits_topics(topology, app, admin)
     known = known_names(commits, app, kept, admin)
-    plan = build_plan(topology, app, known)
-    for names in sub_topologies(topology):
-        sources = [node for name in names if isinstance(node := topology.nodes[name], SourceNode)]
+    groups = [_sources(topology, names) for names in sub_topologies(topology)]
+    for sources in groups:
         if kept is None or kept["sub_topologies"].keys().isdisjoint(possible_names(sources)):
             check_one_name(sources, known)
     if has_patterns(topology):
         log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
-        own = {*plan.internal_topics, *belongings(app, kept, admin, log).own}
+        made = internal_topics(topology, app, [sub_topology_name(sources, known) for sources in groups])
+        own = {*made, *belongings(app, kept, admin, log).own}
         topology = with_matching_topics(topology, (name for name in admin.topic_names() if name not in own))
-        plan = build_plan(topology, app, known)
+    plan = build_plan(topology, app, known)
     counts = _source_partitions(plan, admin)
     frozen = {name: info.partitions for name, info in commits.items()}
     subs: list[PreparedSub] = []
@@ -190,6 +190,11 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
     if topology.global_tables:
         global_table_settings(application.task_settings({}))
     return application
+
+
+def _sources(topology: Topology, names: Iterable[str]) -> list[SourceNode]:
+    """The sources among some nodes."""
+    return [node for name in names if isinstance(node := topology.nodes[name], SourceNode)]
 
 
 def ensure_internal_topics(

@@ -22,7 +22,7 @@ from state.errors import CheckpointMismatchError
 from state.tables.private_folder import make_private
 from streams.checkpoint.files import is_local
 from streams.config import StreamsConfig
-from streams.topology.manifest import FORMAT, Manifest, manifest
+from streams.topology.manifest import FORMAT, Manifest, plan_manifest
 from streams.topology.plan import Plan
 
 FILE = "topology.json"
@@ -79,8 +79,8 @@ def write_manifest(plan: Plan, checkpoint_dir: str) -> Path | None:
     make_private(folder)
     fresh = file.with_suffix(f".{os.getpid()}.tmp")
     fresh.touch(0o600)
-    described = manifest(plan.topology, [sub.name for sub in plan.sub_topologies])
-    fresh.write_bytes(orjson.dumps({"application_id": plan.application_id, **described}, option=orjson.OPT_INDENT_2))
+    written = {"application_id": plan.application_id, **plan_manifest(plan)}
+    fresh.write_bytes(orjson.dumps(written, option=orjson.OPT_INDENT_2))
     fresh.replace(file)
     return file
 

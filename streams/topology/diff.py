@@ -19,27 +19,37 @@ from streams.errors import TopologyError
 from streams.topology.change import Severity, TopologyChange, differences, refused, safe, worst, worst_first
 from streams.topology.diff_stores import changed_store, missing_store
 from streams.topology.graph import Topology
-from streams.topology.manifest import FORMAT, Manifest, manifest
+from streams.topology.manifest import FORMAT, Manifest, plan_manifest
+from streams.topology.plan import Plan, plan_alone
 
 __all__ = ["Severity", "TopologyChange", "compare", "worst"]
 
 
 def compare(old: Mapping[str, Any], new: Topology) -> list[TopologyChange]:
+    """All differences to a program that is not run yet; as `compare_plan`.
+
+    Raises:
+        TopologyError: `old` is no manifest, or the new topology cannot be planned.
+    """
+    return compare_plan(old, plan_alone(new))
+
+
+def compare_plan(old: Mapping[str, Any], new: Plan) -> list[TopologyChange]:
     """All differences, the worst first; none for an equal topology.
 
     Args:
-        old: what ``manifest(topology)`` gave for the program that wrote the state.
-        new: the program to be started.
+        old: What `manifest(topology)` gave for the program that wrote the state.
+        new: The plan of the program to be started.
 
     Raises:
-        TopologyError: ``old`` is no description, or the new topology cannot be planned.
+        TopologyError: `old` is no manifest.
     """
     if old.get("format") != FORMAT or not isinstance(old.get("sub_topologies"), Mapping):
         raise TopologyError(
             f"This is no description of a topology in format {FORMAT}: make one of the old program with "
             f"`streams describe --format json MODULE:TOPOLOGY`."
         )
-    now = manifest(new, sorted(old["sub_topologies"]))
+    now = plan_manifest(new, sorted(old["sub_topologies"]))
     return worst_first([*_sub_topologies(old, now), *_repartition_topics(old, now), *_global_tables(old, now)])
 
 

@@ -14,7 +14,8 @@ import orjson
 from streams.serdes.base import serde_identity
 from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, StoreNode, Topology
 from streams.topology.hashing import nearest_lasting, topology_hash
-from streams.topology.plan import build_plan
+from streams.topology.plan import Plan, SubTopology, plan_alone
+from streams.topology.sub_names import sub_topology_name
 
 Manifest: TypeAlias = dict[str, Any]
 
@@ -22,7 +23,21 @@ FORMAT = 1
 """Changes when an older program could misread a description."""
 
 
-def manifest(topology: Topology, known: Sequence[str] = ()) -> Manifest:
+def manifest(topology: Topology) -> Manifest:
+    """The manifest of a program that is looked at and not run; as `plan_manifest`.
+
+    Raises:
+        TopologyError: The topology cannot be planned.
+    """
+    return plan_manifest(plan_alone(topology))
+
+
+def manifest_json(topology: Topology) -> str:
+    """The manifest of a program as JSON text, indented, for files that people keep under version control."""
+    return orjson.dumps(manifest(topology), option=orjson.OPT_INDENT_2).decode()
+
+
+def plan_manifest(plan: Plan, known: Sequence[str] | None = None) -> Manifest:
     """``{"format", "sub_topologies": {name: ...}, "repartition_topics": {name: partitions}, "global_tables": {store: topic}}``.
 
     A sub-topology holds ``hash`` (of its structure, without the application's id), ``sources`` (name -> topics), ``operators``
@@ -30,13 +45,10 @@ def manifest(topology: Topology, known: Sequence[str] = ()) -> Manifest:
     chosen per record) and ``stores`` (name -> kind, serdes, retention in ms, ...).
 
     Args:
-        topology: the program.
-        known: names of sub-topologies that have run before, which they keep, the preferred ones first.
-
-    Raises:
-        TopologyError: the topology cannot be planned.
+        plan: The planned program.
+        known: Names of sub-topologies that have run before, which they keep here, the preferred ones first; None: as planned.
     """
-    plan = build_plan(topology, "application", known)
+    topology = plan.topology
     internal = {
         str(topic): topic.partitions
         for source in topology.sources()
@@ -45,15 +57,19 @@ def manifest(topology: Topology, known: Sequence[str] = ()) -> Manifest:
     }
     return {
         "format": FORMAT,
-        "sub_topologies": {sub.name: _sub_topology(topology, list(sub.nodes)) for sub in plan.sub_topologies},
+        "sub_topologies": {
+            _name(topology, sub, known): _sub_topology(topology, list(sub.nodes)) for sub in plan.sub_topologies
+        },
         "repartition_topics": internal,
         "global_tables": {name: str(table.source.topics[0]) for name, table in topology.global_tables.items()},
     }
 
 
-def manifest_json(topology: Topology, known: Sequence[str] = ()) -> str:
-    """The description as JSON text, indented, for files that people keep under version control."""
-    return orjson.dumps(manifest(topology, known), option=orjson.OPT_INDENT_2).decode()
+def _name(topology: Topology, sub: SubTopology, known: Sequence[str] | None) -> str:
+    if known is None:
+        return sub.name
+    declared = [node for name in sub.nodes if isinstance(node := topology.nodes[name], SourceNode)]
+    return sub_topology_name(declared, known)
 
 
 def _sub_topology(topology: Topology, names: list[str]) -> Manifest:

@@ -7,14 +7,14 @@ from one to the other is the shuffle. Topics and stores stand as cylinders.
 from __future__ import annotations
 
 from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode, Topology
-from streams.topology.plan import SubTopology, build_plan
+from streams.topology.plan import SubTopology, plan_alone
 
 
 def mermaid(topology: Topology) -> str:
     """The chart's source, without a code fence; topics are named without the application's id."""
     lines = ["flowchart LR"]
     ids: dict[tuple[str, str], str] = {}
-    for sub in build_plan(topology, "application").sub_topologies:
+    for sub in plan_alone(topology).sub_topologies:
         lines += _sub_topology(topology, sub, ids)
     lines += _arrows(topology, ids)
     return "\n".join(lines) + "\n"

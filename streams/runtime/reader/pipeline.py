@@ -30,7 +30,8 @@ from streams.runtime.settings import TaskSettings
 from streams.runtime.step_context import StepContext
 from streams.runtime.task.punctuation import Punctuations
 from streams.topology.graph import ProcessorNode
-from streams.topology.plan import SubTopology, TaskInput
+from streams.topology.plan import SubTopology
+from streams.topology.task_input import TaskInput
 
 
 class ReaderPipeline:

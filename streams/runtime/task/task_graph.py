@@ -17,7 +17,8 @@ from streams.runtime.task.punctuation import Punctuations
 from streams.runtime.task.sink import SinkRunner
 from streams.runtime.values import load_value
 from streams.topology.graph import ProcessorNode, SinkNode, SourceNode
-from streams.topology.plan import SubTopology, TaskInput
+from streams.topology.plan import SubTopology
+from streams.topology.task_input import TaskInput
 
 
 class TaskGraph:
