@@ -21,11 +21,12 @@ from streams.source.offsets import SourceOffsets
 from streams.source.partition_times import asks_for_partition_time
 from streams.source.planner import SourceSpec
 from streams.topology.check import check_explicit_names
-from streams.topology.graph import SourceNode, Topology
+from streams.topology.graph import SourceNode
 from streams.topology.patterns import has_patterns, with_matching_topics
 from streams.topology.plan import Plan, SubTopology, build_plan, internal_topics
 from streams.topology.sub_names import check_one_name, possible_names, sub_topology_name
 from streams.topology.sub_topologies import sub_topologies
+from streams.topology.topology import Topology
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,11 @@ from streams.dsl.builder import StreamsBuilder
 from streams.dsl.options import Consumed, Produced, option
 from streams.errors import TopologyError
 from streams.operators.processor import Processor
-from streams.topology.graph import ProcessorNode, SinkNode, StoreNode, Topology
+from streams.topology.graph import ProcessorNode, SinkNode, StoreNode
 from streams.topology.naming import check_name, check_topic
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.streams import UserProcessorSpec
+from streams.topology.topology import Topology
 
 
 class TopologyBuilder:

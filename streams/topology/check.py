@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streams.errors import TopologyError
-from streams.topology.graph import InternalTopic, SinkNode, SourceNode, Topic, Topology
+from streams.topology.graph import Graph, InternalTopic, SinkNode, SourceNode, Topic
 from streams.topology.naming import is_generated
 
 
-def check_sources(topology: Topology) -> None:
+def check_sources(topology: Graph) -> None:
     """Raises ``TopologyError`` if nothing is read, or a topic by two sources."""
     reader: dict[Topic, SourceNode] = {}
     for source in topology.sources():
@@ -36,7 +36,7 @@ def check_sources(topology: Topology) -> None:
     )
 
 
-def _check_patterns(topology: Topology, reader: Mapping[Topic, SourceNode]) -> None:
+def _check_patterns(topology: Graph, reader: Mapping[Topic, SourceNode]) -> None:
     for source in topology.sources():
         for topic, other in reader.items():
             if source.pattern is not None and other is not source and source.pattern.fullmatch(str(topic)):
@@ -46,13 +46,13 @@ def _check_patterns(topology: Topology, reader: Mapping[Topic, SourceNode]) -> N
                 )
 
 
-def check_topics(topology: Topology) -> None:
+def check_topics(topology: Graph) -> None:
     """Raises ``TopologyError`` where topics are used in ways that exclude each other."""
     check_sources(topology)
     _check_repartitions(list(topology.sources()), list(topology.sinks()))
 
 
-def check_use_of_internal(topology: Topology, internal: Mapping[str, str]) -> None:
+def check_use_of_internal(topology: Graph, internal: Mapping[str, str]) -> None:
     """Raises ``TopologyError`` where the program reads or writes, as if it were its own, a topic that the engine makes for it.
 
     Args:
@@ -72,7 +72,7 @@ def check_use_of_internal(topology: Topology, internal: Mapping[str, str]) -> No
             )
 
 
-def check_explicit_names(topology: Topology) -> None:
+def check_explicit_names(topology: Graph) -> None:
     """Raises ``TopologyError`` if the name of anything in Kafka or on disk was generated (KIP-1111).
 
     Stores, with their changelogs, and repartition topics are found again by name alone: with names of your own, no change of

@@ -18,14 +18,14 @@ from typing import Any
 from streams.errors import TopologyError
 from streams.topology.change import Severity, TopologyChange, differences, refused, safe, worst, worst_first
 from streams.topology.diff_stores import changed_store, missing_store
-from streams.topology.graph import Topology
+from streams.topology.graph import Graph
 from streams.topology.manifest import FORMAT, Manifest, plan_manifest
 from streams.topology.plan import Plan, plan_alone
 
 __all__ = ["Severity", "TopologyChange", "compare", "worst"]
 
 
-def compare(old: Mapping[str, Any], new: Topology) -> list[TopologyChange]:
+def compare(old: Mapping[str, Any], new: Graph) -> list[TopologyChange]:
     """All differences to a program that is not run yet; as `compare_plan`.
 
     Raises:

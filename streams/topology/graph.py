@@ -51,7 +51,7 @@ Topic: TypeAlias = str | InternalTopic
 
 @dataclass(frozen=True, slots=True)
 class SourceNode:
-    """Reads topics. In a ``Topology`` a topic may be an ``InternalTopic``; in a plan all are real names (``str``).
+    """Reads topics. In a ``Graph`` a topic may be an ``InternalTopic``; in a plan all are real names (``str``).
 
     ``offset_reset`` is ``"earliest"``, ``"latest"``, ``"none"``, ``"duration:<ms>"`` or None for the application's setting.
     With a ``pattern`` it reads all topics that match it; ``topics`` are those that were there at the start, none before.
@@ -192,8 +192,8 @@ Node: TypeAlias = SourceNode | ProcessorNode | SinkNode
 
 
 @dataclass(frozen=True)
-class Topology:
-    """A finished graph. Build one with ``StreamsBuilder``; look at it with ``describe()`` and ``mermaid()``.
+class Graph:
+    """Nodes, stores and global tables: what a builder fills and the planner cuts. What users get is a `Topology`.
 
     Attributes:
         nodes: all nodes by name, parents first.
@@ -264,15 +264,3 @@ class Topology:
                 f"by tasks or is a global table, once."
             )
         self.global_tables[table.store.name] = table
-
-    def describe(self) -> str:
-        """The topology as text, in the format of Kafka Streams' ``TopologyDescription``, which its viewers read."""
-        from streams.topology.text import topology_text
-
-        return topology_text(self)
-
-    def mermaid(self) -> str:
-        """The topology as a Mermaid flow chart, as GitHub draws it: heads, tasks, stores and topics."""
-        from streams.topology.mermaid import mermaid
-
-        return mermaid(self)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from streams.topology.graph import InternalTopic, ProcessorNode, SinkNode, SourceNode, Topology
+from streams.topology.graph import Graph, InternalTopic, ProcessorNode, SinkNode, SourceNode
 from streams.topology.naming import is_generated
 from streams.topology.plan import build_plan
 from streams.topology.repeatable import changing_calls
@@ -49,7 +49,7 @@ class LintFinding:
     says: str
 
 
-def lint(topology: Topology) -> list[LintFinding]:
+def lint(topology: Graph) -> list[LintFinding]:
     """Everything that was found, problems first.
 
     Args:
@@ -81,7 +81,7 @@ def lint(topology: Topology) -> list[LintFinding]:
     return sorted(unique, key=lambda one: one.level is Level.NOTE)
 
 
-def _generated_names(topology: Topology) -> Iterator[LintFinding]:
+def _generated_names(topology: Graph) -> Iterator[LintFinding]:
     # A table's store that is called after its topic stays as long as the table reads it.
     after_topics = {f"{topic}-STATE-STORE" for source in topology.sources() for topic in source.topics}
     for name in topology.stores:
@@ -105,7 +105,7 @@ def _generated_names(topology: Topology) -> Iterator[LintFinding]:
             )
 
 
-def _loops(topology: Topology) -> Iterator[LintFinding]:
+def _loops(topology: Graph) -> Iterator[LintFinding]:
     for sink in topology.sinks():
         readers = [source for source in topology.sources() if _reads(source, sink)]
         if any(sink.name in _reached(topology, source.name) for source in readers):
@@ -124,7 +124,7 @@ def _reads(source: SourceNode, sink: SinkNode) -> bool:
     return sink.topic in source.topics or (source.pattern is not None and bool(source.pattern.fullmatch(sink.topic)))
 
 
-def _reached(topology: Topology, start: str) -> set[str]:
+def _reached(topology: Graph, start: str) -> set[str]:
     """Names of all nodes that a record of a source may come to, through topics too."""
     found: set[str] = set()
     waiting = [start]
@@ -142,7 +142,7 @@ def _reached(topology: Topology, start: str) -> set[str]:
     return found
 
 
-def _dead_ends(topology: Topology) -> Iterator[LintFinding]:
+def _dead_ends(topology: Graph) -> Iterator[LintFinding]:
     for node in topology.nodes.values():
         if topology.children(node.name) or isinstance(node, SinkNode) or node.stores:
             continue
@@ -156,7 +156,7 @@ def _dead_ends(topology: Topology) -> Iterator[LintFinding]:
         )
 
 
-def _changing_functions(topology: Topology) -> Iterator[LintFinding]:
+def _changing_functions(topology: Graph) -> Iterator[LintFinding]:
     for node in topology.nodes.values():
         for call in changing_calls(node):
             keys = isinstance(node, ProcessorNode) and node.key_changing

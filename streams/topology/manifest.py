@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import orjson
 
 from streams.serdes.base import serde_identity
-from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, StoreNode, Topology
+from streams.topology.graph import Graph, ProcessorNode, SinkNode, SourceNode, StoreNode
 from streams.topology.hashing import nearest_lasting, topology_hash
 from streams.topology.plan import Plan, SubTopology, plan_alone
 from streams.topology.sub_names import sub_topology_name
@@ -23,7 +23,7 @@ FORMAT = 1
 """Changes when an older program could misread a description."""
 
 
-def manifest(topology: Topology) -> Manifest:
+def manifest(topology: Graph) -> Manifest:
     """The manifest of a program that is looked at and not run; as `plan_manifest`.
 
     Raises:
@@ -32,7 +32,7 @@ def manifest(topology: Topology) -> Manifest:
     return plan_manifest(plan_alone(topology))
 
 
-def manifest_json(topology: Topology) -> str:
+def manifest_json(topology: Graph) -> str:
     """The manifest of a program as JSON text, indented, for files that people keep under version control."""
     return orjson.dumps(manifest(topology), option=orjson.OPT_INDENT_2).decode()
 
@@ -65,14 +65,14 @@ def plan_manifest(plan: Plan, known: Sequence[str] | None = None) -> Manifest:
     }
 
 
-def _name(topology: Topology, sub: SubTopology, known: Sequence[str] | None) -> str:
+def _name(topology: Graph, sub: SubTopology, known: Sequence[str] | None) -> str:
     if known is None:
         return sub.name
     declared = [node for name in sub.nodes if isinstance(node := topology.nodes[name], SourceNode)]
     return sub_topology_name(declared, known)
 
 
-def _sub_topology(topology: Topology, names: list[str]) -> Manifest:
+def _sub_topology(topology: Graph, names: list[str]) -> Manifest:
     nodes = {name: topology.nodes[name] for name in names}
     stores = {store: topology.stores[store] for node in nodes.values() for store in node.stores}
     processors = [node for node in nodes.values() if isinstance(node, ProcessorNode)]

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TypeVar
 
 from streams.errors import TopologyError
-from streams.topology.graph import Node, SourceNode, Topology
+from streams.topology.graph import Graph, Node, SourceNode
+
+G = TypeVar("G", bound=Graph)
 
 
-def has_patterns(topology: Topology) -> bool:
+def has_patterns(topology: Graph) -> bool:
     """Whether any source reads a pattern."""
     return any(source.pattern is not None for source in topology.sources())
 
@@ -24,7 +27,7 @@ def matches(source: SourceNode, topic: str) -> bool:
     return source.pattern is not None and source.pattern.fullmatch(topic) is not None
 
 
-def with_matching_topics(topology: Topology, known: Iterable[str]) -> Topology:
+def with_matching_topics(topology: G, known: Iterable[str]) -> G:
     """The topology with the topics that its patterns match as a whole, in order of their names.
 
     Args:

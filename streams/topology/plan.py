@@ -20,13 +20,13 @@ from streams.topology.application_id import wrong_application_id
 from streams.topology.check import check_topics, check_use_of_internal
 from streams.topology.graph import (
     GlobalTable,
+    Graph,
     InternalTopic,
     Node,
     ProcessorNode,
     SinkNode,
     SourceNode,
     StoreNode,
-    Topology,
 )
 from streams.topology.hashing import topology_hash
 from streams.topology.run_order import in_run_order
@@ -95,7 +95,7 @@ class Plan:
     """
 
     application_id: str
-    topology: Topology
+    topology: Graph
     sub_topologies: tuple[SubTopology, ...]
     repartition_topics: dict[str, int | None]
 
@@ -105,7 +105,7 @@ class Plan:
         return internal_topics(self.topology, self.application_id, [sub.name for sub in self.sub_topologies])
 
 
-def internal_topics(topology: Topology, application_id: str, sub_topology_names: Iterable[str]) -> dict[str, str]:
+def internal_topics(topology: Graph, application_id: str, sub_topology_names: Iterable[str]) -> dict[str, str]:
     """The real names of all topics that the engine makes for a program, and what each of them is.
 
     Args:
@@ -124,7 +124,7 @@ def internal_topics(topology: Topology, application_id: str, sub_topology_names:
     }
 
 
-def repartition_topics(topology: Topology, application_id: str) -> dict[str, int | None]:
+def repartition_topics(topology: Graph, application_id: str) -> dict[str, int | None]:
     """The real names of the repartition topics, and their numbers of partitions; None: as many as the tasks of the writer."""
     return {
         topic.topic_name(application_id): topic.partitions
@@ -134,7 +134,7 @@ def repartition_topics(topology: Topology, application_id: str) -> dict[str, int
     }
 
 
-def plan_alone(topology: Topology, known: Sequence[str] = ()) -> Plan:
+def plan_alone(topology: Graph, known: Sequence[str] = ()) -> Plan:
     """The plan of a program that is looked at and not run: it has no application id, so nothing of its real names may be shown.
 
     Args:
@@ -147,7 +147,7 @@ def plan_alone(topology: Topology, known: Sequence[str] = ()) -> Plan:
     return build_plan(topology, "application", known)
 
 
-def build_plan(topology: Topology, application_id: str, known: Sequence[str] = ()) -> Plan:
+def build_plan(topology: Graph, application_id: str, known: Sequence[str] = ()) -> Plan:
     """Checks a topology as a whole and cuts it.
 
     Args:
@@ -181,7 +181,7 @@ def _check_names(subs: list[SubTopology]) -> None:
 
 
 def _sub_topology(
-    topology: Topology, application_id: str, index: int, names: list[str], known: Sequence[str]
+    topology: Graph, application_id: str, index: int, names: list[str], known: Sequence[str]
 ) -> SubTopology:
     nodes = {name: _real(topology.nodes[name], application_id) for name in names}
     stores = {store: topology.stores[store] for node in nodes.values() for store in node.stores}
@@ -203,7 +203,7 @@ def _sub_topology(
     )
 
 
-def _global_tables(topology: Topology, nodes: dict[str, Node]) -> dict[str, GlobalTable]:
+def _global_tables(topology: Graph, nodes: dict[str, Node]) -> dict[str, GlobalTable]:
     """The global tables that any of the nodes reads."""
     read = (name for node in nodes.values() if isinstance(node, ProcessorNode) for name in node.global_stores)
     return {name: topology.global_tables[name] for name in read}

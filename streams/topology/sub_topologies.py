@@ -8,10 +8,10 @@ which hold a counter: the same.)
 
 from __future__ import annotations
 
-from streams.topology.graph import SourceNode, Topology
+from streams.topology.graph import Graph, SourceNode
 
 
-def sub_topologies(topology: Topology) -> list[list[str]]:
+def sub_topologies(topology: Graph) -> list[list[str]]:
     """Node names of each component; within a component in the order of insertion (parents first)."""
     root = {name: name for name in topology.nodes}
 

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from streams.serdes.base import Serde
 from streams.serdes.json import is_plain_json
-from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode, Topology
+from streams.topology.graph import Graph, Node, ProcessorNode, SinkNode, SourceNode
 
 Transport: TypeAlias = Literal["raw", "object", "columns"]
 
@@ -48,7 +48,7 @@ class TaskInput:
     repeatable: bool = True
 
 
-def task_inputs(topology: Topology, nodes: dict[str, Node], head: frozenset[str]) -> tuple[TaskInput, ...]:
+def task_inputs(topology: Graph, nodes: dict[str, Node], head: frozenset[str]) -> tuple[TaskInput, ...]:
     """The inputs of a sub-topology's task, in the order of its nodes.
 
     Args:
@@ -109,7 +109,7 @@ def _from_source(index: int, nodes: dict[str, Node], node: Node, source: SourceN
     return TaskInput(index, node.name, source.name, "raw", source.name, source.key_serde)
 
 
-def _key_serde(topology: Topology, nodes: dict[str, Node], node: Node, above: Node) -> Serde:
+def _key_serde(topology: Graph, nodes: dict[str, Node], node: Node, above: Node) -> Serde:
     """The serde that keys what enters ``node`` from the head: what is asked for downstream, else known upstream."""
     known = above.key_serde if isinstance(above, ProcessorNode) else None
     return _asked_for(nodes, node) or known or topology.default_key_serde

@@ -21,8 +21,8 @@ from streams.config import StreamsConfig
 from streams.errors import ConfigError, ResetUnfinishedError, TopologyMismatchError
 from streams.topology.change import REFUSED
 from streams.topology.diff import compare
-from streams.topology.graph import Topology
 from streams.topology.run_order import in_run_order
+from streams.topology.topology import Topology
 from tests.application.cluster import Cluster, files
 
 Program = Callable[[StreamsBuilder], object]

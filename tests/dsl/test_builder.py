@@ -28,7 +28,8 @@ from streams import (
     agg,
 )
 from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
-from streams.topology.graph import InternalTopic, ProcessorNode, Topology
+from streams.topology.graph import InternalTopic, ProcessorNode
+from streams.topology.topology import Topology
 
 
 def kinds(topology):

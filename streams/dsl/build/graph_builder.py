@@ -22,7 +22,7 @@ from streams.topology.graph import (
     SinkNode,
     SourceNode,
     StoreNode,
-    Topology,
+    Graph,
 )
 from streams.topology.naming import Lineage, numbered, stateful_name, stateless_name
 from streams.topology.specs.base import NodeSpec
@@ -61,7 +61,7 @@ class GraphBuilder:
         inputs_to_repartition: stateful nodes that take records which are not in the task of their key.
     """
 
-    topology: Topology
+    topology: Graph
     optimize: bool = False
     open_splits: set[str] = field(default_factory=set)
     inputs_to_repartition: set[str] = field(default_factory=set)

@@ -12,7 +12,7 @@ from streams.errors import TopologyError
 from streams.operators.table.suppress import SuppressRules, SuppressValueGetter
 from streams.operators.table.value_getter import ValueGetter
 from streams.serdes.primitives import BytesSerde
-from streams.topology.graph import ProcessorNode, Topology
+from streams.topology.graph import ProcessorNode, Graph
 from streams.topology.naming import stateful_name
 from streams.topology.specs.aggregations import AggregationSpec
 from streams.topology.specs.tables import SuppressSpec
@@ -63,7 +63,7 @@ def add_suppress(port: Port, above: TableNode, how: Suppressed, name: str | None
     return made, TableNode(graph, (made.node,), None, parents=(above,), computed=computed)
 
 
-def _rules(topology: Topology, port: Port, how: Suppressed) -> SuppressRules:
+def _rules(topology: Graph, port: Port, how: Suppressed) -> SuppressRules:
     wait_ms, inclusive = how.limit_ms, False
     if wait_ms is None:
         above = _windowed_above(topology, port.node).values()
@@ -83,7 +83,7 @@ def _rules(topology: Topology, port: Port, how: Suppressed) -> SuppressRules:
     )
 
 
-def _windowed_above(topology: Topology, name: str) -> dict[str, AggregationSpec]:
+def _windowed_above(topology: Graph, name: str) -> dict[str, AggregationSpec]:
     """The nearest windowed aggregations above, by the names of their nodes."""
     node = topology.nodes[name]
     if isinstance(node, ProcessorNode) and isinstance(node.spec, AggregationSpec) and node.spec.windows is not None:

@@ -12,7 +12,7 @@ from streams.dsl.build.stream_join import common_key_serde, sides
 from streams.dsl.build.table_node import TableNode
 from streams.dsl.build.table_steps import keep_table
 from streams.operators.table.value_getter import JoinKind, JoinValueGetter, ValueGetter
-from streams.topology.graph import Topology
+from streams.topology.graph import Graph
 from streams.topology.naming import stateful_name
 from streams.topology.specs.base import Parameters
 from streams.topology.specs.table_joins import TableJoinMergeSpec, TableJoinSpec
@@ -81,7 +81,7 @@ def join_tables(
     return port, TableNode(graph, (*nodes, port.node), store, parents=parents, history_ms=history_ms(how), joined=True)
 
 
-def _made_of(topology: Topology, node: str, table: ValueGetter) -> bool:
+def _made_of(topology: Graph, node: str, table: ValueGetter) -> bool:
     """Whether a node's table is made of another one, within the same task: then one update changes both before either is joined."""
     filled_by = {next(name for name, one in topology.nodes.items() if store in one.stores) for store in table.stores}
     above, waiting = set[str](), [node]
