@@ -11,16 +11,17 @@ from enum import Enum
 
 from streams.topology.graph import Graph, InternalTopic, ProcessorNode, SinkNode, SourceNode
 from streams.topology.naming import is_generated
-from streams.topology.plan import build_plan
+from streams.topology.node_kind import NodeKind
+from streams.topology.plan import plan_alone
 from streams.topology.repeatable import changing_calls
 
 _ENDS = {
-    "KSTREAM-FOREACH",
-    "KSTREAM-PRINTER",
-    "KSTREAM-PEEK",
-    "KSTREAM-PROCESSOR",
-    "KSTREAM-PROCESSVALUES",
-    "KSTREAM-BRANCHCHILD",
+    NodeKind.KSTREAM_FOREACH,
+    NodeKind.KSTREAM_PRINTER,
+    NodeKind.KSTREAM_PEEK,
+    NodeKind.KSTREAM_PROCESSOR,
+    NodeKind.KSTREAM_PROCESSVALUES,
+    NodeKind.KSTREAM_BRANCHCHILD,
 }
 """Kinds of operators that may end a stream: they do something of their own, or a branch is left out on purpose."""
 
@@ -58,7 +59,7 @@ def lint(topology: Graph) -> list[LintFinding]:
     Raises:
         TopologyError: It cannot be planned.
     """
-    plan = build_plan(topology, "application")
+    plan = plan_alone(topology)
     found = [
         *_generated_names(topology),
         *_loops(topology),
@@ -146,7 +147,7 @@ def _dead_ends(topology: Graph) -> Iterator[LintFinding]:
     for node in topology.nodes.values():
         if topology.children(node.name) or isinstance(node, SinkNode) or node.stores:
             continue
-        if isinstance(node, ProcessorNode) and (not node.stateless or _kind(node) in _ENDS):
+        if isinstance(node, ProcessorNode) and (not node.stateless or node.kind in _ENDS):
             continue
         yield LintFinding(
             "dead-end",
@@ -172,7 +173,3 @@ def _changing_functions(topology: Graph) -> Iterator[LintFinding]:
                 node.name,
                 f"its function ({call.place}) calls {call.called}: {what}",
             )
-
-
-def _kind(node: ProcessorNode) -> str:
-    return str(getattr(node.kind, "value", node.kind))
