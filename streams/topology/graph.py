@@ -31,15 +31,15 @@ class InternalTopic:
     """A repartition topic, before the application's id is known.
 
     Attributes:
-        name: the name without the application's id and without the ending.
-        partitions: their number, or None for as many as the writing sub-topology has tasks.
+        name: The name without the application's id and without the ending.
+        partitions: Their number, or None for as many as the writing sub-topology has tasks.
     """
 
     name: str
     partitions: int | None = None
 
     def topic_name(self, application_id: str) -> str:
-        """The topic's real name, ``<application>-<name>-repartition`` (Kafka Streams' form)."""
+        """The topic's real name, `<application>-<name>-repartition` (Kafka Streams' form)."""
         return f"{application_id}-{self.name}-repartition"
 
     def __str__(self) -> str:
@@ -51,10 +51,10 @@ Topic: TypeAlias = str | InternalTopic
 
 @dataclass(frozen=True, slots=True)
 class SourceNode:
-    """Reads topics. In a ``Graph`` a topic may be an ``InternalTopic``; in a plan all are real names (``str``).
+    """Reads topics. In a `Graph` a topic may be an `InternalTopic`; in a plan all are real names (`str`).
 
-    ``offset_reset`` is ``"earliest"``, ``"latest"``, ``"none"``, ``"duration:<ms>"`` or None for the application's setting.
-    With a ``pattern`` it reads all topics that match it; ``topics`` are those that were there at the start, none before.
+    `offset_reset` is `"earliest"`, `"latest"`, `"none"`, `"duration:<ms>"` or None for the application's setting.
+    With a `pattern` it reads all topics that match it; `topics` are those that were there at the start, none before.
     """
 
     name: str
@@ -91,7 +91,7 @@ class ProcessorNode:
     """One operator: what it is, and where it hangs in the graph.
 
     Attributes:
-        name: Unique; persistent state of the node is kept under it when the node is stateful.
+        name: Unique; the state of a stateful node lasts under it.
         spec: What the node is.
         parents: Names of the nodes that forward to it.
         stores: Names of the stores that it reads or writes, in the order that its spec documents.
@@ -136,10 +136,10 @@ class ProcessorNode:
 
 @dataclass(frozen=True, slots=True)
 class SinkNode:
-    """Writes records to a topic, or to the one that ``topic_extractor(key, value, record_context)`` names.
+    """Writes records to a topic, or to the one that `topic_extractor(key, value, record_context)` names.
 
-    ``partitioner(topic, key, value, partitions)`` gives a partition, a collection of them (which may be empty: dropped), or
-    None for Kafka's default partitioner. ``repartitions``: a user's ``repartition``, which loses null keys in compat mode.
+    `partitioner(topic, key, value, partitions)` gives a partition, a collection of them (which may be empty: dropped), or
+    None for Kafka's default partitioner. `repartitions`: a user's `repartition`, which loses null keys in compat mode.
     """
 
     name: str
@@ -176,10 +176,10 @@ class GlobalTable:
     """A table that every task has as a whole: it is read by no task, but by each process that runs some.
 
     Attributes:
-        name: of the node that fills it.
-        source: what reads its topic.
-        store: where it is kept; the topic is its changelog.
-        supplier: makes the processor that keeps the store; None: the store holds the last value of each key.
+        name: Of the node that fills it.
+        source: What reads its topic.
+        store: Its store; the topic is the changelog.
+        supplier: Makes the processor that fills the store; None: the store holds the last value of each key.
     """
 
     name: str
@@ -196,11 +196,11 @@ class Graph:
     """Nodes, stores and global tables: what a builder fills and the planner cuts. What users get is a `Topology`.
 
     Attributes:
-        nodes: all nodes by name, parents first.
-        stores: all stores by name, without those of global tables.
-        global_tables: all global tables by the names of their stores.
-        default_key_serde: for keys whose serde nobody named.
-        default_value_serde: the same for values.
+        nodes: All nodes by name, parents first.
+        stores: All stores by name, without those of global tables.
+        global_tables: All global tables by the names of their stores.
+        default_key_serde: For keys whose serde is not given.
+        default_value_serde: The same for values.
     """
 
     default_key_serde: Serde
@@ -222,7 +222,7 @@ class Graph:
         return (node for node in self.nodes.values() if isinstance(node, SinkNode))
 
     def add(self, node: Node) -> None:
-        """Adds a node. Raises ``TopologyError`` if its name is taken, or a parent or store is unknown."""
+        """Adds a node. Raises `TopologyError` if its name is taken, or a parent or store is unknown."""
         if node.name in self.nodes:
             raise TopologyError(
                 f"Two nodes are called '{node.name}'. Generated names hold no counter, so that a changed topology "
@@ -242,7 +242,7 @@ class Graph:
         self.nodes[node.name] = node
 
     def add_store(self, store: StoreNode) -> None:
-        """Adds a store. Raises ``TopologyError`` if its name is taken."""
+        """Adds a store. Raises `TopologyError` if its name is taken."""
         if store.name in self.stores or store.name in self.global_tables:
             raise TopologyError(
                 f"Two stores are called '{store.name}'. Give one of them a name of its own with "
@@ -251,7 +251,7 @@ class Graph:
         self.stores[store.name] = store
 
     def add_global(self, table: GlobalTable) -> None:
-        """Adds a global table. Raises ``TopologyError`` if its store's name is taken, or its topic is read already."""
+        """Adds a global table. Raises `TopologyError` if its store's name is taken, or its topic is read already."""
         if table.store.name in self.stores or table.store.name in self.global_tables:
             raise TopologyError(
                 f"Two stores are called '{table.store.name}': name the global table's with Materialized(name=...)."

@@ -1,4 +1,4 @@
-"""A topology as plain JSON: what lasts of it, by name. Kept by applications, and compared by ``diff``.
+"""The manifest of a topology: what lasts of it, by name, as plain JSON. It lies beside each checkpoint, and `diff` compares it.
 
 Invariants: no application id in it, so that a program can be described without being run; equal topologies give equal
 descriptions; functions are left out (their text is no identity), and so is what a serde connects to.
@@ -38,11 +38,11 @@ def manifest_json(topology: Graph) -> str:
 
 
 def plan_manifest(plan: Plan, known: Sequence[str] | None = None) -> Manifest:
-    """``{"format", "sub_topologies": {name: ...}, "repartition_topics": {name: partitions}, "global_tables": {store: topic}}``.
+    """`{"format", "sub_topologies": {name: ...}, "repartition_topics": {name: partitions}, "global_tables": {store: topic}}`.
 
-    A sub-topology holds ``hash`` (of its structure, without the application's id), ``sources`` (name -> topics), ``operators``
-    (stateful ones: kind, stores, parameters, what they read from), ``stateless`` (name -> kind), ``sinks`` (name -> topic; None:
-    chosen per record) and ``stores`` (name -> kind, serdes, retention in ms, ...).
+    A sub-topology holds `hash` (of its structure, without the application's id), `sources` (name -> topics), `operators`
+    (stateful ones: kind, stores, parameters, what they read from), `stateless` (name -> kind), `sinks` (name -> topic; None:
+    chosen per record) and `stores` (name -> kind, serdes, retention in ms, ...).
 
     Args:
         plan: The planned program.

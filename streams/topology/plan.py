@@ -4,7 +4,7 @@ A sub-topology is a connected component of the graph (a shared node, source or s
 topics. Its *head* is what needs no state and no order: the stateless nodes whose ancestors are all head or source; they
 run in the readers, per topic-partition. Each edge out of the head is an *entry*: what crosses it is routed to its task
 by its key, so a re-key within the head costs no topic. A re-key of results that another attempt may not give again
-(``enrich``) is not head: the task of a record must be the same in every attempt. What only goes to a sink behind a re-key is
+(`enrich`) is not head: the task of a record must be the same in every attempt. What only goes to a sink behind a re-key is
 routed by its source partition instead, as Kafka Streams does: no key then decides anything. All topic names in a plan are the
 real ones.
 """
@@ -40,15 +40,15 @@ class SubTopology:
     """What one Spark query runs.
 
     Attributes:
-        index: its number, as in ``describe()``; may move when the topology changes, so nothing lasting is named by it.
-        name: lasting things are named by this; see ``sub_names``.
-        nodes: all its nodes by name, in the order in which they run (``run_order``).
-        sources, sinks, stores: its own ones.
-        head: names of the processors that run in the readers (sources are not among them).
-        entries: the edges out of the head, in the order of their nodes.
-        global_tables: those that its nodes read, by the names of their stores.
-        topology_hash: changes if and only if the state's meaning may have changed.
-        reads_internal: it reads a topic that another sub-topology, or it itself, writes.
+        index: Its number, as in `describe()`; may move when the topology changes, so nothing lasting is named by it.
+        name: Lasting things are named by this; see `sub_names`.
+        nodes: All its nodes by name, in the order in which they run (`run_order`).
+        sources, sinks, stores: Its own ones.
+        head: Names of the processors that run in the readers (sources are not among them).
+        entries: The edges out of the head, in the order of their nodes.
+        global_tables: Those that its nodes read, by the names of their stores.
+        topology_hash: Changes if and only if the state's meaning may have changed.
+        reads_internal: It reads a topic that another sub-topology, or it itself, writes.
     """
 
     index: int
@@ -88,10 +88,10 @@ class Plan:
     """All that is to run for an application.
 
     Attributes:
-        application_id: prefix of all internal topics.
-        topology: what was planned.
-        sub_topologies: one query each, by index.
-        repartition_topics: real name to number of partitions; None: as many as the tasks of its writer.
+        application_id: Prefix of all internal topics.
+        topology: What was planned.
+        sub_topologies: One query each, by index.
+        repartition_topics: Real name to number of partitions; None: as many as the tasks of its writer.
     """
 
     application_id: str
@@ -151,12 +151,12 @@ def build_plan(topology: Graph, application_id: str, known: Sequence[str] = ()) 
     """Checks a topology as a whole and cuts it.
 
     Args:
-        topology: what the program built.
-        application_id: prefix of all internal topics.
-        known: names of sub-topologies that have run before, which they keep, the preferred ones first.
+        topology: What the program built.
+        application_id: Prefix of all internal topics.
+        known: Names of sub-topologies that have run before, which they keep, the preferred ones first.
 
     Raises:
-        TopologyError: no source, a topic used in two ways that exclude each other, or an application id that is not fit
+        TopologyError: No source, a topic used in two ways that exclude each other, or an application id that is not fit
             for a topic name.
     """
     if (wrong := wrong_application_id(application_id)) is not None:

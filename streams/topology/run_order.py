@@ -17,8 +17,8 @@ def in_run_order(topology: Graph, names: Iterable[str]) -> list[str]:
     """The nodes of one sub-topology, each behind its parents and behind the earlier children of its parents.
 
     Args:
-        topology: the graph.
-        names: the nodes.
+        topology: The graph.
+        names: The nodes.
     """
     wanted = list(names)
     children: dict[str, list[str]] = {name: [] for name in wanted}

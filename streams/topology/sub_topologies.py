@@ -1,4 +1,4 @@
-"""Connected components of a topology: which nodes run together (Kafka Streams' ``makeNodeGroups``).
+"""Connected components of a topology: which nodes run together (Kafka Streams' `makeNodeGroups`).
 
 Two nodes are connected by an edge, by a store they share, or by being sources of one topic. A sink and the source of
 the repartition topic between them are not: there the graph is cut. Components are numbered in the order in which

@@ -20,19 +20,19 @@ class TaskInput:
     """One edge out of the head, into a node that runs in the task.
 
     Attributes:
-        index: its number within the sub-topology, as rows carry it.
-        node: the node it leads to: a stateful processor, one behind such a processor, or a sink.
-        from_node: the source or head node it comes from.
-        transport: ``raw``: Kafka's bytes, untouched; ``object``: what head operators made, key by ``key_serde``, value
-            pickled; ``columns``: key as in raw, of the value only ``fields``.
-        source: the source whose serdes read the bytes, where the source is ``from_node``; else None.
-        key_serde: writes and reads the key on the way; for raw and columns, the source's.
-        fields: the dotted paths to decode, for ``columns``.
-        rows_of: the entry whose rows it reads. Several nodes that want columns of one source share the rows of the first
+        index: Its number within the sub-topology, as rows carry it.
+        node: The node it leads to: a stateful processor, one behind such a processor, or a sink.
+        from_node: The source or head node it comes from.
+        transport: `raw`: Kafka's bytes, untouched; `object`: what head operators made, key by `key_serde`, value
+            pickled; `columns`: key as in raw, of the value only `fields`.
+        source: The source whose serdes read the bytes, where the source is `from_node`; else None.
+        key_serde: Writes and reads the key on the way; for raw and columns, the source's.
+        fields: The dotted paths to decode, for `columns`.
+        rows_of: The entry whose rows it reads. Several nodes that want columns of one source share the rows of the first
             of them, which then carry the fields of all.
-        keyed_by: names of the operators in the head that have made the key; none: it is still the source's.
-        by_partition: rows go to the task of their source partition, whatever their key.
-        repeatable: every operator on the way gives the same results in every attempt.
+        keyed_by: Names of the operators in the head that have made the key; none: it is still the source's.
+        by_partition: Rows go to the task of their source partition, whatever their key.
+        repeatable: Every operator on the way gives the same results in every attempt.
     """
 
     index: int
@@ -110,7 +110,7 @@ def _from_source(index: int, nodes: dict[str, Node], node: Node, source: SourceN
 
 
 def _key_serde(topology: Graph, nodes: dict[str, Node], node: Node, above: Node) -> Serde:
-    """The serde that keys what enters ``node`` from the head: what is asked for downstream, else known upstream."""
+    """The serde that keys what enters `node` from the head: what is asked for downstream, else known upstream."""
     known = above.key_serde if isinstance(above, ProcessorNode) else None
     return _asked_for(nodes, node) or known or topology.default_key_serde
 

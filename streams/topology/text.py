@@ -1,4 +1,4 @@
-"""A topology as text, in the format of Kafka Streams' ``TopologyDescription``, so that its viewers draw ours.
+"""A topology as text, in the format of Kafka Streams' `TopologyDescription`, so that its viewers draw ours.
 
 Sub-topologies by number; within one, nodes with more below them come first, then by name (Kafka Streams' comparator).
 After an arrow, children stand in the order in which they run. That is the one difference: Kafka Streams has them, and

@@ -1,4 +1,4 @@
-"""What streams and tables under construction have in common, and what tells one from the other (Kafka Streams: `AbstractStream`).
+"""The bases of streams and tables, by which one is known from the other while a topology is built (`AbstractStream` in Kafka Streams).
 
 The functions that build joins ask here whether the other side is a stream or a table: they cannot import `KStream` and `KTable`,
 which import them.

@@ -1,4 +1,4 @@
-"""``dropped()``: the side stream of what an operator dropped."""
+"""`dropped()`: the side stream of what an operator dropped."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import OperatorSpec
 
 def add_dropped(graph: GraphBuilder, port: Port, name: str | None) -> Port:
-    """A node behind the operator that made ``port``, which gets what that operator drops.
+    """A node behind the operator that made `port`, which gets what that operator drops.
 
     Raises:
-        TopologyError: the operator drops nothing.
+        TopologyError: The operator drops nothing.
     """
     nodes = _dropping(graph, port)
     for node in nodes:

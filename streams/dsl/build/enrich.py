@@ -1,4 +1,4 @@
-"""``enrich``: checks what it is given, and puts the operator where whole runs of records are read: into a head."""
+"""`enrich`: checks what it is given, and puts the operator where whole runs of records are read: into a head."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class _Shape:
     """What sort of function it is.
 
     Attributes:
-        is_factory: it is a class, or a partial of one, of which an object is called.
-        called: what is called, with the arguments that it takes then.
-        is_async: it is ``async def``.
+        is_factory: It is a class, or a partial of one, of which an object is called.
+        called: What is called, with the arguments that it takes then.
+        is_async: It is `async def`.
     """
 
     is_factory: bool

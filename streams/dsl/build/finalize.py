@@ -14,9 +14,9 @@ def finalize(graph: Graph, wrapper: ProcessorWrapper | None, persistent: bool) -
     """The topology, which later calls of its builder do not change.
 
     Args:
-        graph: as built so far.
-        wrapper: wraps each processor, the engine's too. A wrapper sees records, so none is then handled as columns.
-        persistent: whether a store lies on disk for which nothing is said; else in memory.
+        graph: As built so far.
+        wrapper: Wraps each processor, the engine's too. A wrapper sees records, so none is then handled as columns.
+        persistent: Whether a store lies on disk for which nothing is said; else in memory.
     """
     nodes, tables = dict(graph.nodes), dict(graph.global_tables)
     if wrapper is not None:

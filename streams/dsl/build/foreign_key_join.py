@@ -43,7 +43,7 @@ def join_foreign_key(
     name: str | None,
     how: Materialized,
 ) -> Table:
-    """A table with the left one's keys. Both tables are kept from here on."""
+    """A table with the left one's keys. Both tables have stores from here on."""
     (left_port, left_node), (right_port, right_node) = left, right
     graph = left_node.graph
     base = name or stateful_name("KTABLE-FK-JOIN", left_port.lineage | right_port.lineage, (("kind", kind),))
@@ -104,7 +104,7 @@ def _right_part(
 
 
 def _output(graph: GraphBuilder, joined: Port, base: str, registration: str, how: Materialized) -> Table:
-    """The result as a table; kept if it has a name, or once it is looked up."""
+    """The result as a table; it has a store if it has a name, or once it is looked up."""
     key_serde, value_serde = graph.key_serde(joined.key_serde), graph.value_serde(how.value_serde)
     spec = ForeignKeyOutputSpec(registration, caching=how.caching)
     name, store = table_names(spec.kind, joined.lineage, f"{base}-output", how, ())

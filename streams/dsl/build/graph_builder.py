@@ -1,8 +1,8 @@
-"""Adds nodes on behalf of streams and tables, and knows what a stream is at each point: a ``Port``.
+"""Adds nodes on behalf of streams and tables, and knows what a stream is at each point: a `Port`.
 
 Every call adds nodes right away (so that children run in the order of the calls) and gives the port behind them. Where
 records lie is followed along: in the head anything may be re-keyed, since the shuffle comes after it; behind a stateful
-operator a changed key leaves records in the wrong task, until a repartition topic puts them right (``colocated``).
+operator a changed key leaves records in the wrong task, until a repartition topic puts them right (`colocated`).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Port:
     """What flows out of a node.
 
     Attributes:
-        node: its name.
-        key_serde, value_serde: None where an operator made something new of unknown type; a ``DerivedSerde`` where it is known.
-        lineage: for names.
-        in_head: all nodes above are stateless.
-        needs_repartition: the key was changed behind a stateful operator, or behind one that is not repeatable.
-        repeatable: all nodes above, since the last topic, are (`NodeSpec.repeatable`).
+        node: Its name.
+        key_serde, value_serde: None where an operator made something new of unknown type; a `DerivedSerde` where it is known.
+        lineage: For names.
+        in_head: All nodes above are stateless.
+        needs_repartition: The key was changed behind a stateful operator, or behind one that is not repeatable.
+        repeatable: All nodes above, since the last topic, are (`NodeSpec.repeatable`).
     """
 
     node: str
@@ -55,10 +55,10 @@ class GraphBuilder:
     """The topology under construction.
 
     Attributes:
-        topology: what has been built so far.
-        optimize: keep a stream that is joined with itself once.
-        open_splits: splits that no ``default_branch()`` or ``no_default_branch()`` has ended yet.
-        inputs_to_repartition: stateful nodes that take records which are not in the task of their key.
+        topology: What has been built so far.
+        optimize: Keep a stream that is joined with itself once.
+        open_splits: Splits that no `default_branch()` or `no_default_branch()` has ended yet.
+        inputs_to_repartition: Stateful nodes that take records which are not in the task of their key.
     """
 
     topology: Graph
@@ -79,7 +79,7 @@ class GraphBuilder:
         """Adds a source, or finds the one that reads the same topics in the same way.
 
         Raises:
-            TopologyError: some of the topics are read already, but together with others or in another way.
+            TopologyError: Some of the topics are read already, but together with others or in another way.
         """
         for other in self.topology.sources():
             shared = set(source.subscription) & set(other.subscription)
@@ -236,7 +236,7 @@ class GraphBuilder:
     ) -> Port:
         """Adds a repartition topic: a sink that ends one sub-topology, and a source that begins another.
 
-        ``asked_for``: by the user's ``repartition``.
+        `asked_for`: by the user's `repartition`.
         """
         topic = InternalTopic(name, partitions)
         sink, source = f"{topic}-sink", f"{topic}-source"

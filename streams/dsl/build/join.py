@@ -31,7 +31,7 @@ def join_any(
     joined: StreamJoined | Joined | None,
     key_selector: functions.Function | None,
 ) -> Port:
-    """The join that the kind of the other side asks for. Raises ``TopologyError`` if the arguments do not fit it."""
+    """The join that the kind of the other side asks for. Raises `TopologyError` if the arguments do not fit it."""
     if isinstance(windows, Joined | StreamJoined) and joined is None:
         windows, joined = None, windows
     if key_selector is not None and not isinstance(other, GlobalKTable):
@@ -121,7 +121,7 @@ def _join_global(
 
 
 def _grace(table: TableNode, port: Port, how: Joined) -> int | None:
-    """How long records wait, ms; None: not at all. Raises ``TopologyError`` if the table cannot tell how it was then."""
+    """How long records wait, ms; None: not at all. Raises `TopologyError` if the table cannot tell how it was then."""
     if how.grace is None:
         return None
     grace_ms = to_ms(how.grace, "Joined(grace=...)")
@@ -135,7 +135,7 @@ def _grace(table: TableNode, port: Port, how: Joined) -> int | None:
 
 
 def _option(given: Any, kind: type[Any], what: str) -> Any:
-    """The given options, or default ones; ``TopologyError`` if they are of another kind of join."""
+    """The given options, or default ones; `TopologyError` if they are of another kind of join."""
     if given is not None and not isinstance(given, kind):
         raise TopologyError(f"A join of {what} takes {kind.__name__}(...), not {type(given).__name__}(...).")
     return kind() if given is None else given
@@ -144,6 +144,6 @@ def _option(given: Any, kind: type[Any], what: str) -> Any:
 def _refuse_windowed(stream: Port, table: Port) -> None:
     if isinstance(table.key_serde, TimeWindowedSerde | SessionWindowedSerde):
         raise TopologyError(
-            f"'{stream.node}' cannot look up the windowed table '{table.node}', whose rows are kept by window: "
+            f"'{stream.node}' cannot look up the windowed table '{table.node}', whose rows belong to windows: "
             f"make a table of its updates first, windowed.to_stream().to_table(), and join with that."
         )

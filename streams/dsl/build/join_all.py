@@ -1,4 +1,4 @@
-"""``join_all``: several streams joined within one window, a node and a store for each. Kafka Streams lacks it.
+"""`join_all`: several streams joined within one window, a node and a store for each. Kafka Streams lacks it.
 
 Nodes and stores are called after the names that the user gives the streams, so these names last: who renames a stream
 renames its store.
@@ -24,7 +24,7 @@ from streams.topology.specs.stream_joins import JoinAll, JoinAllSpec
 from streams.topology.specs.streams import MergeSpec
 
 FEWEST, MOST = 2, 8
-"""How many other streams there may be; what more of them would make is rarely meant (see ``KStream.join_all``)."""
+"""How many other streams there may be; what more of them would make is rarely meant (see `KStream.join_all`)."""
 
 
 def join_all_streams(
@@ -35,7 +35,7 @@ def join_all_streams(
     how: StreamJoined,
     value_serdes: Mapping[str, Serde],
 ) -> Port:
-    """A processor and a store for each stream, then a merge; ``ports`` in the order of the results, this stream first."""
+    """A processor and a store for each stream, then a merge; `ports` in the order of the results, this stream first."""
     _check_options(windows, how, ports, value_serdes)
     asked = graph.key_serde(how.key_serde, *(port.key_serde for port in ports.values()))
     serdes = {name: graph.value_serde(value_serdes.get(name), port.value_serde) for name, port in ports.items()}
@@ -69,7 +69,7 @@ def join_all_streams(
 
 
 def check_names(this: str, others: Any) -> None:
-    """Raises ``TopologyError`` unless there are some other streams, not too many, each with a fit name of its own."""
+    """Raises `TopologyError` unless there are some other streams, not too many, each with a fit name of its own."""
     if not isinstance(others, Mapping) or not FEWEST <= len(others) <= MOST:
         found = f"{len(others)} of them" if isinstance(others, Mapping) else repr(others)
         raise TopologyError(
@@ -86,7 +86,7 @@ def check_names(this: str, others: Any) -> None:
 
 
 def port_of(name: str, other: Any) -> Port:
-    """The port of another stream. Raises ``TopologyError`` if it is a table."""
+    """The port of another stream. Raises `TopologyError` if it is a table."""
     if not isinstance(other, StreamBase):
         raise TopologyError(
             f"join_all joins streams, but '{name}' is a {type(other).__name__}: join the result with it, or take its "
@@ -128,6 +128,6 @@ def _generated_name(ports: Mapping[str, Port], join: JoinAll) -> str:
     lineage = this.lineage
     for other in others:
         lineage = lineage | other.lineage
-    # What tells a join of the same topics under other names; their order is that of the results and tells nothing.
+    # The streams' names, which differ where a join of the same topics is another one; their order is only that of the results.
     streams = {name: "|".join((*port.lineage.topics, *port.lineage.through)) for name, port in ports.items()}
     return stateful_name(NodeKind.KSTREAM_JOINALL, lineage, (*join.parameters, *sorted(streams.items())))

@@ -1,4 +1,4 @@
-"""Processors of users within the DSL: ``KStream.process`` and ``process_values``."""
+"""Processors of users within the DSL: `KStream.process` and `process_values`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators of streams that Kafka Streams lacks: ``deduplicate`` and ``as_of_join``."""
+"""Operators of streams that Kafka Streams lacks: `deduplicate` and `as_of_join`."""
 
 from __future__ import annotations
 

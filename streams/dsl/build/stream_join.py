@@ -65,7 +65,7 @@ def join_streams(
 def _join_itself(
     graph: GraphBuilder, join: StreamJoin, port: Port, values: tuple[Serde, Serde], how: StreamJoined, base: str
 ) -> Port:
-    """One node and one store for both sides (``single.store.self.join``)."""
+    """One node and one store for both sides (`single.store.self.join`)."""
     spec = join_store(f"{how.store_name or base}-this-join-store", how, join.windows)
     store = graph.store(spec, join.key_serde, values[0])
     return graph.stateful(
@@ -90,7 +90,7 @@ def _outer_join_buffer(
 
 
 def common_key_serde(graph: GraphBuilder, left: Port, right: Port, asked: Serde) -> Serde:
-    """The key serde of both sides; ``TopologyError`` if they differ: equal keys would lie in different tasks."""
+    """The key serde of both sides; `TopologyError` if they differ: equal keys would lie in different tasks."""
     ours, theirs = graph.keyed_as(left, asked), graph.keyed_as(right, asked)
     if ours != theirs:
         raise TopologyError(
@@ -102,7 +102,7 @@ def common_key_serde(graph: GraphBuilder, left: Port, right: Port, asked: Serde)
 
 
 def sides(left: Port, right: Port) -> Parameters:
-    """What tells ``a.join(b)`` from ``b.join(a)``."""
+    """The two sides for names: `a.join(b)` and `b.join(a)` are different joins."""
     return tuple(
         (side, "|".join((*port.lineage.topics, *port.lineage.through))) for side, port in (("l", left), ("r", right))
     )

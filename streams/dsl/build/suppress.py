@@ -1,4 +1,4 @@
-"""``KTable.suppress``: the node, its buffer, and how long the windows above wait."""
+"""`KTable.suppress`: the node, its buffer, and how long the windows above wait."""
 
 from __future__ import annotations
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.dsl.build.graph_builder import Port
-from streams.dsl.build.materialize import history_ms, is_kept, table_names, table_store
+from streams.dsl.build.materialize import history_ms, is_materialized, table_names, table_store
 from streams.dsl.options import Materialized
 from streams.dsl.build.stream_join import common_key_serde, sides
 from streams.dsl.build.table_node import TableNode
-from streams.dsl.build.table_steps import keep_table
+from streams.dsl.build.table_steps import add_stored
 from streams.operators.table.value_getter import JoinKind, JoinValueGetter, ValueGetter
 from streams.topology.graph import Graph
 from streams.topology.naming import stateful_name
@@ -61,23 +61,23 @@ def join_tables(
     that = side(right_port, right_node, views[0], is_left=False)
     nodes = (this.node, that.node)
     parents = (left_node, right_node)
-    if not is_kept(how):
+    if not is_materialized(how):
         # Without a store, and with one that old values ask for, every update goes on at once.
         merged = graph.stateless(TableJoinMergeSpec(caching=False), this, base, others=(that,))
 
         def computed() -> ValueGetter:
             return JoinValueGetter(left_node.view(), right_node.view(), joiner, kind)
 
-        def keep() -> str:
+        def make_store() -> str:
             spec = table_store(f"{base}-store", how)
             return graph.materialize(merged.node, spec, how.key_serde or key_serde, graph.value_serde(how.value_serde))
 
-        node = TableNode(graph, (*nodes, merged.node), None, keep, parents, computed, joined=True, related=related)
+        node = TableNode(graph, (*nodes, merged.node), None, make_store, parents, computed, joined=True, related=related)
         return merged, node
     spec = TableJoinMergeSpec(caching=how.caching)
     name, store = table_names(spec.kind, this.lineage | that.lineage, base, how, ())
     value_serde = graph.value_serde(how.value_serde)
-    port, store = keep_table(graph, spec, (this, that), name, store, how, value_serde)
+    port, store = add_stored(graph, spec, (this, that), name, store, how, value_serde)
     return port, TableNode(graph, (*nodes, port.node), store, parents=parents, history_ms=history_ms(how), joined=True)
 
 

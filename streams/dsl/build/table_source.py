@@ -1,4 +1,4 @@
-"""Tables that are read from a topic or made of a stream: kept from the start, or once somebody needs it."""
+"""Tables that are read from a topic or made of a stream; such a table has a store from the start, or once it is needed."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def add_table(
     """The table's operator behind a port whose records lie where they belong.
 
     Args:
-        graph: where it is built.
+        graph: Where it is built.
         kind: Whether it is read from a topic or made of a stream.
-        port: the records.
-        name: of the operator.
-        store: of the store, if there comes to be one.
-        how: as the user says.
-        key_serde: of the records' keys.
-        value_serde: of their values.
+        port: The records.
+        name: Of the operator.
+        store: Of the store, if there comes to be one.
+        how: As the user says.
+        key_serde: Of the records' keys.
+        value_serde: Of their values.
     """
     if how.ttl is not None:
         return _add_expiring(graph, kind, port, name, store, how, key_serde, value_serde)
@@ -50,8 +50,8 @@ def add_table(
         key_serde=key_serde,
         value_serde=value_serde,
     )
-    kept, make = lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde)
-    return table, TableNode(graph, (name,), kept, make, history_ms=history_ms(how))
+    made, make = lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde)
+    return table, TableNode(graph, (name,), made, make, history_ms=history_ms(how))
 
 
 def _add_expiring(
@@ -71,16 +71,16 @@ def _add_expiring(
             f"The table '{name}' needs a ttl above zero and no history_retention, but has {ttl_ms} ms and "
             f"{how.history_retention}: rows either expire or are remembered."
         )
-    kept = graph.store(key_value_store(store, replace(how, ttl=None)), how.key_serde or key_serde, value_serde)
+    rows = graph.store(key_value_store(store, replace(how, ttl=None)), how.key_serde or key_serde, value_serde)
     deadlines = waiting_store(f"{store}-deadlines", StreamJoined(logging=how.logging, persistent=how.persistent))
     deadline_store = graph.store(deadlines, WaitingKeySerde(), WaitingSerde(BytesSerde(), BytesSerde()))
     table = graph.stateful(
         ExpiringTableSpec(kind, key_serde, ttl_ms, caching=how.caching),
         port,
         name,
-        stores=(kept, deadline_store),
+        stores=(rows, deadline_store),
         input_key_serde=key_serde,
         key_serde=key_serde,
         value_serde=value_serde,
     )
-    return table, TableNode(graph, (name,), kept)
+    return table, TableNode(graph, (name,), rows)

@@ -1,4 +1,4 @@
-"""``filter``, ``map_values`` and ``transform_values`` of tables: a node that keeps nothing, or one with a store."""
+"""`filter`, `map_values` and `transform_values` of tables: a node without a store, or one with it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from streams.dsl.build.graph_builder import GraphBuilder, Port
-from streams.dsl.build.materialize import history_ms, is_kept, lazy_store, table_names, table_store
+from streams.dsl.build.materialize import history_ms, is_materialized, lazy_store, table_names, table_store
 from streams.dsl.options import Materialized
 from streams.dsl.build.process import split_stores
 from streams.dsl.build.table_node import TableNode
@@ -62,7 +62,7 @@ def add_transform_values(
     name: str | None,
     how: Materialized,
 ) -> tuple[Port, TableNode]:
-    """A table whose values a transformer makes. It is kept if it has a name, is looked up, or must tell old values."""
+    """A table whose values a transformer makes; it has a store if it has a name, is looked up, or its old values are needed."""
     if isinstance(supplier, ValueTransformer) or not callable(supplier):
         raise TopologyError(
             f"transform_values takes something that makes value transformers, such as the class or a lambda, not "
@@ -84,8 +84,8 @@ def add_transform_values(
         key_serde=key_serde,
         value_serde=how.value_serde,
     )
-    kept, make = lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde)
-    return made, TableNode(graph, (name,), kept, make, parents=(above,), history_ms=history_ms(how))
+    own_store, make = lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde)
+    return made, TableNode(graph, (name,), own_store, make, parents=(above,), history_ms=history_ms(how))
 
 
 def _add(
@@ -98,15 +98,15 @@ def _add(
     computed: Callable[[], ValueGetter],
 ) -> tuple[Port, TableNode]:
     graph = above.graph
-    if not is_kept(how):
-        unkept = graph.stateless(spec, port, name, new_value=value_serde is not port.value_serde)
-        return unkept, TableNode(graph, (unkept.node,), None, parents=(above,), computed=computed)
+    if not is_materialized(how):
+        computed_port = graph.stateless(spec, port, name, new_value=value_serde is not port.value_serde)
+        return computed_port, TableNode(graph, (computed_port.node,), None, parents=(above,), computed=computed)
     name, store = table_names(spec.kind, port.lineage, name, how, ())
-    kept, store = keep_table(graph, spec, (port,), name, store, how, graph.value_serde(value_serde))
-    return kept, TableNode(graph, (kept.node,), store, parents=(above,), history_ms=history_ms(how))
+    stored, store = add_stored(graph, spec, (port,), name, store, how, graph.value_serde(value_serde))
+    return stored, TableNode(graph, (stored.node,), store, parents=(above,), history_ms=history_ms(how))
 
 
-def keep_table(
+def add_stored(
     graph: GraphBuilder,
     spec: CachingTableSpec,
     ports: tuple[Port, ...],
@@ -115,7 +115,7 @@ def keep_table(
     how: Materialized,
     value_serde: Serde,
 ) -> tuple[Port, str]:
-    """Adds an operator that keeps its table in a store; the port behind it, and the store's name."""
+    """Adds an operator whose table has a store; the port behind it, and the store's name."""
     key_serde = graph.key_serde(ports[0].key_serde)
     graph.store(table_store(store, how), how.key_serde or key_serde, value_serde)
     port = graph.stateful(

@@ -53,7 +53,7 @@ class UserProcessorSpec(NodeSpec):
 
     @property
     def sees_stream_time(self) -> bool:
-        """It may: its context tells, and calls it when time has come."""
+        """It may: its context knows the stream time, and calls it when it is time."""
         return True
 
 

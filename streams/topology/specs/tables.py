@@ -132,7 +132,7 @@ class TransformValuesSpec(CachingTableSpec):
 
     @property
     def sees_stream_time(self) -> bool:
-        """It may: its context tells."""
+        """It may: its context knows the stream time."""
         return True
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
@@ -204,7 +204,7 @@ class TableTopSpec(CachingTableSpec):
 
 @dataclass(frozen=True, slots=True)
 class SuppressSpec(TableSpec):
-    """Holds updates of a table back. Its stores: the updates by place, and, where a key does not tell its place, the places.
+    """Holds updates of a table back. Its stores: the updates by place, and, where places do not follow from keys, the places.
 
     Attributes:
         rules: Until when.
