@@ -71,26 +71,14 @@ def join_as_of(
     join = AsOf(within_ms, grace_ms, is_left_join, joiner, key_serde)
     lineage = left.lineage | right.lineage
     base = how.name or stateful_name("KSTREAM-ASOF", lineage, (*join.parameters, *sides(left, right)))
-    store_base = how.store_name or base
-    spec = StoreSpec(
-        f"{store_base}-right-store",
-        StoreKind.TIMESTAMPED_WINDOW,
-        # A left record that is as late as can be still sees `within` back.
-        retention_ms=within_ms + grace_ms + 1,
-        persistent=how.persistent,
-        logged=how.logging,
-        changelog_config=dict(how.changelog_config),
-    )
-    store = graph.store(spec, key_serde, other_value_serde)
-    waiting_spec = waiting_store(f"{store_base}-left-store", how)
-    waiting = graph.store(waiting_spec, WaitingKeySerde(), WaitingSerde(value_serde, value_serde))
+    stores = _as_of_stores(graph, join, how, how.store_name or base, (value_serde, other_value_serde))
 
     def add(port: Port, is_left: bool) -> Port:
         return graph.stateful(
             AsOfJoinSpec(join, is_left, state_name=f"{base}-merge"),
             port,
             f"{base}-{'this' if is_left else 'other'}-join",
-            stores=(store, waiting),
+            stores=stores,
             input_key_serde=key_serde,
             key_serde=key_serde,
             value_serde=None,
@@ -98,6 +86,25 @@ def join_as_of(
 
     this, that = add(left, is_left=True), add(right, is_left=False)
     return graph.stateless(MergeSpec(), this, f"{base}-merge", others=(that,))
+
+
+def _as_of_stores(
+    graph: GraphBuilder, join: AsOf, how: StreamJoined, base: str, values: tuple[Serde, Serde]
+) -> tuple[str, str]:
+    """The store of right records, and that of the left ones that wait."""
+    value_serde, other_value_serde = values
+    right = StoreSpec(
+        f"{base}-right-store",
+        StoreKind.TIMESTAMPED_WINDOW,
+        # A left record that is as late as can be still sees `within` back.
+        retention_ms=join.within_ms + join.grace_ms + 1,
+        persistent=how.persistent,
+        logged=how.logging,
+        changelog_config=dict(how.changelog_config),
+    )
+    store = graph.store(right, join.key_serde, other_value_serde)
+    waiting = waiting_store(f"{base}-left-store", how)
+    return store, graph.store(waiting, WaitingKeySerde(), WaitingSerde(value_serde, value_serde))
 
 
 def _duration(given: Duration, what: str) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from streams.dsl.build.graph_builder import Port
+from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import history_ms, is_materialized, table_names, table_store
 from streams.dsl.options import Materialized
 from streams.dsl.build.stream_join import common_key_serde, sides
@@ -28,7 +29,7 @@ def join_tables(
     name: str | None,
     how: Materialized,
 ) -> Table:
-    """A joined table. The side that may stand alone keeps its old values, as Kafka Streams has it."""
+    """A joined table. The table whose rows may stand alone sends its old values, as Kafka Streams has it."""
     (left_port, left_node), (right_port, right_node) = left, right
     graph = left_node.graph
     key_serde = common_key_serde(graph, left_port, right_port, graph.key_serde(left_port.key_serde))
@@ -39,46 +40,51 @@ def join_tables(
     views = left_node.view(), right_node.view()
     parameters: Parameters = (("kind", kind), *sides(left_port, right_port))
     base = name or stateful_name("KTABLE-JOIN", left_port.lineage | right_port.lineage, parameters)
-    stores = tuple(dict.fromkeys((*views[0].stores, *views[1].stores)))
-    related = (
-        not set(views[0].stores).isdisjoint(views[1].stores)
-        or _made_of(graph.topology, left_port.node, views[1])
-        or _made_of(graph.topology, right_port.node, views[0])
-    )
+    related = _are_related(graph.topology, (left_port.node, right_port.node), views)
 
-    def side(port: Port, node: TableNode, other: ValueGetter, is_left: bool) -> Port:
+    def side(table: Table, other: ValueGetter, is_left: bool) -> Port:
+        port, node = table
         return graph.stateful(
             TableJoinSpec(kind, is_left, other, joiner, node.versioned, related),
             port,
             f"{base}-{'this' if is_left else 'other'}-join",
-            stores=stores,
+            stores=tuple(dict.fromkeys((*views[0].stores, *views[1].stores))),
             input_key_serde=key_serde,
             key_serde=key_serde,
             value_serde=None,
         )
 
-    this = side(left_port, left_node, views[1], is_left=True)
-    that = side(right_port, right_node, views[0], is_left=False)
-    nodes = (this.node, that.node)
-    parents = (left_node, right_node)
-    if not is_materialized(how):
-        # Without a store, and with one that old values ask for, every update goes on at once.
-        merged = graph.stateless(TableJoinMergeSpec(caching=False), this, base, others=(that,))
+    this, that = side(left, views[1], is_left=True), side(right, views[0], is_left=False)
+    if is_materialized(how):
+        return _stored(graph, (this, that), (left_node, right_node), base, how)
 
-        def computed() -> ValueGetter:
-            return JoinValueGetter(left_node.view(), right_node.view(), joiner, kind)
+    def computed() -> ValueGetter:
+        return JoinValueGetter(left_node.view(), right_node.view(), joiner, kind)
 
-        def make_store() -> str:
-            spec = table_store(f"{base}-store", how)
-            return graph.materialize(merged.node, spec, how.key_serde or key_serde, graph.value_serde(how.value_serde))
+    # Without a store, and with one that old values ask for, every update goes on at once.
+    merged = graph.stateless(TableJoinMergeSpec(caching=False), this, base, others=(that,))
+    serdes = how.key_serde or key_serde, graph.value_serde(how.value_serde)
+    make_store = partial(graph.materialize, merged.node, table_store(f"{base}-store", how), *serdes)
+    nodes, parents = (this.node, that.node, merged.node), (left_node, right_node)
+    return merged, TableNode(graph, nodes, None, make_store, parents, computed, joined=True, related=related)
 
-        node = TableNode(graph, (*nodes, merged.node), None, make_store, parents, computed, joined=True, related=related)
-        return merged, node
+
+def _stored(
+    graph: GraphBuilder, joined: tuple[Port, Port], parents: tuple[TableNode, ...], base: str, how: Materialized
+) -> Table:
+    """The joined table, with a store."""
+    this, that = joined
     spec = TableJoinMergeSpec(caching=how.caching)
     name, store = table_names(spec.kind, this.lineage | that.lineage, base, how, ())
-    value_serde = graph.value_serde(how.value_serde)
-    port, store = add_stored(graph, spec, (this, that), name, store, how, value_serde)
-    return port, TableNode(graph, (*nodes, port.node), store, parents=parents, history_ms=history_ms(how), joined=True)
+    port, store = add_stored(graph, spec, joined, name, store, how, graph.value_serde(how.value_serde))
+    nodes = (this.node, that.node, port.node)
+    return port, TableNode(graph, nodes, store, parents=parents, history_ms=history_ms(how), joined=True)
+
+
+def _are_related(topology: Graph, nodes: tuple[str, str], views: tuple[ValueGetter, ValueGetter]) -> bool:
+    """Whether one update may change both tables: they are made of one table, or one is made of the other."""
+    shared = not set(views[0].stores).isdisjoint(views[1].stores)
+    return shared or _made_of(topology, nodes[0], views[1]) or _made_of(topology, nodes[1], views[0])
 
 
 def _made_of(topology: Graph, node: str, table: ValueGetter) -> bool:
