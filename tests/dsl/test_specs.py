@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +14,16 @@ from streams.application.store_rows import window_size_ms
 from streams.errors import TopologyError
 from streams.topology.node_kind import NodeKind
 from streams.topology.plan import build_plan
+from streams.topology.specs.base import NodeSpec
+from tests.dsl.identities import CASES, cases, identity, recorded
 
 STREAMS = Path(__file__).parent.parent.parent / "streams"
 SOURCES = sorted(STREAMS.rglob("*.py"))
 KINDS = {kind.value for kind in NodeKind}
+
+
+def specs(of: type[NodeSpec]) -> set[type[NodeSpec]]:
+    return {spec for one in of.__subclasses__() for spec in (one, *specs(one))}
 
 
 def literals(file: Path) -> Iterator[ast.Constant]:
@@ -81,3 +88,19 @@ def test_a_record_dropped_by_a_join_comes_from_its_sides_whatever_they_are_calle
         NodeKind.KSTREAM_JOINTHIS,
         NodeKind.KSTREAM_JOINOTHER,
     ]
+
+
+@pytest.mark.parametrize("file", CASES, ids=lambda file: file.stem)
+def test_names_and_hashes_stay(file):
+    """State that is there already is found under them."""
+    golden = recorded()
+    changed = [case.name for case in cases(file) if case.name in golden and identity(case) != golden[case.name]]
+    assert changed == []
+
+
+@pytest.mark.parametrize(
+    "spec", sorted(specs(NodeSpec), key=lambda spec: spec.__name__), ids=lambda spec: spec.__name__
+)
+def test_a_spec_cannot_be_changed(spec):
+    assert dataclasses.is_dataclass(spec)
+    assert spec.__dataclass_params__.frozen
