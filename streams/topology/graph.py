@@ -11,19 +11,17 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from state.stores.spec import StoreSpec
 from streams.errors import TopologyError
 from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, TimestampExtractor
+from streams.operators.processor import AnyProcessor
 from streams.operators.wrapped import ProcessorWrapper, wrapped
 from streams.serdes.base import Serde
 from streams.topology.node_kind import NodeKind
 from streams.topology.pattern_name import pattern_name, pattern_text
 from streams.topology.specs.base import NodeSpec, Parameters
-
-if TYPE_CHECKING:
-    from state.stores.spec import StoreSpec
-    from streams.operators.processor import AnyProcessor
 
 
 @dataclass(frozen=True, slots=True)

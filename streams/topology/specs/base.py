@@ -15,12 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from streams.operators.processor import AnyProcessor
 from streams.topology.node_kind import NodeKind
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from streams.operators.processor import AnyProcessor
 
 Parameters: TypeAlias = tuple[tuple[str, str | int | bool | None], ...]
 """Names and values that tell an operator from others of its kind."""
