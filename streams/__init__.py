@@ -95,7 +95,7 @@ from streams.serdes import (
     VoidSerde,
     serde_for,
 )
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 
 __version__ = _version("streams-on-spark")
 

@@ -19,7 +19,7 @@ from streams.application.reset_checkpoint import check_no_reset
 from streams.application.topology_manifest import described_repartitions, own_manifest
 from streams.errors import TopologyMismatchError
 from streams.topology.change import REFUSED
-from streams.topology.diff import compare
+from streams.topology.diff import compare_plan
 from streams.topology.plan import Plan
 
 
@@ -72,7 +72,7 @@ def check_program(plan: Plan, kept: Mapping[str, Any]) -> None:
     Raises:
         TopologyMismatchError: it may not; with all that speaks against it.
     """
-    against = [change for change in compare(kept, plan.topology) if change.refused and not change.depends]
+    against = [change for change in compare_plan(kept, plan) if change.refused and not change.depends]
     if against:
         said = "; ".join(
             f"{change.where}: {change.what} {change.says.removesuffix(f'. {REFUSED}')}" for change in against

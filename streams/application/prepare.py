@@ -21,11 +21,12 @@ from streams.source.offsets import SourceOffsets
 from streams.source.partition_times import asks_for_partition_time
 from streams.source.planner import SourceSpec
 from streams.topology.check import check_explicit_names
-from streams.topology.graph import SourceNode, Topology
+from streams.topology.graph import SourceNode
 from streams.topology.patterns import has_patterns, with_matching_topics
-from streams.topology.plan import Plan, SubTopology, build_plan
-from streams.topology.sub_names import check_one_name, possible_names
+from streams.topology.plan import Plan, SubTopology, build_plan, internal_topics
+from streams.topology.sub_names import check_one_name, possible_names, sub_topology_name
 from streams.topology.sub_topologies import sub_topologies
+from streams.topology.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,9 @@ class Application:
     """A planned topology and its settings.
 
     Attributes:
-        plan: the cut topology.
-        config: the settings.
-        subs: its sub-topologies in the order in which data flows.
+        plan: The cut topology.
+        config: The settings.
+        subs: Its sub-topologies in the order in which data flows.
     """
 
     plan: Plan
@@ -54,7 +55,7 @@ class Application:
         """Waits until all that other sub-topologies have committed for this one can be read.
 
         Raises:
-            KafkaClientError: a transaction stays open for longer than any may.
+            KafkaClientError: A transaction stays open for longer than any may.
         """
         found = admin.describe_topics(set(prepared.sub.topics) & set(self.plan.repartition_topics))
         places = [(name, p) for name, info in found.items() for p in range(info.partitions)]
@@ -69,8 +70,8 @@ class Application:
         """The sub-topologies that have not read all that others have written for them.
 
         Args:
-            admin: asks Kafka.
-            read: sub-topology -> where its query is, as Spark has logged it. The offsets of the consumer group say the same, but
+            admin: Asks Kafka.
+            read: Sub-topology -> where its query is, as Spark has logged it. The offsets of the consumer group say the same, but
                 anybody may commit there.
         """
         internal = self.plan.repartition_topics
@@ -102,7 +103,7 @@ class Application:
         return admin.end_offsets([(name, p) for name, info in found.items() for p in range(info.partitions)])
 
     def task_settings(self, partition_counts: Mapping[str, int]) -> TaskSettings:
-        """What the runtime is told."""
+        """The settings of the runtime."""
         config = self.config
         return TaskSettings(
             application_id=config.application_id,
@@ -149,27 +150,27 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
     """Plans a topology against what the cluster has.
 
     Raises:
-        ConfigError: global tables, which have no dead letters, would have to send some.
-        TopicNotFoundError: a source topic is missing.
-        TopologyError: the topology cannot be run, or no topic matches a pattern.
-        TopologyMismatchError: a sub-topology has run under several names, and nothing tells which holds.
+        ConfigError: Global tables, which have no dead letters, would have to send some.
+        TopicNotFoundError: A source topic is missing.
+        TopologyError: The topology cannot be run, or no topic matches a pattern.
+        TopologyMismatchError: A sub-topology has run under several names, and it is not known which of them holds.
     """
-    app, kept = config.application_id, own_manifest(config)
+    app, written = config.application_id, own_manifest(config)
     if config.ensure_explicit_naming:
         check_explicit_names(topology)
     # Neither what a sub-topology is called nor what is internal depends on the topics that match a pattern.
     commits = commits_topics(topology, app, admin)
-    known = known_names(commits, app, kept, admin)
-    plan = build_plan(topology, app, known)
-    for names in sub_topologies(topology):
-        sources = [node for name in names if isinstance(node := topology.nodes[name], SourceNode)]
-        if kept is None or kept["sub_topologies"].keys().isdisjoint(possible_names(sources)):
+    known = known_names(commits, app, written, admin)
+    groups = [_sources(topology, names) for names in sub_topologies(topology)]
+    for sources in groups:
+        if written is None or written["sub_topologies"].keys().isdisjoint(possible_names(sources)):
             check_one_name(sources, known)
     if has_patterns(topology):
         log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
-        own = {*plan.internal_topics, *belongings(app, kept, admin, log).own}
+        made = internal_topics(topology, app, [sub_topology_name(sources, known) for sources in groups])
+        own = {*made, *belongings(app, written, admin, log).own}
         topology = with_matching_topics(topology, (name for name in admin.topic_names() if name not in own))
-        plan = build_plan(topology, app, known)
+    plan = build_plan(topology, app, known)
     counts = _source_partitions(plan, admin)
     frozen = {name: info.partitions for name, info in commits.items()}
     subs: list[PreparedSub] = []
@@ -192,15 +193,20 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
     return application
 
 
+def _sources(topology: Topology, names: Iterable[str]) -> list[SourceNode]:
+    """The sources among some nodes."""
+    return [node for name in names if isinstance(node := topology.nodes[name], SourceNode)]
+
+
 def ensure_internal_topics(
     application: Application, admin: KafkaAdmin, report: Callable[[str], None]
 ) -> dict[str, int]:
-    """Makes the missing internal topics, checks the others, and tells the partition counts of all static output topics.
+    """Makes the missing internal topics, checks the others, and gives the partition counts of all static output topics.
 
     Raises:
-        ChangelogMismatchError: an internal topic exists and does not fit.
-        TopicNotFoundError: an output topic is missing: it is the user's, so it is not made here.
-        ConfigError: dead letters must not go where they are to go.
+        ChangelogMismatchError: An internal topic exists and does not fit.
+        TopicNotFoundError: An output topic is missing: it is the user's, so it is not made here.
+        ConfigError: Dead letters must not go where they are to go.
     """
     config = application.config
     app = config.application_id
@@ -229,7 +235,7 @@ def _check_exist(topics: set[str], admin: KafkaAdmin) -> dict[str, int]:
     """The partition counts of topics.
 
     Raises:
-        TopicNotFoundError: one does not exist.
+        TopicNotFoundError: One does not exist.
     """
     found = admin.describe_topics(sorted(topics))
     for topic in sorted(topics):
@@ -248,21 +254,21 @@ def commits_topics(topology: Topology, application_id: str, admin: KafkaAdmin) -
 
 
 def known_names(
-    commits: Mapping[str, TopicInfo], application_id: str, kept: Mapping[str, Any] | None, admin: KafkaAdmin
+    commits: Mapping[str, TopicInfo], application_id: str, written: Mapping[str, Any] | None, admin: KafkaAdmin
 ) -> list[str]:
     """The names under which sub-topologies have committed, or whose commits have been deleted under a checkpoint.
 
     Args:
-        commits: what `commits_topics` gave.
-        application_id: the application.
-        kept: its topology.json, whose names come first; None if there is none.
-        admin: asks Kafka.
+        commits: What `commits_topics` gave.
+        application_id: The application.
+        written: Its topology.json, whose names come first; None if there is none.
+        admin: Asks Kafka.
     """
     places = {
         (commits_topic(application_id, name), p): name for name, info in commits.items() for p in range(info.partitions)
     }
     committed = {places[place] for place, end in admin.end_offsets(places).items() if end > 0}
-    described = kept["sub_topologies"].keys() - (commits.keys() - committed) if kept else set()
+    described = written["sub_topologies"].keys() - (commits.keys() - committed) if written else set()
     return [*sorted(described), *sorted(committed - described)]
 
 

@@ -16,8 +16,9 @@ from streams.application.prepare import commits_topics, known_names
 from streams.application.topology_manifest import own_manifest
 from streams.config import StreamsConfig
 from streams.errors import ConfigError, TopologyError
-from streams.topology.graph import StoreNode, Topology
+from streams.topology.graph import StoreNode
 from streams.topology.plan import SubTopology, build_plan
+from streams.topology.topology import Topology
 
 
 @dataclass(frozen=True)

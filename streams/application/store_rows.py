@@ -11,13 +11,14 @@ import orjson
 
 from state.changelog.topics import changelog_topic
 from state.stores.dump import DumpRow, dump
-from state.stores.spec import StoreKind
 from state.stores.task_store import TaskStore
 from streams.errors import ConfigError, SerdeError
 from streams.model.record import Windowed
+from streams.model.windows import TimeWindows
 from streams.serdes.base import Serde
-from streams.topology.graph import StoreNode
+from streams.topology.graph import ProcessorNode, StoreNode
 from streams.topology.plan import SubTopology
+from streams.topology.specs.aggregations import AggregationSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,12 @@ class StoreRow:
     """One row, decoded.
 
     Attributes:
-        task: number of the task.
-        key: the key.
-        value: the value; None = a deletion that a versioned store keeps.
-        window_start: start of the window or session, ms; None in other kinds.
-        window_end: end of the window (exclusive), or last timestamp of the session, ms; None if not known.
-        timestamp: of the value, ms; None where the store keeps none.
+        task: Number of the task.
+        key: The key.
+        value: The value; None = a deletion that a versioned store remembers.
+        window_start: Start of the window or session, ms; None in other kinds.
+        window_end: End of the window (exclusive), or last timestamp of the session, ms; None if not known.
+        timestamp: Of the value, ms; None where the store has none.
     """
 
     task: int
@@ -45,9 +46,9 @@ class StoreReader:
     """Reads the rows of one store.
 
     Args:
-        node: the store.
-        application_id: part of the topic's name that serdes are told.
-        window_ms: size of its windows, if they all have one.
+        node: The store.
+        application_id: Part of the topic's name that serdes get.
+        window_ms: Size of its windows, if they all have one.
     """
 
     def __init__(self, node: StoreNode, application_id: str, window_ms: int | None) -> None:
@@ -59,12 +60,12 @@ class StoreReader:
         """The committed rows of a task in the order of their key bytes (of windows: by segment of time first).
 
         Args:
-            store: the task's stores.
-            task: its number.
-            keys: bytes of the keys that are wanted; None = all.
+            store: The task's stores.
+            task: Its number.
+            keys: Bytes of the keys that are wanted; None = all.
 
         Raises:
-            SerdeError: a row cannot be read.
+            SerdeError: A row cannot be read.
         """
         for row in dump(store, self._node.name):
             if keys is None or row.key in keys:
@@ -74,7 +75,7 @@ class StoreReader:
         """The bytes of a key that was typed: as text, and as the JSON value that it may be.
 
         Raises:
-            ConfigError: the store's serde takes neither.
+            ConfigError: The store's serde takes neither.
         """
         found = {data for value in _typed(text) if (data := self._serialized(value)) is not None}
         if not found:
@@ -101,16 +102,10 @@ class StoreReader:
 
 
 def window_size_ms(sub: SubTopology, store: str) -> int | None:
-    """Size of a store's windows as its operator has it; None for other stores, and where it is not one size."""
-    if sub.stores[store].spec.kind is not StoreKind.TIMESTAMPED_WINDOW:
-        return None
-    sizes = {
-        value
-        for node in sub.nodes.values()
-        if store in node.stores
-        for name, value in getattr(node, "parameters", ())
-        if name == "size_ms" and isinstance(value, int)
-    }
+    """Size of the windows in a store, as the aggregation that fills it says; None: no windows, or of several sizes."""
+    specs = [node.spec for node in sub.nodes.values() if isinstance(node, ProcessorNode) and store in node.stores]
+    windows = [spec.windows for spec in specs if isinstance(spec, AggregationSpec)]
+    sizes = {one.size_ms for one in windows if isinstance(one, TimeWindows)}
     return sizes.pop() if len(sizes) == 1 else None
 
 

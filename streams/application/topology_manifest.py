@@ -1,11 +1,11 @@
-"""The description of the program that wrote an application's state, kept beside its checkpoint.
+"""The manifest of the program that wrote an application's state: `topology.json` beside its checkpoint.
 
 The start compares it with the program (`check_start`), `streams diff` shows the same, and `streams reset` learns from it what the
 application has made.
 
 Invariants: the file names its application; it is replaced as a whole, and only after the start has found that the program fits:
-after a change that is refused, it still tells what the state was written by. A checkpoint in a remote storage has no such file
-(then keep ``streams describe --format json`` with the program).
+after a change that is refused, it still says what the state was written by. A checkpoint in a remote storage has no such file
+(then keep `streams describe --format json` with the program).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from state.errors import CheckpointMismatchError
 from state.tables.private_folder import make_private
 from streams.checkpoint.files import is_local
 from streams.config import StreamsConfig
-from streams.topology.manifest import FORMAT, Manifest, manifest
+from streams.topology.manifest import FORMAT, Manifest, plan_manifest
 from streams.topology.plan import Plan
 
 FILE = "topology.json"
@@ -50,7 +50,7 @@ def own_manifest(config: StreamsConfig) -> Manifest | None:
     """As `written_manifest`, of an application's own checkpoint.
 
     Raises:
-        CheckpointMismatchError: the checkpoint is another application's.
+        CheckpointMismatchError: The checkpoint is another application's.
     """
     found = written_manifest(config.checkpoint_dir)
     # Files of older versions do not tell.
@@ -67,8 +67,8 @@ def write_manifest(plan: Plan, checkpoint_dir: str) -> Path | None:
     """Writes the description of a program whose start was allowed.
 
     Args:
-        plan: what is about to run.
-        checkpoint_dir: the application's.
+        plan: What is about to run.
+        checkpoint_dir: The application's.
 
     Returns:
         The file; None if the checkpoint is in a remote storage.
@@ -79,23 +79,23 @@ def write_manifest(plan: Plan, checkpoint_dir: str) -> Path | None:
     make_private(folder)
     fresh = file.with_suffix(f".{os.getpid()}.tmp")
     fresh.touch(0o600)
-    described = manifest(plan.topology, [sub.name for sub in plan.sub_topologies])
-    fresh.write_bytes(orjson.dumps({"application_id": plan.application_id, **described}, option=orjson.OPT_INDENT_2))
+    written = {"application_id": plan.application_id, **plan_manifest(plan)}
+    fresh.write_bytes(orjson.dumps(written, option=orjson.OPT_INDENT_2))
     fresh.replace(file)
     return file
 
 
-def described_topics(kept: Mapping[str, Any], application_id: str) -> set[str]:
+def described_topics(written: Mapping[str, Any], application_id: str) -> set[str]:
     """The real names of all internal topics of a described program."""
-    subs = kept["sub_topologies"]
+    subs = written["sub_topologies"]
     stores = {name: store for sub in subs.values() for name, store in sub["stores"].items()}
     return {
         *(commits_topic(application_id, name) for name in subs),
         *(changelog_topic(application_id, name) for name, store in stores.items() if store["logged"]),
-        *described_repartitions(kept, application_id),
+        *described_repartitions(written, application_id),
     }
 
 
-def described_repartitions(kept: Mapping[str, Any], application_id: str) -> set[str]:
+def described_repartitions(written: Mapping[str, Any], application_id: str) -> set[str]:
     """The real names of the repartition topics of a described program."""
-    return {f"{application_id}-{name}" for name in kept["repartition_topics"]}
+    return {f"{application_id}-{name}" for name in written["repartition_topics"]}

@@ -14,7 +14,7 @@ from streams.cli.config import show_settings
 from streams.cli.settings import ApplicationOptions, Target, reachable, with_embedded_broker
 from streams.cli.target import Build, TopologyTarget, register
 from streams.config import ErrorPolicy, Mode, StreamsConfig, config_of
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 
 _POLICIES = ("deserialization", "processing", "production", "future")
 _PANEL = "Bad records"

@@ -30,8 +30,8 @@ from streams.cli.target import TopologyTarget
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
 from streams.suggest import did_you_mean
-from streams.topology.graph import Topology
 from streams.topology.plan import SubTopology
+from streams.topology.topology import Topology
 
 _SHOWN_ROWS = 50
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

@@ -24,7 +24,7 @@ from streams.cli.topic.times import shown_time
 from streams.config import StreamsConfig
 from streams.config.durations import age_in_words, to_milliseconds
 from streams.errors import ConfigError
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 
 
 @command

@@ -18,7 +18,7 @@ from typing import Any
 
 from streams.errors import StreamsError, TopologyError
 from streams.suggest import did_you_mean
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 
 DEFAULT_ATTRIBUTE = "build"
 Build = Callable[[], Topology]

@@ -18,6 +18,7 @@ from streams.errors import TopologyError
 from streams.model.aggregates import Aggregate, agg
 from streams.serdes.json import is_plain_json
 from streams.serdes.primitives import Int64Serde
+from streams.topology.node_kind import NodeKind
 
 if TYPE_CHECKING:
     from streams.dsl.ktable import KTable
@@ -116,7 +117,7 @@ class AggregatingByRecord(Aggregating):
             )
         if initializer is not None and aggregator is not None:
             what = by_functions(
-                "KSTREAM-AGGREGATE", functions.initializer(initializer), functions.aggregator(aggregator)
+                NodeKind.KSTREAM_AGGREGATE, functions.initializer(initializer), functions.aggregator(aggregator)
             )
         else:
             what = of_fields(built_in)
@@ -142,5 +143,5 @@ class AggregatingByRecord(Aggregating):
         Raises:
             TopologyError: n is not a positive whole number.
         """
-        what = by_functions("KSTREAM-AGGREGATE", list, TopAggregator(n, checked_top(n, by), largest))
+        what = by_functions(NodeKind.KSTREAM_AGGREGATE, list, TopAggregator(n, checked_top(n, by), largest))
         return self._build(what, named, materialized)

@@ -13,6 +13,8 @@ from streams.errors import TopologyError
 from streams.operators.stateless.branch import Branch
 from streams.operators.stateless.pass_through import PassThrough
 from streams.topology.naming import numbered
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.base import OperatorSpec
 
 if TYPE_CHECKING:
     from streams.dsl.kstream import KStream
@@ -89,10 +91,14 @@ class BranchedKStream:
         self._graph.open_splits.discard(self._name)
         nodes = [f"{self._name}-{name.removeprefix(self._prefix)}" for name, _ in self._branches]
         # The children's names are fixed before the children exist: the operator sends to them by name.
-        port = self._graph.stateless("KSTREAM-BRANCH", self._port, partial(Branch, self._predicates, nodes), self._name)
+        port = self._graph.stateless(
+            OperatorSpec(NodeKind.KSTREAM_BRANCH, partial(Branch, self._predicates, nodes)), self._port, self._name
+        )
         streams: dict[str, KStream] = {}
         for node, (name, branched) in zip(nodes, self._branches, strict=True):
-            stream = self._stream(self._graph.stateless("KSTREAM-BRANCHCHILD", port, PassThrough, node))
+            stream = self._stream(
+                self._graph.stateless(OperatorSpec(NodeKind.KSTREAM_BRANCHCHILD, PassThrough), port, node)
+            )
             if branched.consumer is not None:
                 branched.consumer(stream)
                 continue

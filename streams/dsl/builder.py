@@ -24,9 +24,11 @@ from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
 from streams.topology.check import check_explicit_names, check_sources
-from streams.topology.graph import GlobalTable, SourceNode, StoreNode, Topology
+from streams.topology.graph import GlobalTable, Graph, SourceNode, StoreNode
 from streams.topology.naming import check_topic, numbered
+from streams.topology.node_kind import NodeKind
 from streams.topology.pattern_name import pattern_name
+from streams.topology.topology import Topology
 
 
 class StreamsBuilder:
@@ -62,8 +64,8 @@ class StreamsBuilder:
     ) -> None:
         self._persistent, self._wrapper = persistent, processor_wrapper
         self._explicit_names = ensure_explicit_naming
-        topology = Topology(default_key_serde or StringSerde(), default_value_serde or JsonSerde())
-        self._graph = GraphBuilder(topology, optimize)
+        graph = Graph(default_key_serde or StringSerde(), default_value_serde or JsonSerde())
+        self._graph = GraphBuilder(graph, optimize)
 
     def stream(self, topics: str | Sequence[str] | re.Pattern[str], consumed: Consumed | None = None) -> KStream:
         """Reads one topic or several as a stream. Reading the same topics again in the same way gives the same source.
@@ -98,7 +100,7 @@ class StreamsBuilder:
         value_serde = graph.value_serde(how.value_serde, source.value_serde)
         name = consumed.name or f"KTABLE-SOURCE-{topic}"
         store = how.name or f"{topic}-STATE-STORE"
-        port, node = add_table(graph, "KTABLE-SOURCE", source, name, store, how, key_serde, value_serde)
+        port, node = add_table(graph, NodeKind.KTABLE_SOURCE, source, name, store, how, key_serde, value_serde)
         return KTable(graph, port, node=node)
 
     def global_table(

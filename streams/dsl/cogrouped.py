@@ -19,8 +19,10 @@ from streams.dsl.grouped import Group, KGroupedStream
 from streams.dsl.options import Materialized, NameLike, option, plain_name
 from streams.errors import TopologyError
 from streams.model.windows import GroupingWindows, SessionWindows, SlidingWindows, Windows
-from streams.operators.stateless.pass_through import PassThrough
-from streams.topology.graph import Parameters
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.aggregations import AggregationSpec
+from streams.topology.specs.base import Parameters
+from streams.topology.specs.streams import MergeSpec
 
 if TYPE_CHECKING:
     from streams.dsl.ktable import KTable
@@ -132,23 +134,22 @@ def _table(
     value_serde = graph.value_serde(how.value_serde)
     groups: Parameters = tuple((f"grouped:{at}", group.how) for at, (group, _) in enumerate(parts))
     parameters: Parameters = (*groups, *windowing.parameters)
-    name, store = table_names("COGROUPKSTREAM-AGGREGATE", lineage, plain_name(named), how, parameters)
+    kind = NodeKind.COGROUPKSTREAM_AGGREGATE
+    name, store = table_names(kind, lineage, plain_name(named), how, parameters)
     stores = windowing.add_stores(graph, store, how, how.key_serde or key_serde, value_serde)
     ports = []
     for at, ((_, aggregator), (port, _)) in enumerate(zip(parts, placed, strict=True)):
-        what = by_functions("COGROUPKSTREAM-AGGREGATE", start, aggregator, merger)
+        operator = windowing.supplier(by_functions(kind, start, aggregator, merger), stores, how)
         ports.append(
             graph.stateful(
-                what.kind,
+                AggregationSpec(kind, windowing.windows, parameters, operator, caching=how.caching),
                 port,
-                windowing.supplier(what, stores, how),
                 f"{name}-{at}",
                 stores=stores,
                 input_key_serde=key_serde,
                 key_serde=windowing.key_serde(key_serde),
                 value_serde=value_serde,
-                parameters=parameters,
             )
         )
-    merged = graph.stateless("COGROUPKSTREAM-MERGE", ports[0], PassThrough, name, others=tuple(ports[1:]))
+    merged = graph.stateless(MergeSpec(NodeKind.COGROUPKSTREAM_MERGE), ports[0], name, others=tuple(ports[1:]))
     return KTable(graph, merged, node=TableNode(graph, tuple(port.node for port in ports), store))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from state.stores.spec import StoreKind
+from streams.dsl.build.abstract_stream import AbstractStream
 from streams.dsl.build.graph_builder import GraphBuilder
 from streams.dsl.build.process import checked_supplier
 from streams.errors import TopologyError
@@ -14,7 +15,7 @@ from streams.operators.table.value_getter import StoreValueGetter, ValueGetter
 from streams.topology.graph import GlobalTable, SourceNode, StoreNode
 
 
-class GlobalKTable:
+class GlobalKTable(AbstractStream):
     """A topic read as a table by every process. Made by ``StreamsBuilder.global_table``.
 
     It has no updates to process: streams join with it (``stream.join(table, joiner, key_selector=...)``). It is not

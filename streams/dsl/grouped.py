@@ -17,7 +17,9 @@ from streams.errors import TopologyError
 from streams.model.aggregates import Aggregate
 from streams.model.windows import EmitStrategy, GroupingWindows, SessionWindows, SlidingWindows, Windows
 from streams.serdes.base import Serde
-from streams.topology.graph import Parameters
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.aggregations import AggregationSpec
+from streams.topology.specs.base import Parameters
 
 if TYPE_CHECKING:
     from streams.dsl.cogrouped import CogroupedKStream
@@ -57,18 +59,22 @@ class Group:
         parameters: Parameters = (("grouped", self.how), *windowing.parameters, *what.parameters)
         name, store = table_names(what.kind, port.lineage, name, how, parameters)
         stores = windowing.add_stores(graph, store, how, how.key_serde or key_serde, value_serde)
-        table = graph.stateful(
+        spec = AggregationSpec(
             what.kind,
-            port,
+            windowing.windows,
+            parameters,
             windowing.supplier(what, stores, how),
+            what.projection if windowing.on_columns else None,
+            caching=how.caching,
+        )
+        table = graph.stateful(
+            spec,
+            port,
             name,
             stores=stores,
             input_key_serde=key_serde,
             key_serde=windowing.key_serde(key_serde),
             value_serde=value_serde,
-            # Without a cache every update goes on at its place among the step's records, ahead of which columns are processed.
-            projection=what.projection if windowing.on_columns and how.caching else None,
-            parameters=parameters,
         )
         return KTable(graph, table, store, from_stored=what.view)
 
@@ -193,7 +199,7 @@ class SessionWindowedKStream(Aggregating):
             )
         if initializer is not None and aggregator is not None and merger is not None:
             what = by_functions(
-                "KSTREAM-AGGREGATE",
+                NodeKind.KSTREAM_AGGREGATE,
                 functions.initializer(initializer),
                 functions.aggregator(aggregator),
                 functions.merger(merger),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from state.stores.spec import StoreKind, StoreSpec
@@ -12,13 +11,12 @@ from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import key_value_store, table_names
 from streams.dsl.build.top import checked_top
 from streams.dsl.options import Grouped, Materialized, NameLike, option, plain_name
-from streams.operators.table.table_aggregate import TableAggregate
-from streams.operators.table.table_top import TableTop
 from streams.serdes.base import Serde
 from streams.serdes.change import ChangeSerde
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import BytesSerde, Int64Serde
-from streams.topology.graph import Parameters
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.tables import TableAggregateSpec, TableTopSpec
 
 if TYPE_CHECKING:
     from streams.dsl.ktable import KTable
@@ -42,7 +40,7 @@ class KGroupedTable:
 
         ``KTable[K2, int]``. Time: the largest that took part. Source: Kafka Streams' ``KTableAggregate``.
         """
-        return self._table("KTABLE-AGGREGATE", _zero, _plus_one, _minus_one, Int64Serde(), named, materialized)
+        return self._table(NodeKind.KTABLE_AGGREGATE, _zero, _plus_one, _minus_one, Int64Serde(), named, materialized)
 
     def reduce(
         self,
@@ -61,7 +59,7 @@ class KGroupedTable:
         Source: Kafka Streams' ``KTableReduce``.
         """
         add, subtract = functions.reducer(adder), functions.reducer(subtractor)
-        return self._table("KTABLE-REDUCE", None, add, subtract, self._value_serde, named, materialized)
+        return self._table(NodeKind.KTABLE_REDUCE, None, add, subtract, self._value_serde, named, materialized)
 
     def aggregate(
         self,
@@ -83,7 +81,7 @@ class KGroupedTable:
         """
         initial = functions.initializer(initializer)
         add, subtract = functions.aggregator(adder), functions.aggregator(subtractor)
-        return self._table("KTABLE-AGGREGATE", initial, add, subtract, None, named, materialized)
+        return self._table(NodeKind.KTABLE_AGGREGATE, initial, add, subtract, None, named, materialized)
 
     def top(
         self,
@@ -112,25 +110,22 @@ class KGroupedTable:
         score, graph, how = checked_top(n, by), self._graph, option(materialized, Materialized)
         placed, key_serde = self._placed_port(how)
         list_serde = graph.value_serde(how.value_serde)
-        parameters: Parameters = (("n", n), ("largest", largest))
-        name, store = table_names("KTABLE-TOP", placed.lineage, plain_name(named), how, parameters)
+        spec = TableTopSpec(n, largest, score, key_serde, self._value_serde, caching=how.caching)
+        name, store = table_names(spec.kind, placed.lineage, plain_name(named), how, spec.parameters)
         graph.store(key_value_store(store, how), how.key_serde or key_serde, list_serde)
         rows = graph.store(
             StoreSpec(f"{store}-rows", StoreKind.KEY_VALUE, persistent=how.persistent, logged=how.logging),
             BytesSerde(),
             JsonSerde(),
         )
-        operator = partial(TableTop, store, rows, key_serde, self._value_serde, n, score, largest, caching=how.caching)
         port = graph.stateful(
-            "KTABLE-TOP",
+            spec,
             placed,
-            operator,
             name,
             stores=(store, rows),
             input_key_serde=key_serde,
             key_serde=key_serde,
             value_serde=list_serde,
-            parameters=parameters,
         )
         return KTable(graph, port, store)
 
@@ -149,7 +144,7 @@ class KGroupedTable:
 
     def _table(
         self,
-        kind: str,
+        kind: NodeKind,
         initializer: Callable[[], Any] | None,
         adder: Callable[[Any, Any, Any], Any],
         subtractor: Callable[[Any, Any, Any], Any],
@@ -165,9 +160,8 @@ class KGroupedTable:
         name, store = table_names(kind, placed.lineage, plain_name(named), how, ())
         graph.store(key_value_store(store, how), how.key_serde or key_serde, stored_serde)
         port = graph.stateful(
-            kind,
+            TableAggregateSpec(kind, initializer, adder, subtractor, caching=how.caching),
             placed,
-            partial(TableAggregate, store, initializer, adder, subtractor, caching=how.caching),
             name,
             stores=(store,),
             input_key_serde=key_serde,

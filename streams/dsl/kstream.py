@@ -28,10 +28,12 @@ from streams.operators.stateless.filter import Filter
 from streams.operators.stateless.flat_map import FlatMap, FlatMapValues
 from streams.operators.stateless.map import Map, SelectKey
 from streams.operators.stateless.map_values import MapValues
-from streams.operators.stateless.pass_through import PassThrough
 from streams.operators.stateless.peek import Peek
 from streams.topology.graph import SinkNode
 from streams.topology.naming import check_topic, stateful_name
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.base import OperatorSpec
+from streams.topology.specs.streams import MergeSpec
 
 if TYPE_CHECKING:
     from streams.dsl.ktable import KTable
@@ -71,7 +73,7 @@ class KStream(JoinMixin, EnrichMixin):
 
     def _filter(self, predicate: functions.Function, named: NameLike, *, negate: bool) -> KStream:
         fn = functions.key_value(predicate, "predicate")
-        return self._then("KSTREAM-FILTER", partial(Filter, fn, negate), named)
+        return self._then(NodeKind.KSTREAM_FILTER, partial(Filter, fn, negate), named)
 
     def map(self, mapper: functions.Function, named: NameLike = None) -> KStream:
         """Makes a new key and value: ``mapper(key, value)`` gives a pair. Prefer ``map_values`` where the key stays.
@@ -81,7 +83,7 @@ class KStream(JoinMixin, EnrichMixin):
         """
         fn = functions.key_value(mapper, "mapper")
         made = pair_types(self._result_type(mapper))
-        return self._then("KSTREAM-MAP", partial(Map, fn), named, new_key=True, new_value=True, types=made)
+        return self._then(NodeKind.KSTREAM_MAP, partial(Map, fn), named, new_key=True, new_value=True, types=made)
 
     def map_values(self, mapper: functions.Function, named: NameLike = None) -> KStream:
         """Makes a new value; the key stays, and with it the task.
@@ -91,7 +93,7 @@ class KStream(JoinMixin, EnrichMixin):
         """
         fn = functions.key_value(mapper, "value mapper")
         made = (None, self._result_type(mapper))
-        return self._then("KSTREAM-MAPVALUES", partial(MapValues, fn), named, new_value=True, types=made)
+        return self._then(NodeKind.KSTREAM_MAPVALUES, partial(MapValues, fn), named, new_value=True, types=made)
 
     def flat_map(self, mapper: functions.Function, named: NameLike = None) -> KStream:
         """Makes any number of records of one: ``mapper(key, value)`` gives pairs of key and value.
@@ -101,7 +103,9 @@ class KStream(JoinMixin, EnrichMixin):
         """
         fn = functions.key_value(mapper, "mapper")
         made = pair_types(element_type(self._result_type(mapper)))
-        return self._then("KSTREAM-FLATMAP", partial(FlatMap, fn), named, new_key=True, new_value=True, types=made)
+        return self._then(
+            NodeKind.KSTREAM_FLATMAP, partial(FlatMap, fn), named, new_key=True, new_value=True, types=made
+        )
 
     def flat_map_values(self, mapper: functions.Function, named: NameLike = None) -> KStream:
         """Makes any number of values of one; the key stays.
@@ -111,7 +115,7 @@ class KStream(JoinMixin, EnrichMixin):
         """
         fn = functions.key_value(mapper, "value mapper")
         made = (None, element_type(self._result_type(mapper)))
-        return self._then("KSTREAM-FLATMAPVALUES", partial(FlatMapValues, fn), named, new_value=True, types=made)
+        return self._then(NodeKind.KSTREAM_FLATMAPVALUES, partial(FlatMapValues, fn), named, new_value=True, types=made)
 
     def select_key(self, selector: functions.Function, named: NameLike = None) -> KStream:
         """Makes a new key; the value stays.
@@ -121,23 +125,23 @@ class KStream(JoinMixin, EnrichMixin):
         """
         fn = functions.key_value(selector, "key selector")
         made = (self._result_type(selector), None)
-        return self._then("KSTREAM-KEY-SELECT", partial(SelectKey, fn), named, new_key=True, types=made)
+        return self._then(NodeKind.KSTREAM_KEY_SELECT, partial(SelectKey, fn), named, new_key=True, types=made)
 
     def peek(self, action: functions.Function, named: NameLike = None) -> KStream:
         """Shows each record to a function, at least once each, and passes it on unchanged.
 
         ``KStream[K, V]`` to the same. Source: Kafka Streams' ``KStreamPeek``.
         """
-        return self._then("KSTREAM-PEEK", partial(Peek, functions.key_value(action, "action")), named)
+        return self._then(NodeKind.KSTREAM_PEEK, partial(Peek, functions.key_value(action, "action")), named)
 
     def foreach(self, action: functions.Function, named: NameLike = None) -> None:
         """Shows each record to a function, at least once each; the stream ends here. Source: Kafka Streams' ``foreach``."""
-        self._then("KSTREAM-FOREACH", partial(Peek, functions.key_value(action, "action")), named)
+        self._then(NodeKind.KSTREAM_FOREACH, partial(Peek, functions.key_value(action, "action")), named)
 
     def print(self, label: str | None = None, named: NameLike = None) -> None:
         """Prints each record as ``[label]: key, value``, on the machine where it is processed; the stream ends here."""
         action = partial(_print_record, label or self._port.node)
-        self._then("KSTREAM-PRINTER", partial(Peek, action), named)
+        self._then(NodeKind.KSTREAM_PRINTER, partial(Peek, action), named)
 
     def merge(self, other: KStream, named: NameLike = None) -> KStream:
         """The records of both streams, in the order in which a task takes them: the oldest that waits first.
@@ -150,7 +154,7 @@ class KStream(JoinMixin, EnrichMixin):
         Source: Kafka Streams' ``KStreamImpl.merge``.
         """
         self._check_stream(other)
-        port = self._graph.stateless("KSTREAM-MERGE", self._port, PassThrough, plain_name(named), others=(other._port,))
+        port = self._graph.stateless(MergeSpec(), self._port, plain_name(named), others=(other._port,))
         return KStream(self._graph, port)
 
     def split(self, named: NameLike = None) -> BranchedKStream:
@@ -180,7 +184,7 @@ class KStream(JoinMixin, EnrichMixin):
 
     def _then(
         self,
-        kind: str,
+        kind: NodeKind,
         supplier: Callable[[], AnyProcessor],
         named: NameLike,
         *,
@@ -189,9 +193,8 @@ class KStream(JoinMixin, EnrichMixin):
         types: tuple[Type, Type] = (None, None),
     ) -> KStream:
         port = self._graph.stateless(
-            kind,
+            OperatorSpec(kind, supplier),
             self._port,
-            supplier,
             plain_name(named),
             new_key=new_key,
             new_value=new_value,
@@ -312,8 +315,8 @@ class KStream(JoinMixin, EnrichMixin):
         value_serde = graph.value_serde(how.value_serde, self._port.value_serde)
         port = graph.colocated(self._port, plain_name(named) or how.name, key_serde, value_serde)
         key_serde = graph.keyed_as(port, key_serde)
-        name, store = table_names("KSTREAM-TOTABLE", port.lineage, plain_name(named), how, ())
-        table, node = add_table(graph, "KSTREAM-TOTABLE", port, name, store, how, key_serde, value_serde)
+        name, store = table_names(NodeKind.KSTREAM_TOTABLE, port.lineage, plain_name(named), how, ())
+        table, node = add_table(graph, NodeKind.KSTREAM_TOTABLE, port, name, store, how, key_serde, value_serde)
         return KTable(graph, table, node=node)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from streams.dsl import functions
-from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.dsl.build.abstract_stream import AbstractStream, StreamBase
+from streams.dsl.build.graph_builder import Port
 from streams.dsl.build.join import join_any
 from streams.dsl.build.join_all import check_names, join_all_streams, port_of
 from streams.dsl.build.stream_extras import add_deduplicate, join_as_of
@@ -22,11 +23,8 @@ if TYPE_CHECKING:
     from streams.dsl.ktable import KTable
 
 
-class JoinMixin:
+class JoinMixin(StreamBase):
     """What of a ``KStream`` needs state of its own to meet other records."""
-
-    _graph: GraphBuilder
-    _port: Port
 
     def join(
         self,
@@ -206,12 +204,13 @@ class JoinMixin:
 
     def _check_stream(self, other: Any) -> None:
         self._check_same_builder(other)
-        if not isinstance(other, JoinMixin):
+        if not isinstance(other, StreamBase):
             raise TopologyError(f"Here belongs a stream, not a {type(other).__name__}: a table has to_stream().")
 
     def _check_same_builder(self, other: Any) -> None:
-        if getattr(other, "_graph", None) is not self._graph:
-            what = "comes from another StreamsBuilder" if hasattr(other, "_graph") else "is no stream or table"
+        if not isinstance(other, AbstractStream) or other._graph is not self._graph:
+            known = isinstance(other, AbstractStream)
+            what = "comes from another StreamsBuilder" if known else "is no stream or table"
             raise TopologyError(
                 f"{type(other).__name__} {what}: join and merge take streams and tables of one builder."
             )

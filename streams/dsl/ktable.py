@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from streams.dsl import functions
+from streams.dsl.build.abstract_stream import TableBase
 from streams.dsl.build.dropped import add_dropped
 from streams.dsl.build.foreign_key_join import join_foreign_key
 from streams.dsl.build.graph_builder import GraphBuilder, Port
@@ -29,9 +30,11 @@ from streams.operators.table.table_to_stream import TableToStream
 from streams.operators.table.table_transform_values import ValueTransformer
 from streams.operators.table.value_getter import JoinKind
 from streams.serdes.base import Serde
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.base import OperatorSpec
 
 
-class KTable:
+class KTable(TableBase):
     """A table that changes over time. Made by ``StreamsBuilder.table``, ``KStream.to_table`` and aggregations.
 
     A table that is read or made of a stream keeps no state until something needs to look it up (a join), needs to know
@@ -142,7 +145,9 @@ class KTable:
 
         ``KTable[K, V]`` to ``KStream[K, V]``. Source: Kafka Streams' ``KTableImpl.toStream``.
         """
-        port = self._graph.stateless("KTABLE-TOSTREAM", self._port, TableToStream, plain_name(named))
+        port = self._graph.stateless(
+            OperatorSpec(NodeKind.KTABLE_TOSTREAM, TableToStream), self._port, plain_name(named)
+        )
         return KStream(self._graph, port)
 
     def suppress(self, suppressed: Suppressed, named: NameLike = None) -> KTable:
@@ -173,9 +178,8 @@ class KTable:
         supplier = partial(TableGroupBy, fn, self._node.versioned)
         key_type, value_type = pair_types(result_type(selector, self._port.key_serde, self._port.value_serde))
         port = self._graph.stateless(
-            "KTABLE-SELECT",
+            OperatorSpec(NodeKind.KTABLE_SELECT, supplier),
             self._port,
-            supplier,
             plain_name(named),
             new_key=True,
             new_value=True,

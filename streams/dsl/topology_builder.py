@@ -18,8 +18,11 @@ from streams.dsl.builder import StreamsBuilder
 from streams.dsl.options import Consumed, Produced, option
 from streams.errors import TopologyError
 from streams.operators.processor import Processor
-from streams.topology.graph import ProcessorNode, SinkNode, StoreNode, Topology
+from streams.topology.graph import ProcessorNode, SinkNode, StoreNode
 from streams.topology.naming import check_name, check_topic
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.streams import UserProcessorSpec
+from streams.topology.topology import Topology
 
 
 class TopologyBuilder:
@@ -77,9 +80,8 @@ class TopologyBuilder:
         names, global_names = split_stores(self._graph, stores)
         key_serde = self._graph.key_serde(first.key_serde)
         made = self._graph.stateful(
-            "PROCESSOR",
+            UserProcessorSpec(NodeKind.PROCESSOR, checked_supplier(supplier)),
             first,
-            checked_supplier(supplier),
             name,
             others=tuple(others),
             stores=names,

@@ -36,7 +36,7 @@ from streams.spark.settings import spark_settings
 from streams.spark.source import source_class
 from streams.spark.stopping import StopGate
 from streams.spark.supervisor import Supervisor
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 
 _Answer = TypeVar("_Answer")
 _REQUEST_S = 10.0

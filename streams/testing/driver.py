@@ -28,9 +28,9 @@ from streams.testing.query import DriverQuery
 from streams.testing.simulation import SimulatedKafka
 from streams.testing.stores import DriverStore
 from streams.testing.topics import PipedRecord, TestInputTopic, TestOutputTopic
-from streams.topology.graph import Topology
 from streams.topology.patterns import has_patterns, matches, with_matching_topics
 from streams.topology.plan import SubTopology, build_plan
+from streams.topology.topology import Topology
 
 
 class TopologyTestDriver:

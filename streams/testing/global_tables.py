@@ -9,7 +9,7 @@ from state.tables.memory import MemoryTable
 from streams.runtime.globals.global_tables import GlobalTables, global_store_specs
 from streams.runtime.settings import TaskSettings
 from streams.testing.simulation import SimulatedKafka
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 
 
 class MemoryGlobalTables:

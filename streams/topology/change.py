@@ -29,12 +29,12 @@ class TopologyChange:
     """One difference.
 
     Attributes:
-        severity: what it does to the state.
-        where: the sub-topology.
-        what: the thing, such as ``store 'counts'``.
-        says: what is different, and what to do where it is not safe.
-        refused: the engine does not start a program with this change.
-        depends: whether it is refused depends on what Kafka holds at the start, as ``says`` tells.
+        severity: What it does to the state.
+        where: The sub-topology.
+        what: The thing, such as `store 'counts'`.
+        says: What is different, and what to do where it is not safe.
+        refused: The engine does not start a program with this change.
+        depends: Whether it is refused depends on what Kafka holds at the start, as `says` tells.
     """
 
     severity: Severity

@@ -1,6 +1,6 @@
 """Checks that need the whole topology: who reads and writes which topic.
 
-Kafka Streams finds some of these only at run time, or never; here they are a ``TopologyError`` with the fix in it.
+Kafka Streams finds some of these only at run time, or never; here they are a `TopologyError` with the fix in it.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streams.errors import TopologyError
-from streams.topology.graph import InternalTopic, SinkNode, SourceNode, Topic, Topology
+from streams.topology.graph import Graph, InternalTopic, SinkNode, SourceNode, Topic
 from streams.topology.naming import is_generated
 
 
-def check_sources(topology: Topology) -> None:
-    """Raises ``TopologyError`` if nothing is read, or a topic by two sources."""
+def check_sources(topology: Graph) -> None:
+    """Raises `TopologyError` if nothing is read, or a topic by two sources."""
     reader: dict[Topic, SourceNode] = {}
     for source in topology.sources():
         for topic in source.topics:
@@ -36,7 +36,7 @@ def check_sources(topology: Topology) -> None:
     )
 
 
-def _check_patterns(topology: Topology, reader: Mapping[Topic, SourceNode]) -> None:
+def _check_patterns(topology: Graph, reader: Mapping[Topic, SourceNode]) -> None:
     for source in topology.sources():
         for topic, other in reader.items():
             if source.pattern is not None and other is not source and source.pattern.fullmatch(str(topic)):
@@ -46,18 +46,18 @@ def _check_patterns(topology: Topology, reader: Mapping[Topic, SourceNode]) -> N
                 )
 
 
-def check_topics(topology: Topology) -> None:
-    """Raises ``TopologyError`` where topics are used in ways that exclude each other."""
+def check_topics(topology: Graph) -> None:
+    """Raises `TopologyError` where topics are used in ways that exclude each other."""
     check_sources(topology)
     _check_repartitions(list(topology.sources()), list(topology.sinks()))
 
 
-def check_use_of_internal(topology: Topology, internal: Mapping[str, str]) -> None:
-    """Raises ``TopologyError`` where the program reads or writes, as if it were its own, a topic that the engine makes for it.
+def check_use_of_internal(topology: Graph, internal: Mapping[str, str]) -> None:
+    """Raises `TopologyError` where the program reads or writes, as if it were its own, a topic that the engine makes for it.
 
     Args:
-        topology: the finished graph.
-        internal: real names of the internal topics, and what each of them is.
+        topology: The finished graph.
+        internal: Real names of the internal topics, and what each of them is.
     """
     used = [
         *((f"The source '{s.name}' reads", topic) for s in topology.sources() for topic in s.topics),
@@ -72,11 +72,11 @@ def check_use_of_internal(topology: Topology, internal: Mapping[str, str]) -> No
             )
 
 
-def check_explicit_names(topology: Topology) -> None:
-    """Raises ``TopologyError`` if the name of anything in Kafka or on disk was generated (KIP-1111).
+def check_explicit_names(topology: Graph) -> None:
+    """Raises `TopologyError` if the name of anything in Kafka or on disk was generated (KIP-1111).
 
     Stores, with their changelogs, and repartition topics are found again by name alone: with names of your own, no change of
-    the program can rename them unseen. Names are told by their form: one of yours must not look like a generated one.
+    the program can rename them unseen. A generated name is known by its form, so one of yours must not look like one.
     """
     stores = [name for name in topology.stores if is_generated(name)]
     stores += [name for name in topology.global_tables if is_generated(name)]
@@ -86,18 +86,18 @@ def check_explicit_names(topology: Topology) -> None:
         for topic in source.topics
         if isinstance(topic, InternalTopic) and is_generated(topic.name)
     )
-    told = []
+    found = []
     if stores:
         how = "Materialized(name=...), StreamJoined(name=...), Joined(name=...) or named=..."
-        told.append(f"stores: {', '.join(map(repr, sorted(stores)))} (name them with {how})")
+        found.append(f"stores: {', '.join(map(repr, sorted(stores)))} (name them with {how})")
     if topics:
         how = (
             "Grouped(name=...), Repartitioned(name=...), Joined(name=...), StreamJoined(name=...) or enrich(named=...)"
         )
-        told.append(f"repartition topics: {', '.join(map(repr, topics))} (name them with {how})")
-    if told:
+        found.append(f"repartition topics: {', '.join(map(repr, topics))} (name them with {how})")
+    if found:
         raise TopologyError(
-            f"ensure_explicit_naming is on, but names were generated. {'; '.join(told)}. Or turn the setting off."
+            f"ensure_explicit_naming is on, but names were generated. {'; '.join(found)}. Or turn the setting off."
         )
 
 

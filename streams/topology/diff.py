@@ -1,9 +1,9 @@
-"""What a changed topology means for the state of a running application, told before it is started.
+"""The changes between two versions of a program, and what each means for the state, known before the new one is started.
 
-Kafka Streams finds out at run time, or never: a renamed store begins empty without a word. Here the description of the old
-program (``streams describe --format json``, or the one that the application keeps beside its checkpoint) is compared with the
+Kafka Streams finds out at run time, or never: a renamed store begins empty without a word. Here the manifest of the old
+program (`streams describe --format json`, or the one that the application keeps beside its checkpoint) is compared with the
 new program, and every change is *safe*, *needs migration* (the state stays, but this engine does not start on it as it is) or
-*loses state*; each also says whether the engine refuses to start. The start itself asks here, so both tell the same.
+*loses state*; each also says whether the engine refuses to start. The start itself asks here, so it agrees with `streams diff`.
 
 Invariants: whatever changes a sub-topology's hash, or moves a store or a source to where its commits are not known, is refused;
 functions cannot be compared, so a changed function is no change here.
@@ -18,49 +18,59 @@ from typing import Any
 from streams.errors import TopologyError
 from streams.topology.change import Severity, TopologyChange, differences, refused, safe, worst, worst_first
 from streams.topology.diff_stores import changed_store, missing_store
-from streams.topology.graph import Topology
-from streams.topology.manifest import FORMAT, Manifest, manifest
+from streams.topology.graph import Graph
+from streams.topology.manifest import FORMAT, Manifest, plan_manifest
+from streams.topology.plan import Plan, plan_alone
 
 __all__ = ["Severity", "TopologyChange", "compare", "worst"]
 
 
-def compare(old: Mapping[str, Any], new: Topology) -> list[TopologyChange]:
+def compare(old: Mapping[str, Any], new: Graph) -> list[TopologyChange]:
+    """All differences to a program that is not run yet; as `compare_plan`.
+
+    Raises:
+        TopologyError: `old` is no manifest, or the new topology cannot be planned.
+    """
+    return compare_plan(old, plan_alone(new))
+
+
+def compare_plan(old: Mapping[str, Any], new: Plan) -> list[TopologyChange]:
     """All differences, the worst first; none for an equal topology.
 
     Args:
-        old: what ``manifest(topology)`` gave for the program that wrote the state.
-        new: the program to be started.
+        old: What `manifest(topology)` gave for the program that wrote the state.
+        new: The plan of the program to be started.
 
     Raises:
-        TopologyError: ``old`` is no description, or the new topology cannot be planned.
+        TopologyError: `old` is no manifest.
     """
     if old.get("format") != FORMAT or not isinstance(old.get("sub_topologies"), Mapping):
         raise TopologyError(
             f"This is no description of a topology in format {FORMAT}: make one of the old program with "
             f"`streams describe --format json MODULE:TOPOLOGY`."
         )
-    now = manifest(new, sorted(old["sub_topologies"]))
+    now = plan_manifest(new, sorted(old["sub_topologies"]))
     return worst_first([*_sub_topologies(old, now), *_repartition_topics(old, now), *_global_tables(old, now)])
 
 
 def _sub_topologies(old: Mapping[str, Any], now: Manifest) -> Iterator[TopologyChange]:
     before, after = old["sub_topologies"], now["sub_topologies"]
-    home = {store: name for name, sub in after.items() for store in sub["stores"]}
+    owner = {store: name for name, sub in after.items() for store in sub["stores"]}
     for name, sub in before.items():
         if name in after:
-            found = list(_sub_topology(name, sub, after[name], home))
+            found = list(_sub_topology(name, sub, after[name], owner))
             if after[name]["hash"] != sub["hash"] and not any(change.refused for change in found):
                 found.append(refused(name, "its structure", "is another one"))
             yield from found
         else:
-            yield from _gone(name, sub, after, home)
+            yield from _gone(name, sub, after, owner)
     for name in after:
         if name not in before:
             yield safe(name, "the sub-topology", "is new; it begins at the starting offsets")
 
 
 def _gone(
-    where: str, old: Mapping[str, Any], after: Mapping[str, Mapping[str, Any]], home: Mapping[str, str]
+    where: str, old: Mapping[str, Any], after: Mapping[str, Mapping[str, Any]], owner: Mapping[str, str]
 ) -> Iterator[TopologyChange]:
     """A sub-topology whose name is gone: its stores and sources may be elsewhere now."""
     moved = [
@@ -76,9 +86,9 @@ def _gone(
     ]
     yield from moved
     for store, settings in old["stores"].items():
-        yield missing_store(where, store, settings, {}, home, stays=False)
+        yield missing_store(where, store, settings, {}, owner, stays=False)
     if not moved and not old["stores"]:
-        yield safe(where, "the sub-topology", "is gone; it kept nothing but its positions")
+        yield safe(where, "the sub-topology", "is gone; it had no state but its positions")
 
 
 def _overlap(one: str, other: str) -> bool:
@@ -92,7 +102,7 @@ def _matches(pattern: str, topic: str) -> bool:
 
 
 def _sub_topology(
-    where: str, old: Mapping[str, Any], new: Mapping[str, Any], home: Mapping[str, str]
+    where: str, old: Mapping[str, Any], new: Mapping[str, Any], owner: Mapping[str, str]
 ) -> Iterator[TopologyChange]:
     yield from _sources(where, old["sources"], new["sources"])
     yield from _operators(where, old, new)
@@ -101,7 +111,7 @@ def _sub_topology(
         if name in new["stores"]:
             yield from changed_store(where, name, settings, new["stores"][name])
         else:
-            yield missing_store(where, name, settings, added, home, stays=True)
+            yield missing_store(where, name, settings, added, owner, stays=True)
     for part, kind in (("stateless", "operator"), ("sinks", "sink")):
         yield from _harmless(where, kind, old[part], new[part])
 
@@ -119,7 +129,7 @@ def _operators(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> It
     for name, was in before.items():
         now, what = after.get(name), f"operator '{name}'"
         if now is None:
-            # What its stores come to is told of each store.
+            # What becomes of its stores is said for each store.
             yield refused(where, what, "is gone")
             continue
         for part in ("kind", "stores", "reads"):

@@ -28,10 +28,10 @@ def changed_store(where: str, name: str, old: Mapping[str, Any], new: Mapping[st
         else:
             yield TopologyChange(Severity.LOSES_STATE, where, what, "has no changelog any more: it cannot be restored")
     if old["persistent"] != new["persistent"]:
-        kept = old["logged"] and new["logged"]
+        restorable = old["logged"] and new["logged"]
         said = f"moves {'to disk' if new['persistent'] else 'into memory'}, "
-        said += "from its changelog" if kept else "empty, for it has no changelog"
-        yield TopologyChange(Severity.SAFE if kept else Severity.LOSES_STATE, where, what, said)
+        said += "from its changelog" if restorable else "empty, for it has no changelog"
+        yield TopologyChange(Severity.SAFE if restorable else Severity.LOSES_STATE, where, what, said)
     if old["changelog_config"] != new["changelog_config"]:
         said = f"asks for other settings of its changelog ({differences(old['changelog_config'], new['changelog_config'])}); "
         yield safe(where, what, said + "a topic that exists keeps its own")
@@ -45,21 +45,21 @@ def _retention(where: str, what: str, old: int | None, new: int | None) -> Topol
 
 
 def missing_store(
-    where: str, name: str, old: Mapping[str, Any], added: Mapping[str, Any], home: Mapping[str, str], stays: bool
+    where: str, name: str, old: Mapping[str, Any], added: Mapping[str, Any], owner: Mapping[str, str], stays: bool
 ) -> TopologyChange:
     """A store that its sub-topology has no more.
 
     Args:
-        where: the sub-topology.
-        name: the store.
-        old: its description.
-        added: the stores that the sub-topology has got instead.
-        home: in which sub-topology each store of the new program is.
-        stays: whether the sub-topology is still there.
+        where: The sub-topology.
+        name: The store.
+        old: Its description.
+        added: The stores that the sub-topology has got instead.
+        owner: In which sub-topology each store of the new program is.
+        stays: Whether the sub-topology is still there.
     """
     what = f"store '{name}'"
-    if name in home:
-        said = f"belongs to the sub-topology '{home[name]}' now, which knows no commit of it"
+    if name in owner:
+        said = f"belongs to the sub-topology '{owner[name]}' now, which knows no commit of it"
         return refused(where, what, said)
     renamed = [other for other, new in added.items() if all(new[part] == old[part] for part in _ALIKE)]
     said = "is gone, and its rows with it"

@@ -2,7 +2,7 @@
 
 Invariants: parents are added before their children, so the order of insertion is a topological one; the children of a
 node run in that order, depth first (Kafka Streams' order); names are unique over nodes, and over stores. Nothing in
-here runs: a processor is a ``supplier`` that the task calls, picklable by cloudpickle.
+here runs: each node has a spec, picklable by cloudpickle, of which the task makes its operator.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import partial
+from typing import Any, TypeAlias
 
+from state.stores.spec import StoreSpec
 from streams.errors import TopologyError
 from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, TimestampExtractor
+from streams.operators.processor import AnyProcessor
+from streams.operators.wrapped import ProcessorWrapper, wrapped
 from streams.serdes.base import Serde
+from streams.topology.node_kind import NodeKind
 from streams.topology.pattern_name import pattern_name, pattern_text
-
-if TYPE_CHECKING:
-    from state.stores.spec import StoreSpec
-    from streams.operators.processor import AnyProcessor
+from streams.topology.specs.base import NodeSpec, Parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +29,15 @@ class InternalTopic:
     """A repartition topic, before the application's id is known.
 
     Attributes:
-        name: the name without the application's id and without the ending.
-        partitions: their number, or None for as many as the writing sub-topology has tasks.
+        name: The name without the application's id and without the ending.
+        partitions: Their number, or None for as many as the writing sub-topology has tasks.
     """
 
     name: str
     partitions: int | None = None
 
     def topic_name(self, application_id: str) -> str:
-        """The topic's real name, ``<application>-<name>-repartition`` (Kafka Streams' form)."""
+        """The topic's real name, `<application>-<name>-repartition` (Kafka Streams' form)."""
         return f"{application_id}-{self.name}-repartition"
 
     def __str__(self) -> str:
@@ -43,15 +45,14 @@ class InternalTopic:
 
 
 Topic: TypeAlias = str | InternalTopic
-Parameters: TypeAlias = tuple[tuple[str, str | int | bool | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceNode:
-    """Reads topics. In a ``Topology`` a topic may be an ``InternalTopic``; in a plan all are real names (``str``).
+    """Reads topics. In a `Graph` a topic may be an `InternalTopic`; in a plan all are real names (`str`).
 
-    ``offset_reset`` is ``"earliest"``, ``"latest"``, ``"none"``, ``"duration:<ms>"`` or None for the application's setting.
-    With a ``pattern`` it reads all topics that match it; ``topics`` are those that were there at the start, none before.
+    `offset_reset` is `"earliest"`, `"latest"`, `"none"`, `"duration:<ms>"` or None for the application's setting.
+    With a `pattern` it reads all topics that match it; `topics` are those that were there at the start, none before.
     """
 
     name: str
@@ -85,31 +86,25 @@ class SourceNode:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorNode:
-    """One operator.
+    """One operator: what it is, and where it hangs in the graph.
 
     Attributes:
-        name: unique; persistent state of the node is kept under it when the node is stateful.
-        kind: Kafka Streams' name of the operator, such as ``KSTREAM-FILTER``.
-        supplier: gives a new ``Processor`` on each call (a ``functools.partial`` of an operator class).
-        parents: names of the nodes that forward to it.
-        stores: names of the stores it reads or writes.
-        global_stores: names of the stores of global tables that it reads.
-        stateless: may run in the reader, if all its ancestors may.
-        key_changing: its output may have another key than its input.
-        key_serde: of its output's key, None if not known.
-        value_serde: of its output's value, None if not known.
-        input_key_serde: serde by which records on their way to it are keyed and routed; None: that of its input.
-        projection: the fields (dotted paths) of a JSON value it needs; None if it needs whole records.
-        takes_dropped: it gets what its parents drop, and nothing else of them.
-        drops: a stateless operator that may drop records; stateful ones all may.
-        repeatable: the same records always give the same results. Where that is not so, a key that is made behind it must not
-            decide which task a record goes to: an attempt that is repeated would send it to another one.
-        parameters: what it does besides its functions (windows, built-in aggregates, ...): part of the topology hash.
+        name: Unique; the state of a stateful node lasts under it.
+        spec: What the node is.
+        parents: Names of the nodes that forward to it.
+        stores: Names of the stores that it reads or writes, in the order that its spec documents.
+        global_stores: Names of the stores of global tables that it reads.
+        stateless: Whether it may run in the reader, if all its ancestors may.
+        key_changing: Whether its output may have another key than its input.
+        key_serde: Of its output's key, None if not known.
+        value_serde: Of its output's value, None if not known.
+        input_key_serde: Serde by which records on their way to it are keyed and routed; None: that of its input.
+        takes_dropped: Whether it gets what its parents drop, and nothing else of them.
+        wrapper: Gives what runs in the place of the operator (`StreamsBuilder(processor_wrapper=...)`); None: the operator.
     """
 
     name: str
-    kind: str
-    supplier: Callable[[], AnyProcessor]
+    spec: NodeSpec
     parents: tuple[str, ...]
     stores: tuple[str, ...] = ()
     global_stores: tuple[str, ...] = ()
@@ -118,19 +113,31 @@ class ProcessorNode:
     key_serde: Serde | None = None
     value_serde: Serde | None = None
     input_key_serde: Serde | None = None
-    projection: tuple[str, ...] | None = None
     takes_dropped: bool = False
-    drops: bool = False
-    repeatable: bool = True
-    parameters: Parameters = ()
+    wrapper: ProcessorWrapper | None = None
+
+    @property
+    def kind(self) -> NodeKind:
+        """The sort of operator."""
+        return self.spec.kind
+
+    @property
+    def parameters(self) -> Parameters:
+        """What the operator does besides its functions: part of the topology hash."""
+        return self.spec.parameters
+
+    def processor(self) -> AnyProcessor:
+        """A new operator: each task makes its own."""
+        operator = partial(self.spec.processor, self.stores)
+        return operator() if self.wrapper is None else wrapped(self.wrapper, self.name, operator)
 
 
 @dataclass(frozen=True, slots=True)
 class SinkNode:
-    """Writes records to a topic, or to the one that ``topic_extractor(key, value, record_context)`` names.
+    """Writes records to a topic, or to the one that `topic_extractor(key, value, record_context)` names.
 
-    ``partitioner(topic, key, value, partitions)`` gives a partition, a collection of them (which may be empty: dropped), or
-    None for Kafka's default partitioner. ``repartitions``: a user's ``repartition``, which loses null keys in compat mode.
+    `partitioner(topic, key, value, partitions)` gives a partition, a collection of them (which may be empty: dropped), or
+    None for Kafka's default partitioner. `repartitions`: a user's `repartition`, which loses null keys in compat mode.
     """
 
     name: str
@@ -167,10 +174,10 @@ class GlobalTable:
     """A table that every task has as a whole: it is read by no task, but by each process that runs some.
 
     Attributes:
-        name: of the node that fills it.
-        source: what reads its topic.
-        store: where it is kept; the topic is its changelog.
-        supplier: makes the processor that keeps the store; None: the store holds the last value of each key.
+        name: Of the node that fills it.
+        source: What reads its topic.
+        store: Its store; the topic is the changelog.
+        supplier: Makes the processor that fills the store; None: the store holds the last value of each key.
     """
 
     name: str
@@ -183,15 +190,15 @@ Node: TypeAlias = SourceNode | ProcessorNode | SinkNode
 
 
 @dataclass(frozen=True)
-class Topology:
-    """A finished graph. Build one with ``StreamsBuilder``; look at it with ``describe()`` and ``mermaid()``.
+class Graph:
+    """Nodes, stores and global tables: what a builder fills and the planner cuts. What users get is a `Topology`.
 
     Attributes:
-        nodes: all nodes by name, parents first.
-        stores: all stores by name, without those of global tables.
-        global_tables: all global tables by the names of their stores.
-        default_key_serde: for keys whose serde nobody named.
-        default_value_serde: the same for values.
+        nodes: All nodes by name, parents first.
+        stores: All stores by name, without those of global tables.
+        global_tables: All global tables by the names of their stores.
+        default_key_serde: For keys whose serde is not given.
+        default_value_serde: The same for values.
     """
 
     default_key_serde: Serde
@@ -213,7 +220,7 @@ class Topology:
         return (node for node in self.nodes.values() if isinstance(node, SinkNode))
 
     def add(self, node: Node) -> None:
-        """Adds a node. Raises ``TopologyError`` if its name is taken, or a parent or store is unknown."""
+        """Adds a node. Raises `TopologyError` if its name is taken, or a parent or store is unknown."""
         if node.name in self.nodes:
             raise TopologyError(
                 f"Two nodes are called '{node.name}'. Generated names hold no counter, so that a changed topology "
@@ -233,7 +240,7 @@ class Topology:
         self.nodes[node.name] = node
 
     def add_store(self, store: StoreNode) -> None:
-        """Adds a store. Raises ``TopologyError`` if its name is taken."""
+        """Adds a store. Raises `TopologyError` if its name is taken."""
         if store.name in self.stores or store.name in self.global_tables:
             raise TopologyError(
                 f"Two stores are called '{store.name}'. Give one of them a name of its own with "
@@ -242,7 +249,7 @@ class Topology:
         self.stores[store.name] = store
 
     def add_global(self, table: GlobalTable) -> None:
-        """Adds a global table. Raises ``TopologyError`` if its store's name is taken, or its topic is read already."""
+        """Adds a global table. Raises `TopologyError` if its store's name is taken, or its topic is read already."""
         if table.store.name in self.stores or table.store.name in self.global_tables:
             raise TopologyError(
                 f"Two stores are called '{table.store.name}': name the global table's with Materialized(name=...)."
@@ -255,15 +262,3 @@ class Topology:
                 f"by tasks or is a global table, once."
             )
         self.global_tables[table.store.name] = table
-
-    def describe(self) -> str:
-        """The topology as text, in the format of Kafka Streams' ``TopologyDescription``, which its viewers read."""
-        from streams.topology.text import topology_text
-
-        return topology_text(self)
-
-    def mermaid(self) -> str:
-        """The topology as a Mermaid flow chart, as GitHub draws it: heads, tasks, stores and topics."""
-        from streams.topology.mermaid import mermaid
-
-        return mermaid(self)

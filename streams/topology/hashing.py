@@ -1,4 +1,4 @@
-"""The hash of a sub-topology, kept in every commit marker: does the state on disk belong to this program?
+"""The hash of a sub-topology, part of every commit marker: does the state on disk belong to this program?
 
 It covers what gives state its meaning: source topics, stateful operators with their windows and built-in aggregates,
 how they hang together, stores with their serdes. It leaves out what may change under a running application: functions
@@ -18,16 +18,16 @@ def topology_hash(nodes: dict[str, Node], stores: dict[str, StoreNode]) -> str:
     """16 hex digits for the stateful skeleton of a sub-topology.
 
     Args:
-        nodes: its nodes, with real topic names or not (the application's id is not part of a structure, but it is
+        nodes: Its nodes, with real topic names or not (the application's id is not part of a structure, but it is
             constant for an application).
-        stores: its stores.
+        stores: Its stores.
     """
     skeleton = {
         "sources": sorted([source.name, list(source.subscription)] for source in _sources(nodes)),
         "operators": sorted(
             [
                 node.name,
-                node.kind,
+                node.kind.value,
                 sorted(node.stores),
                 [list(pair) for pair in node.parameters],
                 nearest_lasting(nodes, node),

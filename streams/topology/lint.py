@@ -9,18 +9,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from streams.topology.graph import InternalTopic, ProcessorNode, SinkNode, SourceNode, Topology
+from streams.topology.graph import Graph, InternalTopic, ProcessorNode, SinkNode, SourceNode
 from streams.topology.naming import is_generated
-from streams.topology.plan import build_plan
+from streams.topology.node_kind import NodeKind
+from streams.topology.plan import plan_alone
 from streams.topology.repeatable import changing_calls
 
 _ENDS = {
-    "KSTREAM-FOREACH",
-    "KSTREAM-PRINTER",
-    "KSTREAM-PEEK",
-    "KSTREAM-PROCESSOR",
-    "KSTREAM-PROCESSVALUES",
-    "KSTREAM-BRANCHCHILD",
+    NodeKind.KSTREAM_FOREACH,
+    NodeKind.KSTREAM_PRINTER,
+    NodeKind.KSTREAM_PEEK,
+    NodeKind.KSTREAM_PROCESSOR,
+    NodeKind.KSTREAM_PROCESSVALUES,
+    NodeKind.KSTREAM_BRANCHCHILD,
 }
 """Kinds of operators that may end a stream: they do something of their own, or a branch is left out on purpose."""
 
@@ -49,7 +50,7 @@ class LintFinding:
     says: str
 
 
-def lint(topology: Topology) -> list[LintFinding]:
+def lint(topology: Graph) -> list[LintFinding]:
     """Everything that was found, problems first.
 
     Args:
@@ -58,7 +59,7 @@ def lint(topology: Topology) -> list[LintFinding]:
     Raises:
         TopologyError: It cannot be planned.
     """
-    plan = build_plan(topology, "application")
+    plan = plan_alone(topology)
     found = [
         *_generated_names(topology),
         *_loops(topology),
@@ -81,7 +82,7 @@ def lint(topology: Topology) -> list[LintFinding]:
     return sorted(unique, key=lambda one: one.level is Level.NOTE)
 
 
-def _generated_names(topology: Topology) -> Iterator[LintFinding]:
+def _generated_names(topology: Graph) -> Iterator[LintFinding]:
     # A table's store that is called after its topic stays as long as the table reads it.
     after_topics = {f"{topic}-STATE-STORE" for source in topology.sources() for topic in source.topics}
     for name in topology.stores:
@@ -105,7 +106,7 @@ def _generated_names(topology: Topology) -> Iterator[LintFinding]:
             )
 
 
-def _loops(topology: Topology) -> Iterator[LintFinding]:
+def _loops(topology: Graph) -> Iterator[LintFinding]:
     for sink in topology.sinks():
         readers = [source for source in topology.sources() if _reads(source, sink)]
         if any(sink.name in _reached(topology, source.name) for source in readers):
@@ -124,7 +125,7 @@ def _reads(source: SourceNode, sink: SinkNode) -> bool:
     return sink.topic in source.topics or (source.pattern is not None and bool(source.pattern.fullmatch(sink.topic)))
 
 
-def _reached(topology: Topology, start: str) -> set[str]:
+def _reached(topology: Graph, start: str) -> set[str]:
     """Names of all nodes that a record of a source may come to, through topics too."""
     found: set[str] = set()
     waiting = [start]
@@ -142,11 +143,11 @@ def _reached(topology: Topology, start: str) -> set[str]:
     return found
 
 
-def _dead_ends(topology: Topology) -> Iterator[LintFinding]:
+def _dead_ends(topology: Graph) -> Iterator[LintFinding]:
     for node in topology.nodes.values():
         if topology.children(node.name) or isinstance(node, SinkNode) or node.stores:
             continue
-        if isinstance(node, ProcessorNode) and (not node.stateless or _kind(node) in _ENDS):
+        if isinstance(node, ProcessorNode) and (not node.stateless or node.kind in _ENDS):
             continue
         yield LintFinding(
             "dead-end",
@@ -156,7 +157,7 @@ def _dead_ends(topology: Topology) -> Iterator[LintFinding]:
         )
 
 
-def _changing_functions(topology: Topology) -> Iterator[LintFinding]:
+def _changing_functions(topology: Graph) -> Iterator[LintFinding]:
     for node in topology.nodes.values():
         for call in changing_calls(node):
             keys = isinstance(node, ProcessorNode) and node.key_changing
@@ -172,7 +173,3 @@ def _changing_functions(topology: Topology) -> Iterator[LintFinding]:
                 node.name,
                 f"its function ({call.place}) calls {call.called}: {what}",
             )
-
-
-def _kind(node: ProcessorNode) -> str:
-    return str(getattr(node.kind, "value", node.kind))

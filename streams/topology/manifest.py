@@ -1,4 +1,4 @@
-"""A topology as plain JSON: what lasts of it, by name. Kept by applications, and compared by ``diff``.
+"""The manifest of a topology: what lasts of it, by name, as plain JSON. It lies beside each checkpoint, and `diff` compares it.
 
 Invariants: no application id in it, so that a program can be described without being run; equal topologies give equal
 descriptions; functions are left out (their text is no identity), and so is what a serde connects to.
@@ -12,9 +12,10 @@ from typing import Any, TypeAlias
 import orjson
 
 from streams.serdes.base import serde_identity
-from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, StoreNode, Topology
+from streams.topology.graph import Graph, ProcessorNode, SinkNode, SourceNode, StoreNode
 from streams.topology.hashing import nearest_lasting, topology_hash
-from streams.topology.plan import build_plan
+from streams.topology.plan import Plan, SubTopology, plan_alone
+from streams.topology.sub_names import sub_topology_name
 
 Manifest: TypeAlias = dict[str, Any]
 
@@ -22,21 +23,32 @@ FORMAT = 1
 """Changes when an older program could misread a description."""
 
 
-def manifest(topology: Topology, known: Sequence[str] = ()) -> Manifest:
-    """``{"format", "sub_topologies": {name: ...}, "repartition_topics": {name: partitions}, "global_tables": {store: topic}}``.
-
-    A sub-topology holds ``hash`` (of its structure, without the application's id), ``sources`` (name -> topics), ``operators``
-    (stateful ones: kind, stores, parameters, what they read from), ``stateless`` (name -> kind), ``sinks`` (name -> topic; None:
-    chosen per record) and ``stores`` (name -> kind, serdes, retention in ms, ...).
-
-    Args:
-        topology: the program.
-        known: names of sub-topologies that have run before, which they keep, the preferred ones first.
+def manifest(topology: Graph) -> Manifest:
+    """The manifest of a program that is looked at and not run; as `plan_manifest`.
 
     Raises:
-        TopologyError: the topology cannot be planned.
+        TopologyError: The topology cannot be planned.
     """
-    plan = build_plan(topology, "application", known)
+    return plan_manifest(plan_alone(topology))
+
+
+def manifest_json(topology: Graph) -> str:
+    """The manifest of a program as JSON text, indented, for files that people keep under version control."""
+    return orjson.dumps(manifest(topology), option=orjson.OPT_INDENT_2).decode()
+
+
+def plan_manifest(plan: Plan, known: Sequence[str] | None = None) -> Manifest:
+    """`{"format", "sub_topologies": {name: ...}, "repartition_topics": {name: partitions}, "global_tables": {store: topic}}`.
+
+    A sub-topology holds `hash` (of its structure, without the application's id), `sources` (name -> topics), `operators`
+    (stateful ones: kind, stores, parameters, what they read from), `stateless` (name -> kind), `sinks` (name -> topic; None:
+    chosen per record) and `stores` (name -> kind, serdes, retention in ms, ...).
+
+    Args:
+        plan: The planned program.
+        known: Names of sub-topologies that have run before, which they keep here, the preferred ones first; None: as planned.
+    """
+    topology = plan.topology
     internal = {
         str(topic): topic.partitions
         for source in topology.sources()
@@ -45,18 +57,22 @@ def manifest(topology: Topology, known: Sequence[str] = ()) -> Manifest:
     }
     return {
         "format": FORMAT,
-        "sub_topologies": {sub.name: _sub_topology(topology, list(sub.nodes)) for sub in plan.sub_topologies},
+        "sub_topologies": {
+            _name(topology, sub, known): _sub_topology(topology, list(sub.nodes)) for sub in plan.sub_topologies
+        },
         "repartition_topics": internal,
         "global_tables": {name: str(table.source.topics[0]) for name, table in topology.global_tables.items()},
     }
 
 
-def manifest_json(topology: Topology, known: Sequence[str] = ()) -> str:
-    """The description as JSON text, indented, for files that people keep under version control."""
-    return orjson.dumps(manifest(topology, known), option=orjson.OPT_INDENT_2).decode()
+def _name(topology: Graph, sub: SubTopology, known: Sequence[str] | None) -> str:
+    if known is None:
+        return sub.name
+    declared = [node for name in sub.nodes if isinstance(node := topology.nodes[name], SourceNode)]
+    return sub_topology_name(declared, known)
 
 
-def _sub_topology(topology: Topology, names: list[str]) -> Manifest:
+def _sub_topology(topology: Graph, names: list[str]) -> Manifest:
     nodes = {name: topology.nodes[name] for name in names}
     stores = {store: topology.stores[store] for node in nodes.values() for store in node.stores}
     processors = [node for node in nodes.values() if isinstance(node, ProcessorNode)]
@@ -65,7 +81,7 @@ def _sub_topology(topology: Topology, names: list[str]) -> Manifest:
         "sources": {name: list(node.subscription) for name, node in nodes.items() if isinstance(node, SourceNode)},
         "operators": {
             node.name: {
-                "kind": node.kind,
+                "kind": node.kind.value,
                 "stores": sorted(node.stores),
                 "parameters": dict(node.parameters),
                 "reads": nearest_lasting(nodes, node),
@@ -73,7 +89,7 @@ def _sub_topology(topology: Topology, names: list[str]) -> Manifest:
             for node in processors
             if not node.stateless
         },
-        "stateless": {node.name: node.kind for node in processors if node.stateless},
+        "stateless": {node.name: node.kind.value for node in processors if node.stateless},
         "sinks": {
             name: None if node.topic is None else str(node.topic)
             for name, node in nodes.items()

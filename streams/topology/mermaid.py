@@ -6,21 +6,21 @@ from one to the other is the shuffle. Topics and stores stand as cylinders.
 
 from __future__ import annotations
 
-from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode, Topology
-from streams.topology.plan import SubTopology, build_plan
+from streams.topology.graph import Graph, Node, ProcessorNode, SinkNode, SourceNode
+from streams.topology.plan import SubTopology, plan_alone
 
 
-def mermaid(topology: Topology) -> str:
+def mermaid(topology: Graph) -> str:
     """The chart's source, without a code fence; topics are named without the application's id."""
     lines = ["flowchart LR"]
     ids: dict[tuple[str, str], str] = {}
-    for sub in build_plan(topology, "application").sub_topologies:
+    for sub in plan_alone(topology).sub_topologies:
         lines += _sub_topology(topology, sub, ids)
     lines += _arrows(topology, ids)
     return "\n".join(lines) + "\n"
 
 
-def _sub_topology(topology: Topology, sub: SubTopology, ids: dict[tuple[str, str], str]) -> list[str]:
+def _sub_topology(topology: Graph, sub: SubTopology, ids: dict[tuple[str, str], str]) -> list[str]:
     readers = [name for name in sub.nodes if isinstance(sub.nodes[name], SourceNode) or name in sub.head]
     tasks = [name for name in sub.nodes if name not in readers]
     lines = [f'  subgraph sub{sub.index}["{sub.index}: {_text(_plain(topology, sub))}"]']
@@ -36,7 +36,7 @@ def _sub_topology(topology: Topology, sub: SubTopology, ids: dict[tuple[str, str
     return lines
 
 
-def _plain(topology: Topology, sub: SubTopology) -> str:
+def _plain(topology: Graph, sub: SubTopology) -> str:
     """The sub-topology's name without the application's id."""
     source = topology.nodes[sub.sources[0].name]
     assert isinstance(source, SourceNode)
@@ -49,7 +49,7 @@ def _shape(node: Node) -> str:
     return f'(["{_text(node.name)}"])'
 
 
-def _arrows(topology: Topology, ids: dict[tuple[str, str], str]) -> list[str]:
+def _arrows(topology: Graph, ids: dict[tuple[str, str], str]) -> list[str]:
     lines = []
     for node in topology.nodes.values():
         here = ids["node", node.name]

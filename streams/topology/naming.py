@@ -16,7 +16,8 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from streams.errors import TopologyError
-from streams.topology.graph import Parameters
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.base import Parameters
 
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
 _LONGEST_TOPIC = 249
@@ -28,8 +29,8 @@ class Lineage:
     """Where a stream comes from, as far as names depend on it.
 
     Attributes:
-        topics: its source topics, sorted.
-        through: the nearest stateful operators and repartitions it passed, by name, sorted.
+        topics: Its source topics, sorted.
+        through: The nearest stateful operators and repartitions it passed, by name, sorted.
     """
 
     topics: tuple[str, ...]
@@ -51,13 +52,13 @@ def _union(left: tuple[str, ...], right: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted({*left, *right}))
 
 
-def stateless_name(kind: str, lineage: Lineage, taken: Container[str]) -> str:
+def stateless_name(kind: NodeKind, lineage: Lineage, taken: Container[str]) -> str:
     """A name for a node that keeps nothing: kind and topics, numbered from the second on."""
     return numbered(f"{kind}-{lineage}", taken)
 
 
 def numbered(name: str, taken: Container[str]) -> str:
-    """The name, or with the first free ``-2``, ``-3``, ... behind it."""
+    """The name, or with the first free `-2`, `-3`, ... behind it."""
     number, free = 1, name
     while free in taken:
         number += 1
@@ -65,9 +66,9 @@ def numbered(name: str, taken: Container[str]) -> str:
     return free
 
 
-def stateful_name(kind: str, lineage: Lineage, parameters: Parameters = ()) -> str:
-    """A name for something that keeps state: kind, topics, and 8 hex digits of what tells it from others."""
-    what = [kind, lineage.topics, lineage.through, parameters]
+def stateful_name(kind: NodeKind | str, lineage: Lineage, parameters: Parameters = ()) -> str:
+    """A name for something that has state: kind, topics, and 8 hex digits of what tells it from others."""
+    what = [str(kind), lineage.topics, lineage.through, parameters]
     digest = hashlib.sha256(json.dumps(what, separators=(",", ":")).encode()).hexdigest()[:8]
     return f"{kind}-{lineage}-{digest}"
 
@@ -76,12 +77,12 @@ _GENERATED = re.compile(r"[A-Z]+(-[A-Z]+)+-.+-[0-9a-f]{8}(-[a-z-]+|-.+-join-stor
 
 
 def is_generated(name: str) -> bool:
-    """Whether a store or repartition topic is called as ``stateful_name`` would call it, or after its table's topic."""
+    """Whether a store or repartition topic is called as `stateful_name` would call it, or after its table's topic."""
     return _GENERATED.fullmatch(name) is not None
 
 
 def check_topic(topic: str) -> str:
-    """Gives the topic back, or raises ``TopologyError`` if Kafka would not take its name."""
+    """Gives the topic back, or raises `TopologyError` if Kafka would not take its name."""
     if not isinstance(topic, str) or not _LEGAL.fullmatch(topic) or len(topic) > _LONGEST_TOPIC or topic in {".", ".."}:
         raise TopologyError(
             f"{topic!r} is no topic name: Kafka takes up to {_LONGEST_TOPIC} letters, digits, '.', '_' and '-'."
@@ -90,7 +91,7 @@ def check_topic(topic: str) -> str:
 
 
 def check_name(name: str) -> str:
-    """Gives a user's name back, or raises ``TopologyError`` if it could not be part of a topic name."""
+    """Gives a user's name back, or raises `TopologyError` if it could not be part of a topic name."""
     if not isinstance(name, str) or not _LEGAL.fullmatch(name):
         raise TopologyError(
             f"{name!r} is no name for an operator or a store: use letters, digits, '.', '_' and '-' (it may become "

@@ -6,7 +6,7 @@ import re
 
 
 def fit_for_topic(name: str) -> str:
-    """A name with all that Kafka does not allow in topic names replaced by ``-``."""
+    """A name with all that Kafka does not allow in topic names replaced by `-`."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", name)
 
 
@@ -17,6 +17,6 @@ def pattern_text(pattern: re.Pattern[str]) -> str:
 
 
 def pattern_name(pattern: re.Pattern[str]) -> str:
-    """A name for internal topics of what reads a pattern: its plain text and ``-pattern``."""
+    """A name for internal topics of what reads a pattern: its plain text and `-pattern`."""
     plain = re.sub(r"-{2,}", "-", fit_for_topic(pattern.pattern)).strip("-.")
     return f"{plain}-pattern" if plain else "pattern"

@@ -1,4 +1,4 @@
-"""Which topics a pattern means: decided once, at the start (Kafka Streams: ``stream(Pattern)``).
+"""Which topics a pattern means: decided once, at the start (Kafka Streams: `stream(Pattern)`).
 
 Kafka Streams looks for new topics while it runs. Here a run knows its topics when it starts, because their partitions are
 part of what Spark logs; a topic that comes later is read from the next start on. Invariant: nothing that lasts (names, hashes,
@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TypeVar
 
 from streams.errors import TopologyError
-from streams.topology.graph import Node, SourceNode, Topology
+from streams.topology.graph import Graph, Node, SourceNode
+
+G = TypeVar("G", bound=Graph)
 
 
-def has_patterns(topology: Topology) -> bool:
+def has_patterns(topology: Graph) -> bool:
     """Whether any source reads a pattern."""
     return any(source.pattern is not None for source in topology.sources())
 
@@ -24,16 +27,16 @@ def matches(source: SourceNode, topic: str) -> bool:
     return source.pattern is not None and source.pattern.fullmatch(topic) is not None
 
 
-def with_matching_topics(topology: Topology, known: Iterable[str]) -> Topology:
+def with_matching_topics(topology: G, known: Iterable[str]) -> G:
     """The topology with the topics that its patterns match as a whole, in order of their names.
 
     Args:
-        topology: what was built.
-        known: the topics that exist, without those that the application makes itself. Kafka's own, whose names begin with two
+        topology: What was built.
+        known: The topics that exist, without those that the application makes itself. Kafka's own, whose names begin with two
             underscores, never match.
 
     Raises:
-        TopologyError: nothing matches a pattern.
+        TopologyError: Nothing matches a pattern.
     """
     if not has_patterns(topology):
         return topology

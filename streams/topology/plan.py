@@ -4,74 +4,35 @@ A sub-topology is a connected component of the graph (a shared node, source or s
 topics. Its *head* is what needs no state and no order: the stateless nodes whose ancestors are all head or source; they
 run in the readers, per topic-partition. Each edge out of the head is an *entry*: what crosses it is routed to its task
 by its key, so a re-key within the head costs no topic. A re-key of results that another attempt may not give again
-(``enrich``) is not head: the task of a record must be the same in every attempt. What only goes to a sink behind a re-key is
+(`enrich`) is not head: the task of a record must be the same in every attempt. What only goes to a sink behind a re-key is
 routed by its source partition instead, as Kafka Streams does: no key then decides anything. All topic names in a plan are the
 real ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
 
 from state.changelog.topics import changelog_topic, commits_topic
 from streams.errors import TopologyError
-from streams.serdes.base import Serde
-from streams.serdes.json import is_plain_json
 from streams.topology.application_id import wrong_application_id
 from streams.topology.check import check_topics, check_use_of_internal
 from streams.topology.graph import (
     GlobalTable,
+    Graph,
     InternalTopic,
     Node,
     ProcessorNode,
     SinkNode,
     SourceNode,
     StoreNode,
-    Topology,
 )
 from streams.topology.hashing import topology_hash
 from streams.topology.run_order import in_run_order
 from streams.topology.sub_names import sub_topology_name
 from streams.topology.sub_topologies import sub_topologies
-
-_SEES_STREAM_TIME = {"KSTREAM-PROCESSOR", "KSTREAM-PROCESSVALUES", "KTABLE-TRANSFORMVALUES"}
-
-Transport: TypeAlias = Literal["raw", "object", "columns"]
-
-
-@dataclass(frozen=True, slots=True)
-class TaskInput:
-    """One edge out of the head, into a node that runs in the task.
-
-    Attributes:
-        index: its number within the sub-topology, as rows carry it.
-        node: the node it leads to: a stateful processor, one behind such a processor, or a sink.
-        from_node: the source or head node it comes from.
-        transport: ``raw``: Kafka's bytes, untouched; ``object``: what head operators made, key by ``key_serde``, value
-            pickled; ``columns``: key as in raw, of the value only ``fields``.
-        source: the source whose serdes read the bytes, where the source is ``from_node``; else None.
-        key_serde: writes and reads the key on the way; for raw and columns, the source's.
-        fields: the dotted paths to decode, for ``columns``.
-        rows_of: the entry whose rows it reads. Several nodes that want columns of one source share the rows of the first
-            of them, which then carry the fields of all.
-        keyed_by: names of the operators in the head that have made the key; none: it is still the source's.
-        by_partition: rows go to the task of their source partition, whatever their key.
-        repeatable: every operator on the way gives the same results in every attempt.
-    """
-
-    index: int
-    node: str
-    from_node: str
-    transport: Transport
-    source: str | None
-    key_serde: Serde
-    fields: tuple[str, ...] = ()
-    rows_of: int = -1
-    keyed_by: tuple[str, ...] = ()
-    by_partition: bool = False
-    repeatable: bool = True
+from streams.topology.task_input import TaskInput, task_inputs
 
 
 @dataclass(frozen=True)
@@ -79,15 +40,15 @@ class SubTopology:
     """What one Spark query runs.
 
     Attributes:
-        index: its number, as in ``describe()``; may move when the topology changes, so nothing lasting is named by it.
-        name: lasting things are named by this; see ``sub_names``.
-        nodes: all its nodes by name, in the order in which they run (``run_order``).
-        sources, sinks, stores: its own ones.
-        head: names of the processors that run in the readers (sources are not among them).
-        entries: the edges out of the head, in the order of their nodes.
-        global_tables: those that its nodes read, by the names of their stores.
-        topology_hash: changes if and only if the state's meaning may have changed.
-        reads_internal: it reads a topic that another sub-topology, or it itself, writes.
+        index: Its number, as in `describe()`; may move when the topology changes, so nothing lasting is named by it.
+        name: Lasting things are named by this; see `sub_names`.
+        nodes: All its nodes by name, in the order in which they run (`run_order`).
+        sources, sinks, stores: Its own ones.
+        head: Names of the processors that run in the readers (sources are not among them).
+        entries: The edges out of the head, in the order of their nodes.
+        global_tables: Those that its nodes read, by the names of their stores.
+        topology_hash: Changes if and only if the state's meaning may have changed.
+        reads_internal: It reads a topic that another sub-topology, or it itself, writes.
     """
 
     index: int
@@ -127,57 +88,85 @@ class Plan:
     """All that is to run for an application.
 
     Attributes:
-        application_id: prefix of all internal topics.
-        topology: what was planned.
-        sub_topologies: one query each, by index.
-        repartition_topics: real name to number of partitions; None: as many as the tasks of its writer.
+        application_id: Prefix of all internal topics.
+        topology: What was planned.
+        sub_topologies: One query each, by index.
+        repartition_topics: Real name to number of partitions; None: as many as the tasks of its writer.
     """
 
     application_id: str
-    topology: Topology
+    topology: Graph
     sub_topologies: tuple[SubTopology, ...]
     repartition_topics: dict[str, int | None]
 
     @property
     def internal_topics(self) -> dict[str, str]:
         """The real names of all topics that the engine makes for it, and what each of them is."""
-        app, stores = self.application_id, self.topology.stores.values()
-        return {
-            **dict.fromkeys(self.repartition_topics, "a repartition topic"),
-            **{changelog_topic(app, s.name): f"the changelog of the store '{s.name}'" for s in stores if s.spec.logged},
-            **{
-                commits_topic(app, sub.name): f"the commits of the sub-topology '{sub.name}'"
-                for sub in self.sub_topologies
-            },
-        }
+        return internal_topics(self.topology, self.application_id, [sub.name for sub in self.sub_topologies])
 
 
-def build_plan(topology: Topology, application_id: str, known: Sequence[str] = ()) -> Plan:
-    """Checks a topology as a whole and cuts it.
+def internal_topics(topology: Graph, application_id: str, sub_topology_names: Iterable[str]) -> dict[str, str]:
+    """The real names of all topics that the engine makes for a program, and what each of them is.
 
     Args:
-        topology: what the program built.
-        application_id: prefix of all internal topics.
-        known: names of sub-topologies that have run before, which they keep, the preferred ones first.
-
-    Raises:
-        TopologyError: no source, a topic used in two ways that exclude each other, or an application id that is not fit
-            for a topic name.
+        topology: The program.
+        application_id: Prefix of all internal topics.
+        sub_topology_names: The names of its sub-topologies.
     """
-    if (wrong := wrong_application_id(application_id)) is not None:
-        raise TopologyError(f"The application id '{application_id}' is not fit for topic names: {wrong}.")
-    check_topics(topology)
-    internal = {
+    stores = [store.name for store in topology.stores.values() if store.spec.logged]
+    return {
+        **dict.fromkeys(repartition_topics(topology, application_id), "a repartition topic"),
+        **{changelog_topic(application_id, name): f"the changelog of the store '{name}'" for name in stores},
+        **{
+            commits_topic(application_id, name): f"the commits of the sub-topology '{name}'"
+            for name in sub_topology_names
+        },
+    }
+
+
+def repartition_topics(topology: Graph, application_id: str) -> dict[str, int | None]:
+    """The real names of the repartition topics, and their numbers of partitions; None: as many as the tasks of the writer."""
+    return {
         topic.topic_name(application_id): topic.partitions
         for source in topology.sources()
         for topic in source.topics
         if isinstance(topic, InternalTopic)
     }
+
+
+def plan_alone(topology: Graph, known: Sequence[str] = ()) -> Plan:
+    """The plan of a program that is looked at and not run: it has no application id, so nothing of its real names may be shown.
+
+    Args:
+        topology: What the program built.
+        known: As of `build_plan`.
+
+    Raises:
+        TopologyError: The topology cannot be planned.
+    """
+    return build_plan(topology, "application", known)
+
+
+def build_plan(topology: Graph, application_id: str, known: Sequence[str] = ()) -> Plan:
+    """Checks a topology as a whole and cuts it.
+
+    Args:
+        topology: What the program built.
+        application_id: Prefix of all internal topics.
+        known: Names of sub-topologies that have run before, which they keep, the preferred ones first.
+
+    Raises:
+        TopologyError: No source, a topic used in two ways that exclude each other, or an application id that is not fit
+            for a topic name.
+    """
+    if (wrong := wrong_application_id(application_id)) is not None:
+        raise TopologyError(f"The application id '{application_id}' is not fit for topic names: {wrong}.")
+    check_topics(topology)
     subs: list[SubTopology] = []
     for index, names in enumerate(sub_topologies(topology)):
         subs.append(_sub_topology(topology, application_id, index, in_run_order(topology, names), known))
     _check_names(subs)
-    plan = Plan(application_id, topology, tuple(subs), internal)
+    plan = Plan(application_id, topology, tuple(subs), repartition_topics(topology, application_id))
     check_use_of_internal(topology, plan.internal_topics)
     return plan
 
@@ -192,7 +181,7 @@ def _check_names(subs: list[SubTopology]) -> None:
 
 
 def _sub_topology(
-    topology: Topology, application_id: str, index: int, names: list[str], known: Sequence[str]
+    topology: Graph, application_id: str, index: int, names: list[str], known: Sequence[str]
 ) -> SubTopology:
     nodes = {name: _real(topology.nodes[name], application_id) for name in names}
     stores = {store: topology.stores[store] for node in nodes.values() for store in node.stores}
@@ -207,14 +196,14 @@ def _sub_topology(
         sinks=tuple(node for node in nodes.values() if isinstance(node, SinkNode)),
         stores=stores,
         head=head,
-        entries=_entries(topology, nodes, head),
+        entries=task_inputs(topology, nodes, head),
         topology_hash=topology_hash(nodes, stores),
         global_tables=_global_tables(topology, nodes),
         reads_internal=any(isinstance(topic, InternalTopic) for source in declared for topic in source.topics),
     )
 
 
-def _global_tables(topology: Topology, nodes: dict[str, Node]) -> dict[str, GlobalTable]:
+def _global_tables(topology: Graph, nodes: dict[str, Node]) -> dict[str, GlobalTable]:
     """The global tables that any of the nodes reads."""
     read = (name for node in nodes.values() if isinstance(node, ProcessorNode) for name in node.global_stores)
     return {name: topology.global_tables[name] for name in read}
@@ -244,78 +233,6 @@ def _head(nodes: dict[str, Node]) -> frozenset[str]:
                 continue
             if all(isinstance(parent, SourceNode) or parent.name in head for parent in above):
                 head.add(node.name)
-                if changing or not node.repeatable:
+                if changing or not node.spec.repeatable:
                     unrepeatable.add(node.name)
     return frozenset(head)
-
-
-def _entries(topology: Topology, nodes: dict[str, Node], head: frozenset[str]) -> tuple[TaskInput, ...]:
-    entries: list[TaskInput] = []
-    for node in nodes.values():
-        if node.name in head:
-            continue
-        for parent in node.parents:
-            above = nodes[parent]
-            if isinstance(above, SourceNode):
-                entry = _from_source(len(entries), nodes, node, above)
-                shared = (one.index for one in entries if (one.transport, one.source) == ("columns", entry.source))
-                rows_of = next(shared, entry.index) if entry.transport == "columns" else entry.index
-                entries.append(replace(entry, rows_of=rows_of))
-            elif parent in head:
-                serde = _key_serde(topology, nodes, node, above)
-                entries.append(_from_head(len(entries), nodes, node, parent, serde))
-    return tuple(entries)
-
-
-def _from_head(index: int, nodes: dict[str, Node], node: Node, parent: str, key_serde: Serde) -> TaskInput:
-    way = _way(nodes, parent)
-    keyed_by = tuple(one.name for one in way if one.key_changing)
-    return TaskInput(
-        index,
-        node.name,
-        parent,
-        "object",
-        None,
-        key_serde,
-        rows_of=index,
-        keyed_by=keyed_by,
-        by_partition=bool(keyed_by) and isinstance(node, SinkNode),
-        repeatable=all(one.repeatable for one in way),
-    )
-
-
-def _way(nodes: dict[str, Node], name: str) -> list[ProcessorNode]:
-    """The operators from the sources down to a node of the head."""
-    node = nodes[name]
-    if not isinstance(node, ProcessorNode):
-        return []
-    return [*(one for parent in node.parents for one in _way(nodes, parent)), node]
-
-
-def _from_source(index: int, nodes: dict[str, Node], node: Node, source: SourceNode) -> TaskInput:
-    projection = node.projection if isinstance(node, ProcessorNode) else None
-    # Columns are processed ahead of the step's other records: a table that others look up must not run ahead of them, nor
-    # must stream time where a user's processor sees it or is called by it.
-    looked_up = any(other is not node and set(other.stores) & set(node.stores) for other in nodes.values())
-    seen = any(isinstance(other, ProcessorNode) and other.kind in _SEES_STREAM_TIME for other in nodes.values())
-    if projection is not None and is_plain_json(source.value_serde) and not looked_up and not seen:
-        return TaskInput(index, node.name, source.name, "columns", source.name, source.key_serde, projection)
-    return TaskInput(index, node.name, source.name, "raw", source.name, source.key_serde)
-
-
-def _key_serde(topology: Topology, nodes: dict[str, Node], node: Node, above: Node) -> Serde:
-    """The serde that keys what enters ``node`` from the head: what is asked for downstream, else known upstream."""
-    known = above.key_serde if isinstance(above, ProcessorNode) else None
-    return _asked_for(nodes, node) or known or topology.default_key_serde
-
-
-def _asked_for(nodes: dict[str, Node], node: Node) -> Serde | None:
-    if isinstance(node, SinkNode):
-        return node.key_serde
-    if isinstance(node, ProcessorNode):
-        if node.input_key_serde is not None:
-            return node.input_key_serde
-        if node.stateless and not node.key_changing:
-            below = (child for child in nodes.values() if node.name in child.parents)
-            return next((serde for child in below if (serde := _asked_for(nodes, child)) is not None), None)
-    return None

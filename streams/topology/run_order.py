@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from streams.topology.graph import SourceNode, Topology
+from streams.topology.graph import Graph, SourceNode
 
 
-def in_run_order(topology: Topology, names: Iterable[str]) -> list[str]:
+def in_run_order(topology: Graph, names: Iterable[str]) -> list[str]:
     """The nodes of one sub-topology, each behind its parents and behind the earlier children of its parents.
 
     Args:
-        topology: the graph.
-        names: the nodes.
+        topology: The graph.
+        names: The nodes.
     """
     wanted = list(names)
     children: dict[str, list[str]] = {name: [] for name in wanted}
@@ -43,7 +43,7 @@ def in_run_order(topology: Topology, names: Iterable[str]) -> list[str]:
     return list(placed)
 
 
-def _sources(topology: Topology, names: Iterable[str]) -> list[str]:
+def _sources(topology: Graph, names: Iterable[str]) -> list[str]:
     """The sources among the nodes, in the order of their topics."""
     sources = [node for name in names if isinstance(node := topology.nodes[name], SourceNode)]
     return [source.name for source in sorted(sources, key=lambda source: source.lasting_topics)]

@@ -17,7 +17,7 @@ def possible_names(sources: Iterable[SourceNode]) -> list[str]:
     """The names that a sub-topology may have, the usual one first.
 
     Args:
-        sources: its sources, their topics without the application's id.
+        sources: Its sources, their topics without the application's id.
     """
     return sorted({fit_for_topic(topic) for source in sources for topic in source.lasting_topics})
 
@@ -26,8 +26,8 @@ def sub_topology_name(sources: Iterable[SourceNode], known: Iterable[str]) -> st
     """The name of a sub-topology.
 
     Args:
-        sources: its sources, their topics without the application's id.
-        known: names of sub-topologies that have run before, the preferred ones first.
+        sources: Its sources, their topics without the application's id.
+        known: Names of sub-topologies that have run before, the preferred ones first.
     """
     names = possible_names(sources)
     return next((name for name in known if name in names), names[0])
@@ -37,7 +37,7 @@ def check_one_name(sources: Iterable[SourceNode], known: Collection[str]) -> Non
     """A sub-topology has run under one name at most.
 
     Raises:
-        TopologyMismatchError: it has under several: they were apart once, or the program was started under two names.
+        TopologyMismatchError: It has under several: they were apart once, or the program was started under two names.
     """
     names = possible_names(sources)
     found = [name for name in names if name in known]

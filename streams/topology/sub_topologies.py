@@ -1,4 +1,4 @@
-"""Connected components of a topology: which nodes run together (Kafka Streams' ``makeNodeGroups``).
+"""Connected components of a topology: which nodes run together (Kafka Streams' `makeNodeGroups`).
 
 Two nodes are connected by an edge, by a store they share, or by being sources of one topic. A sink and the source of
 the repartition topic between them are not: there the graph is cut. Components are numbered in the order in which
@@ -8,10 +8,10 @@ which hold a counter: the same.)
 
 from __future__ import annotations
 
-from streams.topology.graph import SourceNode, Topology
+from streams.topology.graph import Graph, SourceNode
 
 
-def sub_topologies(topology: Topology) -> list[list[str]]:
+def sub_topologies(topology: Graph) -> list[list[str]]:
     """Node names of each component; within a component in the order of insertion (parents first)."""
     root = {name: name for name in topology.nodes}
 

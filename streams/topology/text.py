@@ -1,4 +1,4 @@
-"""A topology as text, in the format of Kafka Streams' ``TopologyDescription``, so that its viewers draw ours.
+"""A topology as text, in the format of Kafka Streams' `TopologyDescription`, so that its viewers draw ours.
 
 Sub-topologies by number; within one, nodes with more below them come first, then by name (Kafka Streams' comparator).
 After an arrow, children stand in the order in which they run. That is the one difference: Kafka Streams has them, and
@@ -9,17 +9,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streams.topology.graph import GlobalTable, ProcessorNode, SinkNode, SourceNode, Topology
+from streams.topology.graph import GlobalTable, Graph, ProcessorNode, SinkNode, SourceNode
 from streams.topology.sub_topologies import sub_topologies
 
 
-def topology_text(topology: Topology) -> str:
+def topology_text(topology: Graph) -> str:
     """The text, ending in an empty line."""
     groups = sub_topologies(topology)
     parts = [f"  Sub-topology: {index}\n{_sub_topology(topology, names)}\n" for index, names in enumerate(groups)]
     for index, table in enumerate(topology.global_tables.values(), len(groups)):
         parts.append(f"  Sub-topology: {index} for global store (will not generate tasks)\n{_global_table(table)}\n")
     return "Topologies:\n " + "".join(parts)
+
+
+def short_text(graph: Graph) -> str:
+    """One line, such as `2 sub-topologies: orders -> totals-repartition; totals-repartition -> totals (1 store)`."""
+    groups = sub_topologies(graph)
+    parts = "; ".join(_short(graph, names) for names in groups)
+    tables = f"; global tables: {', '.join(graph.global_tables)}" if graph.global_tables else ""
+    return f"{_counted(len(groups), 'sub-topology', 'sub-topologies')}: {parts}{tables}"
+
+
+def _short(graph: Graph, names: Sequence[str]) -> str:
+    nodes = [graph.nodes[name] for name in names]
+    read = sorted({topic for node in nodes if isinstance(node, SourceNode) for topic in node.subscription})
+    written = sorted({_written(node) for node in nodes if isinstance(node, SinkNode)})
+    stores = {store for node in nodes for store in node.stores}
+    text = ", ".join(read) + (f" -> {', '.join(written)}" if written else "")
+    return f"{text} ({_counted(len(stores), 'store', 'stores')})" if stores else text
+
+
+def _written(sink: SinkNode) -> str:
+    return "topics chosen per record" if sink.topic is None else str(sink.topic)
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
 
 
 def _global_table(table: GlobalTable) -> str:
@@ -30,7 +55,7 @@ def _global_table(table: GlobalTable) -> str:
     )
 
 
-def _sub_topology(topology: Topology, names: list[str]) -> str:
+def _sub_topology(topology: Graph, names: list[str]) -> str:
     children: dict[str, list[str]] = {name: [] for name in names}
     for name in names:
         for parent in topology.nodes[name].parents:
@@ -49,7 +74,7 @@ def _sub_topology(topology: Topology, names: list[str]) -> str:
     return "".join(lines)
 
 
-def _headline(topology: Topology, name: str) -> str:
+def _headline(topology: Graph, name: str) -> str:
     node = topology.nodes[name]
     if isinstance(node, SourceNode):
         if node.pattern is not None:

@@ -21,7 +21,8 @@ from streams.config import StreamsConfig
 from streams.errors import ConfigError, ResetUnfinishedError, TopologyMismatchError
 from streams.topology.change import REFUSED
 from streams.topology.diff import compare
-from streams.topology.graph import Topology
+from streams.topology.run_order import in_run_order
+from streams.topology.topology import Topology
 from tests.application.cluster import Cluster, files
 
 Program = Callable[[StreamsBuilder], object]
@@ -260,3 +261,20 @@ def test_a_file_that_nobody_can_read_is_no_description(tmp_path: Path) -> None:
     kafka = cluster()
     remote = settings(tmp_path, checkpoint_dir="s3://bucket/app")
     assert write_manifest(run(counts, kafka, remote).plan, "s3://bucket/app") is None
+
+
+def test_a_topology_is_planned_once_per_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka, config = cluster(), settings(tmp_path)
+    planned: list[Any] = []
+
+    def watched(topology: Any, names: Any) -> list[str]:
+        planned.append(names)
+        return in_run_order(topology, names)
+
+    def program(builder: StreamsBuilder) -> None:
+        builder.stream(re.compile("i.")).group_by_key().count(materialized=Materialized(name="counts"))
+
+    start(program, kafka, config)
+    monkeypatch.setattr("streams.topology.plan.in_run_order", watched)
+    application = start(program, kafka, config)
+    assert len(planned) == len(application.plan.sub_topologies) == 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from streams import EmitStrategy, Grouped, JoinWindows, Materialized, StreamJoined, StreamsBuilder, TimeWindows
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 
 ORDERS, PAYMENTS = "orders", "payments"
 PAIRS, CLOSED, TOTALS, REGIONS = "pairs", "closed", "totals", "regions"

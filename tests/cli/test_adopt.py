@@ -16,8 +16,8 @@ from state.kafka.topics import TopicSpec
 from state.kafka.transactions import wait_until_decided
 from streams import StreamsBuilder
 from streams.broker import EmbeddedBroker
-from streams.topology.graph import Topology
 from streams.topology.plan import build_plan
+from streams.topology.topology import Topology
 from tests.checkpoint.made import made_marker
 
 APP, INPUT = "app-adopts", "app-adopts.input"

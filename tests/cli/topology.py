@@ -1,7 +1,7 @@
 """A topology for tests of the command line: one store of each kind that people look into."""
 
 from streams import JsonSerde, Materialized, Repartitioned, StreamsBuilder, TimeWindows
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 
 
 def build() -> Topology:

@@ -29,8 +29,8 @@ from streams.operators.operator_context import Mode
 from streams.source.offsets import SourceOffsets, TopicOffsets
 from streams.spark.progress import Progress
 from streams.spark.runner import StreamsApplication
-from streams.topology.graph import Topology
 from streams.topology.plan import Plan, build_plan
+from streams.topology.topology import Topology
 from tests.conformance.case import Case, CaseError
 from tests.conformance.compare import Row
 from tests.conformance.driver_engine import Outcome, row_of

@@ -3,7 +3,7 @@
 import re
 
 from streams import Materialized, StreamsBuilder
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 from tests.docs.page import PAGE
 
 

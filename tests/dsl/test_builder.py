@@ -28,11 +28,13 @@ from streams import (
     agg,
 )
 from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
-from streams.topology.graph import InternalTopic, Topology
+from streams.topology.graph import InternalTopic, ProcessorNode
+from streams.topology.topology import Topology
 
 
 def kinds(topology):
-    return [getattr(node, "kind", type(node).__name__) for node in topology.nodes.values()]
+    nodes = topology.nodes.values()
+    return [node.kind.value if isinstance(node, ProcessorNode) else type(node).__name__ for node in nodes]
 
 
 def test_stateless_operators_in_order():
@@ -88,8 +90,8 @@ def test_operators_get_functions_of_fixed_arity_and_travel_pickled():
     factor = 3
     builder.stream("in").map_values(lambda v: v * factor).filter(lambda k, v: k == v)
     topology = pickle.loads(cloudpickle.dumps(builder.build()))
-    assert topology.nodes["KSTREAM-MAPVALUES-in"].supplier().fn("k", 2) == 6
-    first, second = (topology.nodes["KSTREAM-FILTER-in"].supplier() for _ in range(2))
+    assert topology.nodes["KSTREAM-MAPVALUES-in"].processor().fn("k", 2) == 6
+    first, second = (topology.nodes["KSTREAM-FILTER-in"].processor() for _ in range(2))
     assert first is not second
     assert first.predicate("k", "k") is True
 
@@ -125,7 +127,7 @@ def test_split():
     assert list(branches) == ["size-big", "size-2", "size-mapped", "size-0"]
     branches["size-mapped"].to("mapped")
     topology = builder.build()
-    branch = topology.nodes["size-"].supplier()
+    branch = topology.nodes["size-"].processor()
     assert [child for _, child in branch.branches] == list(topology.children("size-"))
     assert topology.nodes["KSTREAM-SINK-mapped"].parents == ("KSTREAM-MAPVALUES-in",)
     assert len(seen) == 1
@@ -180,8 +182,8 @@ def test_aggregations():
     assert stores["windows"].key_serde == StringSerde()
     nodes = builder.build().nodes
     assert nodes["KSTREAM-AGGREGATE-windows"].key_serde == TimeWindowedSerde(StringSerde(), 60_000)
-    assert nodes["KSTREAM-AGGREGATE-counts"].supplier().caching is False
-    reduce = nodes["KSTREAM-REDUCE-reduced"].supplier()
+    assert nodes["KSTREAM-AGGREGATE-counts"].processor().caching is False
+    reduce = nodes["KSTREAM-REDUCE-reduced"].processor()
     assert reduce.functions.initializer is None
     assert reduce.functions.aggregator("k", "b", "a") == "ab"
 
@@ -193,8 +195,8 @@ def test_built_in_aggregates():
     groups.windowed_by(TimeWindows.of_size_with_no_grace(10)).mean("delay", materialized=Materialized(name="w"))
     nodes = builder.build().nodes
     node = nodes["KSTREAM-AGGREGATE-s"]
-    assert node.projection == ("a.b",)
-    operator = node.supplier()
+    assert node.spec.projection == ("a.b",)
+    operator = node.processor()
     assert isinstance(operator, ColumnAggregate)
     assert [(name, one.identity, one.field) for name, one in operator.aggregates.items()] == [
         ("n", "count()", None),
@@ -202,8 +204,8 @@ def test_built_in_aggregates():
         ("mean", "mean(a.b)", "a.b"),
     ]
     windowed = nodes["KSTREAM-AGGREGATE-w"]
-    assert windowed.projection == ("delay",)
-    assert windowed.supplier().windows == TimeWindows.of_size_with_no_grace(10)
+    assert windowed.spec.projection == ("delay",)
+    assert windowed.processor().windows == TimeWindows.of_size_with_no_grace(10)
 
 
 def test_aggregate_takes_one_form():

@@ -48,7 +48,7 @@ def test_stores_and_nodes():
     serdes = [store.value_serde for store in topology.stores.values()]
     assert serdes == [StringSerde(), JsonSerde(), JsonSerde()]
     assert topology.nodes["j-merge"].parents == ("j-order-join", "j-payment-join", "j-shipment-join")
-    operator = topology.nodes["j-payment-join"].supplier()
+    operator = topology.nodes["j-payment-join"].processor()
     assert isinstance(operator, StreamJoinAll)
     assert (operator.name, operator.difference_ms, operator.grace_ms) == ("payment", 10, 5)
     assert operator.joiner("k", {"a": 1}) == [1]

@@ -10,10 +10,10 @@ import pytest
 from streams import Consumed, Grouped, Materialized, StreamsBuilder, TopologyError, agg
 from streams.errors import TopologyMismatchError
 from streams.testing import TopologyTestDriver
-from streams.topology.graph import Topology
 from streams.topology.manifest import manifest
 from streams.topology.plan import SubTopology, build_plan
 from streams.topology.sub_names import check_one_name
+from streams.topology.topology import Topology
 
 
 def orders(builder: StreamsBuilder):

@@ -30,7 +30,7 @@ def test_join_of_streams():
     this, other = topology.stores["s-this-join-store"], topology.stores["s-other-join-store"]
     assert (this.spec.kind, this.spec.retain_duplicates, this.spec.retention_ms) == (StoreKind.WINDOW, True, 18)
     assert (this.value_serde, other.value_serde) == (JsonSerde(), StringSerde())
-    one, two = topology.nodes["j-this-join"].supplier(), topology.nodes["j-other-join"].supplier()
+    one, two = topology.nodes["j-this-join"].processor(), topology.nodes["j-other-join"].processor()
     assert (one.this_name, one.other_name, one.is_left) == (this.name, other.name, True)
     assert (two.this_name, two.other_name, two.is_left) == (other.name, this.name, False)
     assert one.state_name == two.state_name
@@ -42,7 +42,7 @@ def test_a_join_reads_built_in_aggregates_as_results():
     builder = StreamsBuilder()
     table = builder.stream("in").group_by_key().aggregate(m=agg.mean("f"), materialized=Materialized(name="means"))
     builder.stream("other").left_join(table, lambda left, right: (left, right), Joined(name="j"))
-    view = builder.build().nodes["j"].supplier().table
+    view = builder.build().nodes["j"].processor().table
     assert view.stores == ("means",)
     assert view.from_stored([[6, 2]]) == {"m": 3.0}
 
@@ -91,11 +91,11 @@ def test_a_table_has_a_store_when_it_is_needed():
     topology = builder.build()
     assert looked_up.store_name == "b-STATE-STORE"
     assert list(topology.stores) == ["c-store", "b-STATE-STORE"]
-    assert topology.nodes["KTABLE-SOURCE-a"].supplier().store_name is None
-    assert topology.nodes["KTABLE-SOURCE-b"].supplier().store_name == "b-STATE-STORE"
+    assert topology.nodes["KTABLE-SOURCE-a"].processor().store_name is None
+    assert topology.nodes["KTABLE-SOURCE-b"].processor().store_name == "b-STATE-STORE"
     assert topology.nodes["KTABLE-SOURCE-b"].stores == ("b-STATE-STORE",)
     assert topology.nodes["one"].stores == ("b-STATE-STORE",)
-    assert [topology.nodes[name].supplier().left for name in ("one", "two")] == [False, True]
+    assert [topology.nodes[name].processor().left for name in ("one", "two")] == [False, True]
 
 
 def test_to_table():

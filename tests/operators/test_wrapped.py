@@ -75,7 +75,7 @@ def test_every_processor_is_wrapped_and_results_stay():
     topology = built(Watched)
     assert outputs(topology) == outputs(built())
     wrapped = {node for node, what, _ in SEEN if what == "init"}
-    processors = {name for name, node in topology.nodes.items() if hasattr(node, "supplier")}
+    processors = {name for name, node in topology.nodes.items() if hasattr(node, "processor")}
     assert wrapped == processors | {"GLOBAL-STORE-airports"}
     # Records too, where without a wrapper they are handled as columns.
     assert {node for node, what, _ in SEEN if what == "process"} == wrapped

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from streams import Grouped, Materialized, StreamsBuilder
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 
 BLOCKS = "APPS_BLOCKS"
 """The variable with the topics of `blocks`."""

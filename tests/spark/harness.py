@@ -20,7 +20,7 @@ from state.kafka.transactions import wait_until_decided
 from streams.config import StreamsConfig
 from streams.spark.progress import Progress
 from streams.spark.runner import StreamsApplication
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 
 DECIDED_S = 120.0
 """More than any transaction may stay open."""

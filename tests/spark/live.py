@@ -20,7 +20,7 @@ from state.kafka.producer import TransactionalProducer
 from streams import BytesSerde, Materialized, StreamsBuilder
 from streams.spark.progress import Progress
 from streams.spark.runner import StreamsApplication
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent
 
 STOP_TIMEOUT_S = 150.0

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from streams import Materialized, StreamsBuilder
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 
 
 @dataclass(frozen=True)

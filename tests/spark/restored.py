@@ -9,7 +9,7 @@ from state.restore.directory import StateDirectory
 from state.stores.dump import state_digest
 from state.stores.read_only import read_task_store
 from streams.application.restore import restore_tasks, stateful_subs, stored_tasks
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 from tests.spark.harness import Harness
 
 TASKS = 2

@@ -17,7 +17,7 @@ import pytest
 from state.changelog.topics import changelog_topic, commits_topic
 from state.commit.crash_points import POINTS
 from state.commit.marker import CommitMarker
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 from tests.spark import apps
 from tests.spark.harness import Harness, Sent, read_aborted
 

@@ -21,7 +21,7 @@ from streams.application.preflight import Preflight
 from streams.application.prepare import plan_application
 from streams.checkpoint.files import CheckpointFiles, LocalFiles
 from streams.spark.checkpoint_files import HadoopFiles
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent, last_per_key
 from tests.spark.live import kafka
 from tests.spark.test_counts import increasing

@@ -16,7 +16,7 @@ import pytest
 
 from streams import ApplicationFailedError, Consumed, Materialized, StreamsBuilder, agg
 from streams.spark.progress import Progress
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Read, Sent
 
 LIMIT = 2_000

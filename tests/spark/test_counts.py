@@ -9,7 +9,7 @@ from collections import Counter
 import orjson
 
 from streams import Grouped, Materialized, StreamsBuilder
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Read, Sent, last_per_key
 
 WORDS = [f"word-{n}" for n in range(50)]

@@ -16,8 +16,8 @@ from streams.runtime.settings import TaskSettings
 from streams.source.offsets import TopicOffsets
 from streams.source.planner import SourceSpec
 from streams.spark.global_tables import global_stores
-from streams.topology.graph import Topology
 from streams.topology.plan import build_plan
+from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent
 from tests.spark.live import transaction
 

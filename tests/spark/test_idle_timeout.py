@@ -8,7 +8,7 @@ from state.changelog.topics import commits_topic
 from state.commit.marker import CommitMarker
 from state.kafka.partitioner import partition_for_key
 from streams import EmitStrategy, Materialized, StreamsBuilder, TimeWindows
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent
 from tests.spark.live import eventually, running
 

@@ -24,7 +24,7 @@ from streams import (
     TimeWindows,
 )
 from streams.testing import TopologyTestDriver
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent
 
 KEYS = [f"key-{n}".encode() for n in range(6)]

@@ -20,7 +20,7 @@ from state.kafka.partitioner import partition_for_key
 from streams import ApplicationFailedError, BytesSerde, Materialized, StreamsBuilder, StreamsError, TimeWindows
 from streams.errors import TopologyMismatchError
 from streams.topology.diff import compare
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent, last_per_key
 from tests.spark.live import count_topology, kafka
 

@@ -11,7 +11,7 @@ from state.kafka.transactions import wait_until_decided
 from streams import BytesSerde, Consumed, StreamsBuilder, UsePartitionTimeOnInvalidTimestamp
 from streams.source.offsets import OffsetRange
 from streams.source.partition_times import NO_TIME, LiveLog, PartitionTimes
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent
 from tests.spark.live import kafka
 

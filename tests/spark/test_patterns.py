@@ -10,7 +10,7 @@ import pytest
 
 from state.errors import TopicNotFoundError
 from streams import Consumed, Materialized, Processor, Record, Stores, StreamsBuilder, StringSerde, TopologyError
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent
 
 TEXT = StringSerde()

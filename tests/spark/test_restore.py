@@ -17,7 +17,7 @@ from state.kafka.admin import KafkaAdmin
 from streams import JoinWindows, Materialized, StreamJoined, StreamsBuilder, TimeWindows
 from streams.application.restore import restore_tasks, stored_tasks
 from streams.cli.main import app
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 from tests.spark import apps
 from tests.spark.harness import Harness, Sent
 from tests.spark.restored import digests

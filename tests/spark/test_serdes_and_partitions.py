@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from streams import JsonSerde, Materialized, Produced, StreamsBuilder, VersionedSerde
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent
 
 

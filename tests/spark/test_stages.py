@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streams import Grouped, Int64Serde, Materialized, Repartitioned, StreamsBuilder, StringSerde
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent, last_per_key
 from tests.spark.live import eventually, kafka, running
 

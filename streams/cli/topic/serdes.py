@@ -28,7 +28,8 @@ from streams.serdes import (
     UuidSerde,
 )
 from streams.suggest import did_you_mean
-from streams.topology.graph import InternalTopic, Topology
+from streams.topology.graph import InternalTopic
+from streams.topology.topology import Topology
 
 SERDES: Mapping[str, type[Any]] = {
     "string": StringSerde,

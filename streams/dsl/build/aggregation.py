@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from streams.topology.node_kind import NodeKind
 from streams.errors import TopologyError
 from streams.model.aggregates import Aggregate, agg
 from streams.operators.aggregate.field_aggregates import FieldAggregates
@@ -24,7 +25,7 @@ from streams.serdes.primitives import (
     UuidSerde,
     VoidSerde,
 )
-from streams.topology.graph import Parameters
+from streams.topology.specs.base import Parameters
 
 _WITHOUT_FIELDS = frozenset(
     {
@@ -48,14 +49,14 @@ class Aggregation:
     """What to compute per group.
 
     Attributes:
-        kind: Kafka Streams' name of the operator.
+        kind: The sort of operator.
         functions: How, record by record.
         fields: The aggregates of fields whose functions these are; None: they are the user's.
         value_serde: Of the result, where that does not depend on the user; None: as materialised.
         keeps_type: The result has the stream's type (reductions).
     """
 
-    kind: str
+    kind: NodeKind
     functions: AggregationFunctions
     fields: FieldAggregates | None = None
     value_serde: Serde | None = None
@@ -96,7 +97,7 @@ class Aggregation:
 
 
 def by_functions(
-    kind: str,
+    kind: NodeKind,
     initializer: Callable[[], Any],
     aggregator: Callable[[Any, Any, Any], Any],
     merger: Callable[[Any, Any, Any], Any] | None = None,
@@ -107,7 +108,7 @@ def by_functions(
 
 def reduction(reducer: Callable[[Any, Any, Any], Any], merger: Callable[[Any, Any, Any], Any]) -> Aggregation:
     """A reduction: the first value is taken as it is."""
-    return Aggregation("KSTREAM-REDUCE", AggregationFunctions(reducer, None, merger), keeps_type=True)
+    return Aggregation(NodeKind.KSTREAM_REDUCE, AggregationFunctions(reducer, None, merger), keeps_type=True)
 
 
 def counting(value_serde: Serde) -> Aggregation:
@@ -133,4 +134,4 @@ def of_fields(aggregates: Mapping[str, Aggregate]) -> Aggregation:
 def _of_fields(aggregates: dict[str, Aggregate], value_serde: Serde, bare: bool) -> Aggregation:
     fields = FieldAggregates(aggregates, bare)
     functions = AggregationFunctions(fields.add, fields.initial, fields.merge, fields.result)
-    return Aggregation("KSTREAM-AGGREGATE", functions, fields, value_serde)
+    return Aggregation(NodeKind.KSTREAM_AGGREGATE, functions, fields, value_serde)

@@ -1,8 +1,6 @@
-"""``dropped()``: the side stream of what an operator dropped."""
+"""`dropped()`: the side stream of what an operator dropped."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.errors import TopologyError
@@ -10,26 +8,25 @@ from streams.operators.stateless.pass_through import PassThrough
 from streams.serdes.base import Serde
 from streams.topology.graph import ProcessorNode, SourceNode
 from streams.topology.naming import stateless_name
-
-_MERGES = {"KSTREAM-MERGE", "KTABLE-MERGE", "COGROUPKSTREAM-MERGE"}
-
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.base import OperatorSpec
 
 def add_dropped(graph: GraphBuilder, port: Port, name: str | None) -> Port:
-    """A node behind the operator that made ``port``, which gets what that operator drops.
+    """A node behind the operator that made `port`, which gets what that operator drops.
 
     Raises:
-        TopologyError: the operator drops nothing.
+        TopologyError: The operator drops nothing.
     """
     nodes = _dropping(graph, port)
     for node in nodes:
         # Whole columns have no records that could be handed on.
-        graph.topology.nodes[node.name] = replace(node, projection=None)
-    name = name or stateless_name("KSTREAM-DROPPED", port.lineage, graph.topology.nodes)
+        graph.change_spec(node.name, node.spec.by_record())
+    spec = OperatorSpec(NodeKind.KSTREAM_DROPPED, PassThrough)
+    name = name or stateless_name(spec.kind, port.lineage, graph.topology.nodes)
     graph.topology.add(
         ProcessorNode(
             name=name,
-            kind="KSTREAM-DROPPED",
-            supplier=PassThrough,
+            spec=spec,
             parents=tuple(node.name for node in nodes),
             key_serde=(key_serde := _key_serde(graph, nodes[0])),
             value_serde=(value_serde := _value_serde(graph, nodes)),
@@ -38,7 +35,7 @@ def add_dropped(graph: GraphBuilder, port: Port, name: str | None) -> Port:
     )
     # A stateless operator drops where it runs, in the reader, and what it drops may be other records in another attempt.
     in_head = port.in_head and all(node.stateless for node in nodes)
-    repeatable = all(node.repeatable for node in nodes)
+    repeatable = all(node.spec.repeatable for node in nodes)
     # It is where the operator's input was, which its own new keys do not move.
     needs_repartition = any(node.name in graph.inputs_to_repartition for node in nodes)
     return Port(name, key_serde, value_serde, port.lineage, in_head, needs_repartition, repeatable)
@@ -47,14 +44,9 @@ def add_dropped(graph: GraphBuilder, port: Port, name: str | None) -> Port:
 def _dropping(graph: GraphBuilder, port: Port) -> list[ProcessorNode]:
     """The operator that made the port; of a join and of a cogroup, all its sides."""
     made = graph.topology.nodes[port.node]
-    names: tuple[str, ...] = (port.node,)
-    if isinstance(made, ProcessorNode) and made.kind in _MERGES:
-        names = made.parents
-    elif isinstance(made, ProcessorNode) and made.kind == "KTABLE-FK-JOIN-OUTPUT":
-        # The left rows: of the rest of such a join only messages of its own would be dropped.
-        names = (f"{made.parents[0].removesuffix('-response-resolver')}-subscription-registration",)
+    names = made.spec.dropped_by(made.name, made.parents) if isinstance(made, ProcessorNode) else ()
     found = [graph.topology.nodes[name] for name in names]
-    nodes = [node for node in found if isinstance(node, ProcessorNode) and (node.drops or not node.stateless)]
+    nodes = [node for node in found if isinstance(node, ProcessorNode) and (node.spec.drops or not node.stateless)]
     if not nodes:
         raise TopologyError(
             f"'{port.node}' drops nothing: ask what a join, an aggregation, a table, deduplicate() or enrich(on_error='drop') "

@@ -1,4 +1,4 @@
-"""``enrich``: checks what it is given, and puts the operator where whole runs of records are read: into a head."""
+"""`enrich`: checks what it is given, and puts the operator where whole runs of records are read: into a head."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.model.windows import Duration, to_ms
 from streams.errors import TopologyError
 from streams.operators.enrich.calls import CallRules
-from streams.operators.enrich.enrich import Enrich
 from streams.operators.enrich.user_client import UserClient
+from streams.topology.specs.streams import EnrichSpec
 
 OnError: TypeAlias = "Literal['fail', 'drop'] | functions.Function"
 
@@ -28,9 +28,9 @@ class _Shape:
     """What sort of function it is.
 
     Attributes:
-        is_factory: it is a class, or a partial of one, of which an object is called.
-        called: what is called, with the arguments that it takes then.
-        is_async: it is ``async def``.
+        is_factory: It is a class, or a partial of one, of which an object is called.
+        called: What is called, with the arguments that it takes then.
+        is_async: It is `async def`.
     """
 
     is_factory: bool
@@ -81,16 +81,8 @@ def add_enrich(
         stop=failing == "fail",
     )
     placed = graph.in_reader(port, name, graph.key_serde(port.key_serde), graph.value_serde(port.value_serde))
-    live = UserClient(function, shape.is_factory, shape.is_async)
-    return graph.stateless(
-        "KSTREAM-ENRICH",
-        placed,
-        partial(Enrich, live, rules, failing),
-        name,
-        new_value=True,
-        repeatable=False,
-        drops=failing == "drop",
-    )
+    client = UserClient(function, shape.is_factory, shape.is_async)
+    return graph.stateless(EnrichSpec(client, rules, failing), placed, name, new_value=True)
 
 
 def _check_sort(

@@ -6,25 +6,27 @@ from dataclasses import replace
 from functools import partial
 
 from streams.operators.wrapped import ProcessorWrapper, wrapped
-from streams.topology.graph import GlobalTable, Node, ProcessorNode, StoreNode, Topology
+from streams.topology.graph import GlobalTable, Graph, Node, ProcessorNode, StoreNode
+from streams.topology.topology import Topology
 
 
-def finalize(topology: Topology, wrapper: ProcessorWrapper | None, persistent: bool) -> Topology:
-    """A copy of a topology that later calls of its builder do not change.
+def finalize(graph: Graph, wrapper: ProcessorWrapper | None, persistent: bool) -> Topology:
+    """The topology, which later calls of its builder do not change.
 
     Args:
-        topology: as built so far.
-        wrapper: wraps each processor, the engine's too. A wrapper sees records, so none is then handled as columns.
-        persistent: for the stores that nobody has decided: on disk, or in memory.
+        graph: As built so far.
+        wrapper: Wraps each processor, the engine's too. A wrapper sees records, so none is then handled as columns.
+        persistent: Whether a store lies on disk for which nothing is said; else in memory.
     """
-    nodes, tables = dict(topology.nodes), dict(topology.global_tables)
+    nodes, tables = dict(graph.nodes), dict(graph.global_tables)
     if wrapper is not None:
         nodes = {name: _wrapped_node(node, wrapper) for name, node in nodes.items()}
         tables = {name: _wrapped_table(table, wrapper) for name, table in tables.items()}
-    return replace(
-        topology,
+    return Topology(
+        graph.default_key_serde,
+        graph.default_value_serde,
         nodes=nodes,
-        stores={name: _decided(store, persistent) for name, store in topology.stores.items()},
+        stores={name: _decided(store, persistent) for name, store in graph.stores.items()},
         global_tables={name: replace(table, store=_decided(table.store, persistent)) for name, table in tables.items()},
     )
 
@@ -32,7 +34,7 @@ def finalize(topology: Topology, wrapper: ProcessorWrapper | None, persistent: b
 def _wrapped_node(node: Node, wrapper: ProcessorWrapper) -> Node:
     if not isinstance(node, ProcessorNode):
         return node
-    return replace(node, supplier=partial(wrapped, wrapper, node.name, node.supplier), projection=None)
+    return replace(node, spec=node.spec.by_record(), wrapper=wrapper)
 
 
 def _wrapped_table(table: GlobalTable, wrapper: ProcessorWrapper) -> GlobalTable:

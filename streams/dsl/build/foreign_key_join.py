@@ -18,13 +18,18 @@ from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import history_ms, lazy_store, table_names
 from streams.dsl.options import Materialized
 from streams.dsl.build.table_node import TableNode
-from streams.operators.join.foreign_key_left import ForeignKeyResult, ForeignKeySubscribe
-from streams.operators.join.foreign_key_right import ForeignKeySubscriptions, ForeignKeyUpdate
-from streams.operators.stateless.pass_through import PassThrough
-from streams.operators.table.table_source import TableSource
 from streams.operators.table.value_getter import JoinKind
 from streams.serdes.foreign_key import CombinedKeySerde, ResponseSerde, SubscriptionSerde
 from streams.topology.naming import stateful_name
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.streams import MergeSpec
+from streams.topology.specs.table_joins import (
+    ForeignKeyOutputSpec,
+    ForeignKeyResultSpec,
+    ForeignKeySubscribeSpec,
+    ForeignKeySubscriptionsSpec,
+    ForeignKeyUpdateSpec,
+)
 
 Table = tuple[Port, TableNode]
 
@@ -38,9 +43,9 @@ def join_foreign_key(
     name: str | None,
     how: Materialized,
 ) -> Table:
-    """A table with the left one's keys. Both tables are kept from here on."""
+    """A table with the left one's keys. Both tables have stores from here on."""
     (left_port, left_node), (right_port, right_node) = left, right
-    graph, is_left = left_node.graph, kind == "left"
+    graph = left_node.graph
     base = name or stateful_name("KTABLE-FK-JOIN", left_port.lineage | right_port.lineage, (("kind", kind),))
     left_key, right_key = graph.key_serde(left_port.key_serde), graph.key_serde(right_port.key_serde)
     left_value = graph.value_serde(left_port.value_serde)
@@ -48,31 +53,23 @@ def join_foreign_key(
     right_node.send_old_values(True)
     this = left_node.view()
 
-    asked = graph.stateless(
-        "KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION",
-        left_port,
-        partial(ForeignKeySubscribe, extractor, left_value, is_left, left_node.versioned),
-        f"{base}-subscription-registration",
-        new_key=True,
-        new_value=True,
-        drops=True,
-    )
+    registration = f"{base}-subscription-registration"
+    asking = ForeignKeySubscribeSpec(extractor, left_value, kind == "left", left_node.versioned)
+    asked = graph.stateless(asking, left_port, registration, new_key=True, new_value=True)
     subscriptions = graph.repartition(asked, f"{base}-subscription", right_key, SubscriptionSerde(left_key))
     responses = _right_part(graph, base, subscriptions, right_port, right_node, left_key, how)
     right_value = graph.value_serde(right_port.value_serde)
     answered = graph.repartition(responses, f"{base}-response", left_key, ResponseSerde(right_value))
     joined = graph.stateful(
-        "KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-RESOLVER",
+        ForeignKeyResultSpec(kind, this, left_value, joiner),
         answered,
-        partial(ForeignKeyResult, this, left_value, joiner, is_left),
         f"{base}-response-resolver",
         stores=this.stores,
         input_key_serde=left_key,
         key_serde=left_key,
         value_serde=how.value_serde,
-        parameters=(("kind", kind),),
     )
-    return _output(graph, joined, base, how)
+    return _output(graph, joined, base, registration, how)
 
 
 def _right_part(
@@ -91,32 +88,29 @@ def _right_part(
     store = graph.store(spec, keys, SubscriptionSerde(left_key))
     add = partial(graph.stateful, input_key_serde=right_key, key_serde=right_key, value_serde=None)
     answers = add(
-        "KTABLE-FK-JOIN-SUBSCRIPTION-PROCESSOR",
+        ForeignKeySubscriptionsSpec(other),
         subscriptions,
-        partial(ForeignKeySubscriptions, store, other),
         f"{base}-subscription-processor",
         stores=tuple(dict.fromkeys((store, *other.stores))),
     )
     updates = add(
-        "KTABLE-FK-JOIN-FOREIGN-PROCESSOR",
+        ForeignKeyUpdateSpec(keys, right_node.versioned),
         right_port,
-        partial(ForeignKeyUpdate, store, keys, right_node.versioned),
         f"{base}-foreign-processor",
         stores=(store,),
     )
-    return graph.stateless(
-        "KTABLE-FK-JOIN-RESPONSE", answers, PassThrough, f"{base}-response", others=(updates,), new_key=True
-    )
+    merge = MergeSpec(NodeKind.KTABLE_FK_JOIN_RESPONSE)
+    return graph.stateless(merge, answers, f"{base}-response", others=(updates,), new_key=True)
 
 
-def _output(graph: GraphBuilder, joined: Port, base: str, how: Materialized) -> Table:
-    """The result as a table; kept if it has a name, or once it is looked up."""
+def _output(graph: GraphBuilder, joined: Port, base: str, registration: str, how: Materialized) -> Table:
+    """The result as a table; it has a store if it has a name, or once it is looked up."""
     key_serde, value_serde = graph.key_serde(joined.key_serde), graph.value_serde(how.value_serde)
-    name, store = table_names("KTABLE-FK-JOIN-OUTPUT", joined.lineage, f"{base}-output", how, ())
+    spec = ForeignKeyOutputSpec(registration, caching=how.caching)
+    name, store = table_names(spec.kind, joined.lineage, f"{base}-output", how, ())
     port = graph.stateful(
-        "KTABLE-FK-JOIN-OUTPUT",
+        spec,
         joined,
-        partial(TableSource, store=None, caching=how.caching),
         name,
         stores=(),
         input_key_serde=key_serde,

@@ -1,34 +1,31 @@
-"""Adds nodes on behalf of streams and tables, and knows what a stream is at each point: a ``Port``.
+"""Adds nodes on behalf of streams and tables, and knows what a stream is at each point: a `Port`.
 
 Every call adds nodes right away (so that children run in the order of the calls) and gives the port behind them. Where
 records lie is followed along: in the head anything may be re-keyed, since the shuffle comes after it; behind a stateful
-operator a changed key leaves records in the wrong task, until a repartition topic puts them right (``colocated``).
+operator a changed key leaves records in the wrong task, until a repartition topic puts them right (`colocated`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, cast
 
 from state.stores.spec import StoreSpec
 from streams.dsl.build.derived_serdes import derived_key, derived_value, taken, without_mark
 from streams.dsl.build.result_types import Type
 from streams.dsl.options import Partitioner
 from streams.errors import TopologyError
-from streams.operators.processor import AnyProcessor
 from streams.serdes.base import Serde
 from streams.topology.graph import (
     InternalTopic,
-    Parameters,
     ProcessorNode,
     SinkNode,
     SourceNode,
     StoreNode,
-    Topology,
+    Graph,
 )
 from streams.topology.naming import Lineage, numbered, stateful_name, stateless_name
+from streams.topology.specs.base import NodeSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +33,12 @@ class Port:
     """What flows out of a node.
 
     Attributes:
-        node: its name.
-        key_serde, value_serde: None where an operator made something new of unknown type; a ``DerivedSerde`` where it is known.
-        lineage: for names.
-        in_head: all nodes above are stateless.
-        needs_repartition: the key was changed behind a stateful operator, or behind one that is not repeatable.
-        repeatable: all nodes above, since the last topic, are (`ProcessorNode.repeatable`).
+        node: Its name.
+        key_serde, value_serde: None where an operator made something new of unknown type; a `DerivedSerde` where it is known.
+        lineage: For names.
+        in_head: All nodes above are stateless.
+        needs_repartition: The key was changed behind a stateful operator, or behind one that is not repeatable.
+        repeatable: All nodes above, since the last topic, are (`NodeSpec.repeatable`).
     """
 
     node: str
@@ -58,13 +55,13 @@ class GraphBuilder:
     """The topology under construction.
 
     Attributes:
-        topology: what has been built so far.
-        optimize: keep a stream that is joined with itself once.
-        open_splits: splits that no ``default_branch()`` or ``no_default_branch()`` has ended yet.
-        inputs_to_repartition: stateful nodes that take records which are not in the task of their key.
+        topology: What has been built so far.
+        optimize: Keep a stream that is joined with itself once.
+        open_splits: Splits that no `default_branch()` or `no_default_branch()` has ended yet.
+        inputs_to_repartition: Stateful nodes that take records which are not in the task of their key.
     """
 
-    topology: Topology
+    topology: Graph
     optimize: bool = False
     open_splits: set[str] = field(default_factory=set)
     inputs_to_repartition: set[str] = field(default_factory=set)
@@ -82,7 +79,7 @@ class GraphBuilder:
         """Adds a source, or finds the one that reads the same topics in the same way.
 
         Raises:
-            TopologyError: some of the topics are read already, but together with others or in another way.
+            TopologyError: Some of the topics are read already, but together with others or in another way.
         """
         for other in self.topology.sources():
             shared = set(source.subscription) & set(other.subscription)
@@ -103,9 +100,8 @@ class GraphBuilder:
 
     def stateless(
         self,
-        kind: str,
+        spec: NodeSpec,
         port: Port,
-        supplier: Callable[[], AnyProcessor],
         name: str | None,
         *,
         others: tuple[Port, ...] = (),
@@ -113,15 +109,13 @@ class GraphBuilder:
         new_value: bool = False,
         key_type: Type = None,
         value_type: Type = None,
-        repeatable: bool = True,
-        drops: bool = False,
     ) -> Port:
         """Adds a stateless operator behind one port or several; what it makes new has a serde by its type, if that is known."""
         ports = (port, *others)
         lineage = port.lineage
         for other in others:
             lineage = lineage | other.lineage
-        name = name or stateless_name(kind, lineage, self.topology.nodes)
+        name = name or stateless_name(spec.kind, lineage, self.topology.nodes)
         key_serde = None if any(other.key_serde != port.key_serde for other in others) else port.key_serde
         value_serde = None if any(other.value_serde != port.value_serde for other in others) else port.value_serde
         if new_key:
@@ -131,26 +125,22 @@ class GraphBuilder:
         self.topology.add(
             ProcessorNode(
                 name=name,
-                kind=kind,
-                supplier=supplier,
+                spec=spec,
                 parents=tuple(dict.fromkeys(parent.node for parent in ports)),
                 key_changing=new_key,
                 key_serde=without_mark(key_serde),
                 value_serde=without_mark(value_serde),
-                drops=drops,
-                repeatable=repeatable,
             )
         )
-        repeatable_input = all(parent.repeatable for parent in ports)
-        in_head = all(parent.in_head for parent in ports) and (repeatable_input or not new_key)
+        repeatable = all(parent.repeatable for parent in ports)
+        in_head = all(parent.in_head for parent in ports) and (repeatable or not new_key)
         needs_repartition = any(parent.needs_repartition for parent in ports) or (new_key and not in_head)
-        return Port(name, key_serde, value_serde, lineage, in_head, needs_repartition, repeatable and repeatable_input)
+        return Port(name, key_serde, value_serde, lineage, in_head, needs_repartition, spec.repeatable and repeatable)
 
     def stateful(
         self,
-        kind: str,
+        spec: NodeSpec,
         port: Port,
-        supplier: Callable[[], AnyProcessor],
         name: str,
         *,
         others: tuple[Port, ...] = (),
@@ -159,8 +149,6 @@ class GraphBuilder:
         input_key_serde: Serde,
         key_serde: Serde,
         value_serde: Serde | None,
-        projection: tuple[str, ...] | None = None,
-        parameters: Parameters = (),
     ) -> Port:
         """Adds a stateful operator behind one port or several; what it puts out stays in its task."""
         lineage = port.lineage
@@ -169,8 +157,7 @@ class GraphBuilder:
         self.topology.add(
             ProcessorNode(
                 name=name,
-                kind=kind,
-                supplier=supplier,
+                spec=spec,
                 parents=tuple(dict.fromkeys(parent.node for parent in (port, *others))),
                 stores=stores,
                 global_stores=global_stores,
@@ -178,8 +165,6 @@ class GraphBuilder:
                 key_serde=key_serde,
                 value_serde=without_mark(value_serde),
                 input_key_serde=input_key_serde,
-                projection=projection,
-                parameters=parameters,
             )
         )
         needs_repartition = any(above.needs_repartition for above in (port, *others))
@@ -197,18 +182,24 @@ class GraphBuilder:
     def materialize(self, node: str, spec: StoreSpec, key_serde: Serde, value_serde: Serde) -> str:
         """Gives a table's node, which did without a store so far, a store; and the store's name."""
         self.store(spec, key_serde, value_serde)
-        table = self.topology.nodes[node]
-        assert isinstance(table, ProcessorNode), "only tables are materialised"
+        table = self.operator(node)
         self.topology.nodes[node] = replace(table, stores=(*table.stores, spec.name), stateless=False)
-        self.bind(node, store=spec.name)
         return spec.name
 
-    def bind(self, node: str, **arguments: Any) -> None:
-        """Gives the operator of a node, which stands already, more arguments."""
-        made = self.topology.nodes[node]
-        assert isinstance(made, ProcessorNode), "only operators have suppliers"
-        supplier = partial(cast("Callable[..., AnyProcessor]", made.supplier), **arguments)
-        self.topology.nodes[node] = replace(made, supplier=supplier)
+    def operator(self, name: str) -> ProcessorNode:
+        """The node of an operator, by its name."""
+        node = self.topology.nodes[name]
+        assert isinstance(node, ProcessorNode), "sources and sinks are no operators"
+        return node
+
+    def change_spec(self, name: str, spec: NodeSpec) -> None:
+        """Makes an operator, which stands already, into another one of its kind.
+
+        Args:
+            name: Of its node.
+            spec: What it is from now on.
+        """
+        self.topology.nodes[name] = replace(self.operator(name), spec=spec)
 
     def colocated(self, port: Port, name: str | None, key_serde: Serde, value_serde: Serde) -> Port:
         """The port, behind a repartition topic if its records are not where their keys belong.
@@ -245,7 +236,7 @@ class GraphBuilder:
     ) -> Port:
         """Adds a repartition topic: a sink that ends one sub-topology, and a source that begins another.
 
-        ``asked_for``: by the user's ``repartition``.
+        `asked_for`: by the user's `repartition`.
         """
         topic = InternalTopic(name, partitions)
         sink, source = f"{topic}-sink", f"{topic}-source"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
+from streams.dsl.build.abstract_stream import AbstractStream, StreamBase, TableBase
 from streams.dsl import functions
 from streams.dsl.global_table import GlobalKTable
 from streams.dsl.build.graph_builder import GraphBuilder, Port
@@ -15,33 +14,31 @@ from streams.dsl.build.stream_join import common_key_serde, join_streams
 from streams.dsl.build.table_node import TableNode
 from streams.model.windows import JoinWindows, to_ms
 from streams.errors import TopologyError
-from streams.operators.join.stream_table_join import GraceTableJoin, StreamGlobalJoin, StreamTableJoin
-from streams.operators.table.value_getter import JoinKind, ValueGetter
+from streams.operators.table.value_getter import JoinKind
 from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
 from streams.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
-from streams.topology.graph import Parameters
 from streams.topology.naming import stateful_name
+from streams.topology.specs.stream_joins import GlobalTableJoinSpec, GraceTableJoinSpec, StreamTableJoinSpec
 
 
 def join_any(
     graph: GraphBuilder,
     kind: JoinKind,
     left: Port,
-    other: Any,
+    other: AbstractStream,
     joiner: functions.Function,
     windows: JoinWindows | Joined | None,
     joined: StreamJoined | Joined | None,
     key_selector: functions.Function | None,
 ) -> Port:
-    """The join that the kind of the other side asks for. Raises ``TopologyError`` if the arguments do not fit it."""
+    """The join that the kind of the other side asks for. Raises `TopologyError` if the arguments do not fit it."""
     if isinstance(windows, Joined | StreamJoined) and joined is None:
         windows, joined = None, windows
-    node: TableNode | None = getattr(other, "_node", None)
     if key_selector is not None and not isinstance(other, GlobalKTable):
         raise TopologyError(
             "key_selector is for global tables; a join with a stream or a table goes by key: select_key(...) first."
         )
-    if node is None and not isinstance(other, GlobalKTable):
+    if isinstance(other, StreamBase):
         if not isinstance(windows, JoinWindows):
             raise TopologyError(
                 f"A join of two streams needs JoinWindows, not {windows!r}: give "
@@ -58,8 +55,8 @@ def join_any(
         if key_selector is None:
             raise TopologyError("A join with a global table needs key_selector=..., the key to look up of each record.")
         return _join_global(graph, kind, left, other, joiner, key_selector, how_table)
-    assert node is not None
-    return _join_table(graph, kind, left, other._port, node, joiner, how_table)
+    assert isinstance(other, TableBase), "neither a stream nor a global table"
+    return _join_table(graph, kind, left, other._port, other._node, joiner, how_table)
 
 
 def _join_table(
@@ -79,26 +76,21 @@ def _join_table(
     stream = graph.colocated(stream, how.name, key_serde, value_serde)
     key_serde = common_key_serde(graph, stream, table_port, key_serde)
     view = table.view()
-    what = "KSTREAM-LEFTJOIN" if kind == "left" else "KSTREAM-JOIN"
-    name = how.name or stateful_name(what, stream.lineage, (("table", table.store or table_port.node),))
-    stores, fn = view.stores, functions.joiner(joiner)
-    supplier: Callable[[], StreamTableJoin] = partial(StreamTableJoin, view, fn, kind == "left")
-    parameters: Parameters = ()
+    spec = StreamTableJoinSpec(view, functions.joiner(joiner), kind == "left")
+    name = how.name or stateful_name(spec.kind, stream.lineage, (("table", table.store or table_port.node),))
+    stores = view.stores
     if grace_ms is not None:
-        spec = waiting_store(f"{name}-buffer", StreamJoined())
-        buffer = graph.store(spec, WaitingKeySerde(), WaitingSerde(value_serde, value_serde))
-        supplier = partial(GraceTableJoin, view, fn, kind == "left", grace_ms, buffer, key_serde)
-        stores, parameters = (*stores, buffer), (("grace_ms", grace_ms),)
+        spec = GraceTableJoinSpec(view, spec.joiner, spec.is_left_join, grace_ms, key_serde)
+        buffer = waiting_store(f"{name}-buffer", StreamJoined())
+        stores = (*stores, graph.store(buffer, WaitingKeySerde(), WaitingSerde(value_serde, value_serde)))
     return graph.stateful(
-        what,
+        spec,
         stream,
-        supplier,
         name,
         stores=stores,
         input_key_serde=key_serde,
         key_serde=key_serde,
         value_serde=None,
-        parameters=parameters,
     )
 
 
@@ -112,16 +104,14 @@ def _join_global(
     how: Joined,
 ) -> Port:
     """Each record looks a key of its own making up; every task has the whole table, so nothing is moved for it."""
-    what = "KSTREAM-LEFTJOIN" if kind == "left" else "KSTREAM-JOIN"
     store = table.store_name
     selector = functions.key_value(key_selector, "key selector")
-    view: ValueGetter = table._view
+    spec = GlobalTableJoinSpec(table._view, functions.global_joiner(joiner), kind == "left", selector)
     key_serde = graph.key_serde(how.key_serde, stream.key_serde)
     return graph.stateful(
-        what,
+        spec,
         stream,
-        partial(StreamGlobalJoin, view, functions.global_joiner(joiner), kind == "left", selector),
-        how.name or stateful_name(what, stream.lineage, (("global", store),)),
+        how.name or stateful_name(spec.kind, stream.lineage, (("global", store),)),
         stores=(),
         global_stores=(store,),
         input_key_serde=key_serde,
@@ -131,7 +121,7 @@ def _join_global(
 
 
 def _grace(table: TableNode, port: Port, how: Joined) -> int | None:
-    """How long records wait, ms; None: not at all. Raises ``TopologyError`` if the table cannot tell how it was then."""
+    """How long records wait, ms; None: not at all. Raises `TopologyError` if the table cannot tell how it was then."""
     if how.grace is None:
         return None
     grace_ms = to_ms(how.grace, "Joined(grace=...)")
@@ -145,7 +135,7 @@ def _grace(table: TableNode, port: Port, how: Joined) -> int | None:
 
 
 def _option(given: Any, kind: type[Any], what: str) -> Any:
-    """The given options, or default ones; ``TopologyError`` if they are of another kind of join."""
+    """The given options, or default ones; `TopologyError` if they are of another kind of join."""
     if given is not None and not isinstance(given, kind):
         raise TopologyError(f"A join of {what} takes {kind.__name__}(...), not {type(given).__name__}(...).")
     return kind() if given is None else given
@@ -154,6 +144,6 @@ def _option(given: Any, kind: type[Any], what: str) -> Any:
 def _refuse_windowed(stream: Port, table: Port) -> None:
     if isinstance(table.key_serde, TimeWindowedSerde | SessionWindowedSerde):
         raise TopologyError(
-            f"'{stream.node}' cannot look up the windowed table '{table.node}', whose rows are kept by window: "
+            f"'{stream.node}' cannot look up the windowed table '{table.node}', whose rows belong to windows: "
             f"make a table of its updates first, windowed.to_stream().to_table(), and join with that."
         )

@@ -1,4 +1,4 @@
-"""``join_all``: several streams joined within one window, a node and a store for each. Kafka Streams lacks it.
+"""`join_all`: several streams joined within one window, a node and a store for each. Kafka Streams lacks it.
 
 Nodes and stores are called after the names that the user gives the streams, so these names last: who renames a stream
 renames its store.
@@ -7,9 +7,9 @@ renames its store.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
+from streams.dsl.build.abstract_stream import StreamBase
 from streams.dsl import functions
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import join_store
@@ -17,14 +17,14 @@ from streams.dsl.options import StreamJoined
 from streams.dsl.build.stream_join import common_key_serde
 from streams.model.windows import JoinWindows
 from streams.errors import TopologyError
-from streams.operators.stateless.pass_through import PassThrough
-from streams.operators.join.stream_join_all import StreamJoinAll
 from streams.serdes.base import Serde
-from streams.topology.graph import Parameters
 from streams.topology.naming import check_name, stateful_name
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.stream_joins import JoinAll, JoinAllSpec
+from streams.topology.specs.streams import MergeSpec
 
 FEWEST, MOST = 2, 8
-"""How many other streams there may be; what more of them would make is rarely meant (see ``KStream.join_all``)."""
+"""How many other streams there may be; what more of them would make is rarely meant (see `KStream.join_all`)."""
 
 
 def join_all_streams(
@@ -35,9 +35,8 @@ def join_all_streams(
     how: StreamJoined,
     value_serdes: Mapping[str, Serde],
 ) -> Port:
-    """A processor and a store for each stream, then a merge; ``ports`` in the order of the results, this stream first."""
+    """A processor and a store for each stream, then a merge; `ports` in the order of the results, this stream first."""
     _check_options(windows, how, ports, value_serdes)
-    fn = functions.joiner_of_all(joiner)
     asked = graph.key_serde(how.key_serde, *(port.key_serde for port in ports.values()))
     serdes = {name: graph.value_serde(value_serdes.get(name), port.value_serde) for name, port in ports.items()}
     ports = {
@@ -48,31 +47,29 @@ def join_all_streams(
     for other in others:
         key_serde = common_key_serde(graph, this, other, asked)
 
-    parameters: Parameters = (("difference_ms", windows.after_ms), ("grace_ms", windows.grace_ms))
-    base = how.name or _generated_name(ports, parameters)
-    stores = {
-        name: graph.store(join_store(f"{how.store_name or base}-{name}-join-store", how, windows), key_serde, serde)
+    join = JoinAll(tuple(ports), windows, functions.joiner_of_all(joiner))
+    base = how.name or _generated_name(ports, join)
+    stores = [
+        graph.store(join_store(f"{how.store_name or base}-{name}-join-store", how, windows), key_serde, serde)
         for name, serde in serdes.items()
-    }
+    ]
     joined = [
         graph.stateful(
-            "KSTREAM-JOINALL",
+            JoinAllSpec(join, name, state_name=f"{base}-merge"),
             port,
-            partial(StreamJoinAll, name, stores, f"{base}-merge", windows.after_ms, windows.grace_ms, fn),
             f"{base}-{name}-join",
-            stores=tuple(stores.values()),
+            stores=tuple(stores),
             input_key_serde=key_serde,
             key_serde=key_serde,
             value_serde=None,
-            parameters=parameters,
         )
         for name, port in ports.items()
     ]
-    return graph.stateless("KSTREAM-MERGE", joined[0], PassThrough, f"{base}-merge", others=tuple(joined[1:]))
+    return graph.stateless(MergeSpec(), joined[0], f"{base}-merge", others=tuple(joined[1:]))
 
 
 def check_names(this: str, others: Any) -> None:
-    """Raises ``TopologyError`` unless there are some other streams, not too many, each with a fit name of its own."""
+    """Raises `TopologyError` unless there are some other streams, not too many, each with a fit name of its own."""
     if not isinstance(others, Mapping) or not FEWEST <= len(others) <= MOST:
         found = f"{len(others)} of them" if isinstance(others, Mapping) else repr(others)
         raise TopologyError(
@@ -89,14 +86,13 @@ def check_names(this: str, others: Any) -> None:
 
 
 def port_of(name: str, other: Any) -> Port:
-    """The port of another stream. Raises ``TopologyError`` if it is a table."""
-    port = getattr(other, "_port", None)
-    if not isinstance(port, Port) or hasattr(other, "_node"):
+    """The port of another stream. Raises `TopologyError` if it is a table."""
+    if not isinstance(other, StreamBase):
         raise TopologyError(
             f"join_all joins streams, but '{name}' is a {type(other).__name__}: join the result with it, or take its "
             f"to_stream()."
         )
-    return port
+    return other._port
 
 
 def _check_options(
@@ -127,11 +123,11 @@ def _check_options(
         )
 
 
-def _generated_name(ports: Mapping[str, Port], parameters: Parameters) -> str:
+def _generated_name(ports: Mapping[str, Port], join: JoinAll) -> str:
     this, *others = ports.values()
     lineage = this.lineage
     for other in others:
         lineage = lineage | other.lineage
-    # What tells a join of the same topics under other names; their order is that of the results and tells nothing.
+    # The streams' names, which differ where a join of the same topics is another one; their order is only that of the results.
     streams = {name: "|".join((*port.lineage.topics, *port.lineage.through)) for name, port in ports.items()}
-    return stateful_name("KSTREAM-JOINALL", lineage, (*parameters, *sorted(streams.items())))
+    return stateful_name(NodeKind.KSTREAM_JOINALL, lineage, (*join.parameters, *sorted(streams.items())))

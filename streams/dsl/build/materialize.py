@@ -11,12 +11,13 @@ from streams.dsl.options import Materialized, StreamJoined
 from streams.errors import TopologyError
 from streams.model.windows import JoinWindows, to_ms
 from streams.serdes.base import Serde
-from streams.topology.graph import Parameters
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.base import Parameters
 from streams.topology.naming import Lineage, stateful_name
 
 
 def table_names(
-    kind: str, lineage: Lineage, named: str | None, how: Materialized, parameters: Parameters
+    kind: NodeKind, lineage: Lineage, named: str | None, how: Materialized, parameters: Parameters
 ) -> tuple[str, str]:
     """Names of a table's node and of its store: each as given, else after the other, else generated."""
     store = how.name
@@ -40,7 +41,7 @@ def key_value_store(name: str, how: Materialized) -> StoreSpec:
         )
     if how.history_retention is not None:
         raise TopologyError(
-            f"The aggregate '{name}' cannot be kept in a versioned store: history_retention is for tables that are read, "
+            f"The aggregate '{name}' cannot have a versioned store: history_retention is for tables that are read, "
             f"made of a stream, filtered, mapped or joined. Make one of it: aggregate.to_stream().to_table(...)."
         )
     return StoreSpec(
@@ -62,10 +63,10 @@ def history_ms(how: Materialized) -> int | None:
     return history
 
 
-def is_kept(how: Materialized) -> bool:
+def is_materialized(how: Materialized) -> bool:
     """Whether a table that could do without a store was asked to have one."""
-    wishes = (how.name, how.history_retention, how.retention, how.ttl)
-    return any(wish is not None for wish in wishes)
+    asked = (how.name, how.history_retention, how.retention, how.ttl)
+    return any(one is not None for one in asked)
 
 
 def table_store(name: str, how: Materialized) -> StoreSpec:
@@ -88,7 +89,7 @@ def lazy_store(
 ) -> tuple[str | None, Callable[[], str]]:
     """The store of a table that may do without: its name if it has one from the start, and what makes it on demand."""
     make = partial(graph.materialize, node, table_store(store, how), key_serde, value_serde)
-    return (make() if is_kept(how) else None), make
+    return (make() if is_materialized(how) else None), make
 
 
 def join_store(name: str, how: StreamJoined, windows: JoinWindows) -> StoreSpec:

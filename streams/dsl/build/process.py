@@ -1,4 +1,4 @@
-"""Processors of users within the DSL: ``KStream.process`` and ``process_values``."""
+"""Processors of users within the DSL: `KStream.process` and `process_values`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from streams.operators.process.signatures import check_supplier
 from streams.operators.process.user_processor import UserProcessor
 from streams.operators.processor import Processor
 from streams.topology.naming import stateful_name
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.base import Parameters
+from streams.topology.specs.streams import UserProcessorSpec
 
 
 def add_process(
     graph: GraphBuilder, port: Port, supplier: Callable[[], Processor], stores: Sequence[str], name: str | None
 ) -> Port:
     """A processor that may change keys and values."""
-    made = _add(graph, port, "KSTREAM-PROCESSOR", checked_supplier(supplier), stores, name)
+    made = _add(graph, port, UserProcessorSpec(NodeKind.KSTREAM_PROCESSOR, checked_supplier(supplier)), stores, name)
     key_serde = derived_key(None, graph.topology.default_key_serde, made.node)
     return replace(made, key_serde=key_serde, value_serde=None, needs_repartition=True)
 
@@ -29,26 +32,21 @@ def add_process_values(
 ) -> Port:
     """A processor that may change values only: its records stay where they are, right or wrong."""
     fixed = checked_supplier(supplier, FixedKeyProcessor)
-    made = _add(graph, port, "KSTREAM-PROCESSVALUES", fixed, stores, name)
+    made = _add(graph, port, UserProcessorSpec(NodeKind.KSTREAM_PROCESSVALUES, fixed), stores, name)
     return replace(made, key_serde=port.key_serde, value_serde=None, needs_repartition=port.needs_repartition)
 
 
 def _add(
-    graph: GraphBuilder,
-    port: Port,
-    kind: str,
-    supplier: Callable[[], UserProcessor],
-    stores: Sequence[str],
-    name: str | None,
+    graph: GraphBuilder, port: Port, spec: UserProcessorSpec, stores: Sequence[str], name: str | None
 ) -> Port:
     # Never part of the head, even without stores: it may schedule calls, and keep state in its context.
     key_serde = graph.key_serde(port.key_serde)
     names, global_names = split_stores(graph, stores)
+    parameters: Parameters = tuple((f"store:{store}", True) for store in (*names, *global_names))
     return graph.stateful(
-        kind,
+        spec,
         port,
-        supplier,
-        name or stateful_name(kind, port.lineage, tuple((f"store:{store}", True) for store in (*names, *global_names))),
+        name or stateful_name(spec.kind, port.lineage, parameters),
         stores=names,
         global_stores=global_names,
         input_key_serde=key_serde,

@@ -1,9 +1,8 @@
-"""Operators of streams that Kafka Streams lacks: ``deduplicate`` and ``as_of_join``."""
+"""Operators of streams that Kafka Streams lacks: `deduplicate` and `as_of_join`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from state.stores.spec import StoreKind, StoreSpec
@@ -13,15 +12,13 @@ from streams.dsl.options import StreamJoined
 from streams.dsl.build.stream_join import common_key_serde, sides
 from streams.model.windows import Duration, to_ms
 from streams.errors import TopologyError
-from streams.operators.join.as_of_join import AsOfJoin
-from streams.operators.aggregate.deduplicate import Deduplicate
-from streams.operators.stateless.pass_through import PassThrough
 from streams.serdes.base import Serde
 from streams.serdes.foreign_key import CombinedKeySerde
 from streams.serdes.json import JsonSerde
 from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
-from streams.topology.graph import Parameters
 from streams.topology.naming import stateful_name
+from streams.topology.specs.stream_joins import AsOf, AsOfJoinSpec
+from streams.topology.specs.streams import DeduplicateSpec, MergeSpec
 
 
 def add_deduplicate(
@@ -37,23 +34,20 @@ def add_deduplicate(
     within_ms, grace_ms = _positive(within, "deduplicate(within=...)"), _duration(grace, "deduplicate(grace=...)")
     key_serde = graph.key_serde(key_serde, port.key_serde)
     placed = graph.colocated(port, name, key_serde, graph.value_serde(port.value_serde))
-    parameters: Parameters = (("within_ms", within_ms), ("grace_ms", grace_ms), ("by", by is not None))
-    node = name or stateful_name("KSTREAM-DEDUPLICATE", placed.lineage, parameters)
-    spec = StoreSpec(f"{node}-store", StoreKind.WINDOW, retention_ms=within_ms + grace_ms, persistent=None)
+    spec = DeduplicateSpec(within_ms, grace_ms, by)
+    node = name or stateful_name(spec.kind, placed.lineage, spec.parameters)
+    store_spec = StoreSpec(f"{node}-store", StoreKind.WINDOW, retention_ms=within_ms + grace_ms, persistent=None)
     store_key: Serde = key_serde if by is None else CombinedKeySerde(key_serde, JsonSerde())
-    store = graph.store(spec, store_key, JsonSerde())
-    made = graph.stateful(
-        "KSTREAM-DEDUPLICATE",
+    store = graph.store(store_spec, store_key, JsonSerde())
+    return graph.stateful(
+        spec,
         placed,
-        partial(Deduplicate, store, within_ms, grace_ms, by),
         node,
         stores=(store,),
         input_key_serde=key_serde,
         key_serde=key_serde,
         value_serde=port.value_serde,
-        parameters=parameters,
     )
-    return made
 
 
 def join_as_of(
@@ -74,35 +68,43 @@ def join_as_of(
     left = graph.colocated(left, how.name and f"{how.name}-left", key_serde, value_serde)
     right = graph.colocated(right, how.name and f"{how.name}-right", key_serde, other_value_serde)
     key_serde = common_key_serde(graph, left, right, key_serde)
-    parameters: Parameters = (("within_ms", within_ms), ("grace_ms", grace_ms), ("left", is_left_join))
-    base = how.name or stateful_name("KSTREAM-ASOF", left.lineage | right.lineage, (*parameters, *sides(left, right)))
-    store_base = how.store_name or base
-    spec = StoreSpec(
-        f"{store_base}-right-store",
+    join = AsOf(within_ms, grace_ms, is_left_join, joiner, key_serde)
+    lineage = left.lineage | right.lineage
+    base = how.name or stateful_name("KSTREAM-ASOF", lineage, (*join.parameters, *sides(left, right)))
+    stores = _as_of_stores(graph, join, how, how.store_name or base, (value_serde, other_value_serde))
+
+    def add(port: Port, is_left: bool) -> Port:
+        return graph.stateful(
+            AsOfJoinSpec(join, is_left, state_name=f"{base}-merge"),
+            port,
+            f"{base}-{'this' if is_left else 'other'}-join",
+            stores=stores,
+            input_key_serde=key_serde,
+            key_serde=key_serde,
+            value_serde=None,
+        )
+
+    this, that = add(left, is_left=True), add(right, is_left=False)
+    return graph.stateless(MergeSpec(), this, f"{base}-merge", others=(that,))
+
+
+def _as_of_stores(
+    graph: GraphBuilder, join: AsOf, how: StreamJoined, base: str, values: tuple[Serde, Serde]
+) -> tuple[str, str]:
+    """The store of right records, and that of the left ones that wait."""
+    value_serde, other_value_serde = values
+    right = StoreSpec(
+        f"{base}-right-store",
         StoreKind.TIMESTAMPED_WINDOW,
         # A left record that is as late as can be still sees `within` back.
-        retention_ms=within_ms + grace_ms + 1,
+        retention_ms=join.within_ms + join.grace_ms + 1,
         persistent=how.persistent,
         logged=how.logging,
         changelog_config=dict(how.changelog_config),
     )
-    store = graph.store(spec, key_serde, other_value_serde)
-    waiting_spec = waiting_store(f"{store_base}-left-store", how)
-    waiting = graph.store(waiting_spec, WaitingKeySerde(), WaitingSerde(value_serde, value_serde))
-    operator = partial(
-        AsOfJoin, store, waiting, key_serde, f"{base}-merge", within_ms, grace_ms, joiner, left_join=is_left_join
-    )
-    add = partial(
-        graph.stateful,
-        stores=(store, waiting),
-        input_key_serde=key_serde,
-        key_serde=key_serde,
-        value_serde=None,
-        parameters=parameters,
-    )
-    this = add("KSTREAM-ASOFTHIS", left, partial(operator, is_left=True), f"{base}-this-join")
-    that = add("KSTREAM-ASOFOTHER", right, partial(operator, is_left=False), f"{base}-other-join")
-    return graph.stateless("KSTREAM-MERGE", this, PassThrough, f"{base}-merge", others=(that,))
+    store = graph.store(right, join.key_serde, other_value_serde)
+    waiting = waiting_store(f"{base}-left-store", how)
+    return store, graph.store(waiting, WaitingKeySerde(), WaitingSerde(value_serde, value_serde))
 
 
 def _duration(given: Duration, what: str) -> int:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from streams.dsl import functions
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import join_store, waiting_store
 from streams.dsl.options import StreamJoined
 from streams.model.windows import JoinWindows
 from streams.errors import TopologyError
-from streams.operators.stateless.pass_through import PassThrough
-from streams.operators.join.stream_self_join import StreamSelfJoin
-from streams.operators.join.stream_stream_join import StreamStreamJoin
 from streams.operators.table.value_getter import JoinKind
 from streams.serdes.base import Serde, serde_identity
 from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
-from streams.topology.graph import Parameters
 from streams.topology.naming import stateful_name
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.base import Parameters
+from streams.topology.specs.stream_joins import StreamJoin, StreamJoinSpec, StreamSelfJoinSpec
+from streams.topology.specs.streams import MergeSpec
 
 
 def join_streams(
@@ -37,112 +35,62 @@ def join_streams(
     right = graph.colocated(right, how.name and f"{how.name}-right", key_serde, other_value_serde)
     key_serde = common_key_serde(graph, left, right, key_serde)
 
-    parameters: Parameters = (
-        ("before_ms", windows.before_ms),
-        ("after_ms", windows.after_ms),
-        ("grace_ms", windows.grace_ms),
-        *((("kind", kind),) if kind != "inner" else ()),
-    )
-    base = how.name or stateful_name("KSTREAM-JOIN", left.lineage | right.lineage, (*parameters, *sides(left, right)))
-    store_base = how.store_name or base
+    join = StreamJoin(kind, windows, functions.joiner(joiner), key_serde)
+    lineage = left.lineage | right.lineage
+    base = how.name or stateful_name(NodeKind.KSTREAM_JOIN, lineage, (*join.parameters, *sides(left, right)))
+    values = (value_serde, other_value_serde)
     if graph.optimize and left.node == right.node:
-        values = (value_serde, other_value_serde)
-        return _join_itself(graph, kind, left, key_serde, values, windows, how, base, store_base, parameters, joiner)
-    this_store = graph.store(join_store(f"{store_base}-this-join-store", how, windows), key_serde, value_serde)
-    other_store = graph.store(join_store(f"{store_base}-other-join-store", how, windows), key_serde, other_value_serde)
-    stores: tuple[str, ...] = (this_store, other_store)
-    unjoined = None
-    if kind != "inner":
-        spec = waiting_store(f"{store_base}-{kind}-shared-join-store", how)
-        unjoined = graph.store(spec, WaitingKeySerde(), WaitingSerde(other_value_serde, value_serde))
-        stores = (*stores, unjoined)
-    operator = partial(
-        StreamStreamJoin,
-        state_name=f"{base}-merge",
-        before_ms=windows.before_ms,
-        after_ms=windows.after_ms,
-        grace_ms=windows.grace_ms,
-        joiner=functions.joiner(joiner),
-        unjoined_store=unjoined,
-        key_serde=key_serde,
-    )
-    add = partial(
-        graph.stateful,
-        stores=stores,
-        input_key_serde=key_serde,
-        key_serde=key_serde,
-        value_serde=None,
-        parameters=parameters,
-    )
-    left_outer, right_outer = kind != "inner", kind == "outer"
-    on_left = partial(
-        operator,
-        this_store=this_store,
-        other_store=other_store,
-        is_left=True,
-        outer=left_outer,
-        other_outer=right_outer,
-    )
-    on_right = partial(
-        operator,
-        this_store=other_store,
-        other_store=this_store,
-        is_left=False,
-        outer=right_outer,
-        other_outer=left_outer,
-    )
-    joined = add("KSTREAM-JOINTHIS", left, on_left, f"{base}-this-join")
-    joined_too = add("KSTREAM-JOINOTHER", right, on_right, f"{base}-other-join")
-    return graph.stateless("KSTREAM-MERGE", joined, PassThrough, f"{base}-merge", others=(joined_too,))
+        return _join_itself(graph, join, left, values, how, base)
+    stores = [
+        graph.store(join_store(f"{how.store_name or base}-{side}-join-store", how, windows), key_serde, serde)
+        for side, serde in zip(("this", "other"), values, strict=True)
+    ]
+    stores += _outer_join_buffer(graph, join, values, how, base)
+
+    def add(port: Port, is_left: bool) -> Port:
+        return graph.stateful(
+            StreamJoinSpec(join, is_left, state_name=f"{base}-merge"),
+            port,
+            f"{base}-{'this' if is_left else 'other'}-join",
+            stores=tuple(stores),
+            input_key_serde=key_serde,
+            key_serde=key_serde,
+            value_serde=None,
+        )
+
+    this, that = add(left, is_left=True), add(right, is_left=False)
+    return graph.stateless(MergeSpec(), this, f"{base}-merge", others=(that,))
 
 
 def _join_itself(
-    graph: GraphBuilder,
-    kind: JoinKind,
-    port: Port,
-    key_serde: Serde,
-    values: tuple[Serde, Serde],
-    windows: JoinWindows,
-    how: StreamJoined,
-    base: str,
-    store_base: str,
-    parameters: Parameters,
-    joiner: functions.Function,
+    graph: GraphBuilder, join: StreamJoin, port: Port, values: tuple[Serde, Serde], how: StreamJoined, base: str
 ) -> Port:
-    """One node and one store for both sides (``single.store.self.join``)."""
-    store = graph.store(join_store(f"{store_base}-this-join-store", how, windows), key_serde, values[0])
-    stores: tuple[str, ...] = (store,)
-    unjoined = None
-    if kind != "inner":
-        spec = waiting_store(f"{store_base}-{kind}-shared-join-store", how)
-        unjoined = graph.store(spec, WaitingKeySerde(), WaitingSerde(*reversed(values)))
-        stores = (*stores, unjoined)
-    operator = partial(
-        StreamSelfJoin,
-        store,
-        windows.before_ms,
-        windows.after_ms,
-        windows.grace_ms,
-        functions.joiner(joiner),
-        unjoined,
-        key_serde,
-        (kind == "outer", kind != "inner"),
-    )
+    """One node and one store for both sides (`single.store.self.join`)."""
+    spec = join_store(f"{how.store_name or base}-this-join-store", how, join.windows)
+    store = graph.store(spec, join.key_serde, values[0])
     return graph.stateful(
-        "KSTREAM-JOINTHIS",
+        StreamSelfJoinSpec(join),
         port,
-        operator,
         f"{base}-merge",
-        stores=stores,
-        input_key_serde=key_serde,
-        key_serde=key_serde,
+        stores=(store, *_outer_join_buffer(graph, join, values, how, base)),
+        input_key_serde=join.key_serde,
+        key_serde=join.key_serde,
         value_serde=None,
-        parameters=parameters,
     )
+
+
+def _outer_join_buffer(
+    graph: GraphBuilder, join: StreamJoin, values: tuple[Serde, Serde], how: StreamJoined, base: str
+) -> list[str]:
+    """The store of records that have found no partner yet; none for an inner join."""
+    if join.join_kind == "inner":
+        return []
+    spec = waiting_store(f"{how.store_name or base}-{join.join_kind}-shared-join-store", how)
+    return [graph.store(spec, WaitingKeySerde(), WaitingSerde(*reversed(values)))]
 
 
 def common_key_serde(graph: GraphBuilder, left: Port, right: Port, asked: Serde) -> Serde:
-    """The key serde of both sides; ``TopologyError`` if they differ: equal keys would lie in different tasks."""
+    """The key serde of both sides; `TopologyError` if they differ: equal keys would lie in different tasks."""
     ours, theirs = graph.keyed_as(left, asked), graph.keyed_as(right, asked)
     if ours != theirs:
         raise TopologyError(
@@ -154,7 +102,7 @@ def common_key_serde(graph: GraphBuilder, left: Port, right: Port, asked: Serde)
 
 
 def sides(left: Port, right: Port) -> Parameters:
-    """What tells ``a.join(b)`` from ``b.join(a)``."""
+    """The two sides for names: `a.join(b)` and `b.join(a)` are different joins."""
     return tuple(
         (side, "|".join((*port.lineage.topics, *port.lineage.through))) for side, port in (("l", left), ("r", right))
     )

@@ -6,16 +6,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from streams.dsl.build.graph_builder import Port
-from streams.dsl.build.materialize import history_ms, is_kept, table_names, table_store
+from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.dsl.build.materialize import history_ms, is_materialized, table_names, table_store
 from streams.dsl.options import Materialized
 from streams.dsl.build.stream_join import common_key_serde, sides
 from streams.dsl.build.table_node import TableNode
-from streams.dsl.build.table_steps import keep_table
-from streams.operators.join.table_table_join import TableJoinMerge, TableTableJoin
+from streams.dsl.build.table_steps import add_stored
 from streams.operators.table.value_getter import JoinKind, JoinValueGetter, ValueGetter
-from streams.topology.graph import Parameters, Topology
+from streams.topology.graph import Graph
 from streams.topology.naming import stateful_name
+from streams.topology.specs.base import Parameters
+from streams.topology.specs.table_joins import TableJoinMergeSpec, TableJoinSpec
 
 Table = tuple[Port, TableNode]
 
@@ -28,7 +29,7 @@ def join_tables(
     name: str | None,
     how: Materialized,
 ) -> Table:
-    """A joined table. The side that may stand alone keeps its old values, as Kafka Streams has it."""
+    """A joined table. The table whose rows may stand alone sends its old values, as Kafka Streams has it."""
     (left_port, left_node), (right_port, right_node) = left, right
     graph = left_node.graph
     key_serde = common_key_serde(graph, left_port, right_port, graph.key_serde(left_port.key_serde))
@@ -39,52 +40,54 @@ def join_tables(
     views = left_node.view(), right_node.view()
     parameters: Parameters = (("kind", kind), *sides(left_port, right_port))
     base = name or stateful_name("KTABLE-JOIN", left_port.lineage | right_port.lineage, parameters)
-    stores = tuple(dict.fromkeys((*views[0].stores, *views[1].stores)))
-    related = (
-        not set(views[0].stores).isdisjoint(views[1].stores)
-        or _made_of(graph.topology, left_port.node, views[1])
-        or _made_of(graph.topology, right_port.node, views[0])
-    )
+    related = _are_related(graph.topology, (left_port.node, right_port.node), views)
 
-    def side(port: Port, node: TableNode, other: ValueGetter, is_left: bool, alone: bool, other_alone: bool) -> Port:
+    def side(table: Table, other: ValueGetter, is_left: bool) -> Port:
+        port, node = table
         return graph.stateful(
-            "KTABLE-JOINTHIS" if is_left else "KTABLE-JOINOTHER",
+            TableJoinSpec(kind, is_left, other, joiner, node.versioned, related),
             port,
-            partial(TableTableJoin, other, joiner, is_left, alone, other_alone, node.versioned, related),
             f"{base}-{'this' if is_left else 'other'}-join",
-            stores=stores,
+            stores=tuple(dict.fromkeys((*views[0].stores, *views[1].stores))),
             input_key_serde=key_serde,
             key_serde=key_serde,
             value_serde=None,
-            parameters=(("kind", kind),),
         )
 
-    this = side(left_port, left_node, views[1], True, kind != "inner", kind == "outer")
-    that = side(right_port, right_node, views[0], False, kind == "outer", kind != "inner")
-    nodes = (this.node, that.node)
-    parents = (left_node, right_node)
-    if not is_kept(how):
-        # Without a store, and with one that old values ask for, every update goes on at once.
-        supplier = partial(TableJoinMerge, caching=False)
-        merged = graph.stateless("KTABLE-MERGE", this, supplier, base, others=(that,))
+    this, that = side(left, views[1], is_left=True), side(right, views[0], is_left=False)
+    if is_materialized(how):
+        return _stored(graph, (this, that), (left_node, right_node), base, how)
 
-        def computed() -> ValueGetter:
-            return JoinValueGetter(left_node.view(), right_node.view(), joiner, kind)
+    def computed() -> ValueGetter:
+        return JoinValueGetter(left_node.view(), right_node.view(), joiner, kind)
 
-        def keep() -> str:
-            spec = table_store(f"{base}-store", how)
-            return graph.materialize(merged.node, spec, how.key_serde or key_serde, graph.value_serde(how.value_serde))
-
-        node = TableNode(graph, (*nodes, merged.node), None, keep, parents, computed, joined=True, related=related)
-        return merged, node
-    name, store = table_names("KTABLE-MERGE", this.lineage | that.lineage, base, how, ())
-    supplier = partial(TableJoinMerge, caching=how.caching)
-    value_serde = graph.value_serde(how.value_serde)
-    port, store = keep_table(graph, "KTABLE-MERGE", (this, that), supplier, name, store, how, value_serde)
-    return port, TableNode(graph, (*nodes, port.node), store, parents=parents, history_ms=history_ms(how), joined=True)
+    # Without a store, and with one that old values ask for, every update goes on at once.
+    merged = graph.stateless(TableJoinMergeSpec(caching=False), this, base, others=(that,))
+    serdes = how.key_serde or key_serde, graph.value_serde(how.value_serde)
+    make_store = partial(graph.materialize, merged.node, table_store(f"{base}-store", how), *serdes)
+    nodes, parents = (this.node, that.node, merged.node), (left_node, right_node)
+    return merged, TableNode(graph, nodes, None, make_store, parents, computed, joined=True, related=related)
 
 
-def _made_of(topology: Topology, node: str, table: ValueGetter) -> bool:
+def _stored(
+    graph: GraphBuilder, joined: tuple[Port, Port], parents: tuple[TableNode, ...], base: str, how: Materialized
+) -> Table:
+    """The joined table, with a store."""
+    this, that = joined
+    spec = TableJoinMergeSpec(caching=how.caching)
+    name, store = table_names(spec.kind, this.lineage | that.lineage, base, how, ())
+    port, store = add_stored(graph, spec, joined, name, store, how, graph.value_serde(how.value_serde))
+    nodes = (this.node, that.node, port.node)
+    return port, TableNode(graph, nodes, store, parents=parents, history_ms=history_ms(how), joined=True)
+
+
+def _are_related(topology: Graph, nodes: tuple[str, str], views: tuple[ValueGetter, ValueGetter]) -> bool:
+    """Whether one update may change both tables: they are made of one table, or one is made of the other."""
+    shared = not set(views[0].stores).isdisjoint(views[1].stores)
+    return shared or _made_of(topology, nodes[0], views[1]) or _made_of(topology, nodes[1], views[0])
+
+
+def _made_of(topology: Graph, node: str, table: ValueGetter) -> bool:
     """Whether a node's table is made of another one, within the same task: then one update changes both before either is joined."""
     filled_by = {next(name for name, one in topology.nodes.items() if store in one.stores) for store in table.stores}
     above, waiting = set[str](), [node]

@@ -1,22 +1,21 @@
-"""What the DSL knows of a table while it builds: where it is kept, what it is made of, whether its updates hold old values.
+"""A table under construction: its store, what it is made of, and whether its updates hold old values.
 
-Rules (Kafka Streams: `KTableImpl.enableSendingOldValues`, `valueGetterSupplier`): a table is kept only if it has a name,
-is looked up, or somebody needs its old values; a filtered or mapped one without a name never is: it is computed from the
+Rules (Kafka Streams: `KTableImpl.enableSendingOldValues`, `valueGetterSupplier`): a table has a store only if it has a
+name, is looked up, or its old values are needed; a filtered or mapped one without a name never has: it is computed from the
 tables above at each look-up. A joined one is computed, too, unless both sides are made of one table and its old values are
-needed: what can be computed then was never told (the other side has changed with the same update), which only compat mode
+needed: what can be computed then was never sent (the other side has changed with the same update), which only compat mode
 puts up with. Changes of a node come late, when something below asks; so it is replaced in place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from inspect import signature
+from dataclasses import dataclass, field
 from typing import Any
 
 from streams.dsl.build.graph_builder import GraphBuilder
 from streams.operators.table.value_getter import StoreValueGetter, ValueGetter
-from streams.topology.graph import ProcessorNode
+from streams.topology.specs.base import TableSpec
 
 
 @dataclass
@@ -24,17 +23,17 @@ class TableNode:
     """A table under construction.
 
     Attributes:
-        graph: where it is built.
-        nodes: the operators that can fill ``Change.old``, by name.
-        store: its store; None while it has none.
-        materialize: makes one; None where it cannot be had later.
-        parents: the tables that it is made of.
-        computed: how it is looked up without a store.
-        from_stored: makes the table's values of those in its store, where they differ.
-        history_ms: how far back its own versioned store remembers; None: it is not kept in one.
-        joined: made of two tables, which must be kept for old values to be had at all.
-        related: joined of two sides that are made of one table, or of which one is made of the other.
-        forwards_all: each update of the table above goes on, whatever its value.
+        graph: Where it is built.
+        nodes: The operators that can fill `Change.old`, by name.
+        store: Its store; None while it has none.
+        materialize: Makes one; None where it cannot be had later.
+        parents: The tables that it is made of.
+        computed: How it is looked up without a store.
+        from_stored: Makes the table's values of those in its store, where they differ.
+        history_ms: How far back its own versioned store remembers; None: it has none.
+        joined: Made of two tables, which need stores for old values to be known at all.
+        related: Joined of two sides that are made of one table, or of which one is made of the other.
+        forwards_all: Each update of the table above goes on, whatever its value.
     """
 
     graph: GraphBuilder
@@ -68,29 +67,29 @@ class TableNode:
         """Makes its updates hold the old value.
 
         Args:
-            force: keep a table above, if that is what it takes.
+            force: Give a table above a store, if that is what it takes.
 
         Returns:
             Whether they do now.
         """
         if not self._sends_old and self._can_send_old(force):
             for name in self.nodes:
-                self.graph.bind(name, send_old=True)
+                self.graph.change_spec(name, self._spec(name).with_old_values())
             self._sends_old = True
         if force and self._sends_old:
-            self._keep_related()
+            self._materialize_related()
         return self._sends_old
 
-    def _keep_related(self) -> None:
+    def _materialize_related(self) -> None:
         if self.store is None and self.related:
-            self.keep()
+            self.require_store()
         elif self.store is None:
             for parent in self.parents:
-                parent._keep_related()
+                parent._materialize_related()
 
     @property
     def old_values_are_exact(self) -> bool:
-        """Whether its old values, where they are sent, are those that were told before."""
+        """Whether its old values, where they are sent, are those that went on before."""
         if self.store is not None:
             return True
         return not self.related and all(parent.old_values_are_exact for parent in self.parents)
@@ -110,10 +109,10 @@ class TableNode:
             enabled = [parent.send_old_values(force) for parent in self.parents]
             return all(enabled)
         if force:
-            self.keep()
+            self.require_store()
         return force
 
-    def keep(self) -> str:
+    def require_store(self) -> str:
         """Its store; made now if there was none."""
         if self.store is None:
             assert self.materialize is not None, "a table without a store knows how to make one"
@@ -124,14 +123,16 @@ class TableNode:
         """How operators look it up."""
         if self.store is None and self.computed is not None:
             return self.computed()
-        return StoreValueGetter(self.keep(), self.from_stored, self.history_ms is not None)
+        return StoreValueGetter(self.require_store(), self.from_stored, self.history_ms is not None)
 
     def disable_caching(self) -> None:
         """Switches the caches off, its own and those of the tables it is made of, so that each update goes on as it comes."""
         for name in self.nodes:
-            node = self.graph.topology.nodes[name]
-            if isinstance(node, ProcessorNode) and "caching" in signature(node.supplier).parameters:
-                self.graph.topology.nodes[name] = replace(node, projection=None)
-                self.graph.bind(name, caching=False)
+            self.graph.change_spec(name, self._spec(name).without_caching())
         for parent in self.parents:
             parent.disable_caching()
+
+    def _spec(self, name: str) -> TableSpec:
+        spec = self.graph.operator(name).spec
+        assert isinstance(spec, TableSpec), "a table is filled by operators of tables"
+        return spec

@@ -1,9 +1,8 @@
-"""Tables that are read from a topic or made of a stream: kept from the start, or once somebody needs it."""
+"""Tables that are read from a topic or made of a stream; such a table has a store from the start, or once it is needed."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import history_ms, key_value_store, lazy_store, waiting_store
@@ -11,16 +10,16 @@ from streams.dsl.options import Materialized, StreamJoined
 from streams.dsl.build.table_node import TableNode
 from streams.model.windows import to_ms
 from streams.errors import TopologyError
-from streams.operators.table.expiring_table import ExpiringTable
-from streams.operators.table.table_source import TableSource
 from streams.serdes.base import Serde
 from streams.serdes.primitives import BytesSerde
 from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.tables import ExpiringTableSpec, TableSourceSpec
 
 
 def add_table(
     graph: GraphBuilder,
-    kind: str,
+    kind: NodeKind,
     port: Port,
     name: str,
     store: str,
@@ -31,34 +30,33 @@ def add_table(
     """The table's operator behind a port whose records lie where they belong.
 
     Args:
-        graph: where it is built.
-        kind: Kafka Streams' name of the operator.
-        port: the records.
-        name: of the operator.
-        store: of the store, if there comes to be one.
-        how: as the user says.
-        key_serde: of the records' keys.
-        value_serde: of their values.
+        graph: Where it is built.
+        kind: Whether it is read from a topic or made of a stream.
+        port: The records.
+        name: Of the operator.
+        store: Of the store, if there comes to be one.
+        how: As the user says.
+        key_serde: Of the records' keys.
+        value_serde: Of their values.
     """
     if how.ttl is not None:
         return _add_expiring(graph, kind, port, name, store, how, key_serde, value_serde)
     table = graph.stateful(
-        kind,
+        TableSourceSpec(kind, caching=how.caching),
         port,
-        partial(TableSource, store=None, caching=how.caching),
         name,
         stores=(),
         input_key_serde=key_serde,
         key_serde=key_serde,
         value_serde=value_serde,
     )
-    kept, make = lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde)
-    return table, TableNode(graph, (name,), kept, make, history_ms=history_ms(how))
+    made, make = lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde)
+    return table, TableNode(graph, (name,), made, make, history_ms=history_ms(how))
 
 
 def _add_expiring(
     graph: GraphBuilder,
-    kind: str,
+    kind: NodeKind,
     port: Port,
     name: str,
     store: str,
@@ -73,18 +71,16 @@ def _add_expiring(
             f"The table '{name}' needs a ttl above zero and no history_retention, but has {ttl_ms} ms and "
             f"{how.history_retention}: rows either expire or are remembered."
         )
-    kept = graph.store(key_value_store(store, replace(how, ttl=None)), how.key_serde or key_serde, value_serde)
+    rows = graph.store(key_value_store(store, replace(how, ttl=None)), how.key_serde or key_serde, value_serde)
     deadlines = waiting_store(f"{store}-deadlines", StreamJoined(logging=how.logging, persistent=how.persistent))
     deadline_store = graph.store(deadlines, WaitingKeySerde(), WaitingSerde(BytesSerde(), BytesSerde()))
     table = graph.stateful(
-        kind,
+        ExpiringTableSpec(kind, key_serde, ttl_ms, caching=how.caching),
         port,
-        partial(ExpiringTable, kept, deadline_store, key_serde, ttl_ms, caching=how.caching),
         name,
-        stores=(kept, deadline_store),
+        stores=(rows, deadline_store),
         input_key_serde=key_serde,
         key_serde=key_serde,
         value_serde=value_serde,
-        parameters=(("ttl_ms", ttl_ms),),
     )
-    return table, TableNode(graph, (name,), kept)
+    return table, TableNode(graph, (name,), rows)

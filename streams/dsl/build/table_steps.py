@@ -1,24 +1,21 @@
-"""``filter``, ``map_values`` and ``transform_values`` of tables: a node that keeps nothing, or one with a store."""
+"""`filter`, `map_values` and `transform_values` of tables: a node without a store, or one with it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from streams.dsl.build.graph_builder import GraphBuilder, Port
-from streams.dsl.build.materialize import history_ms, is_kept, lazy_store, table_names, table_store
+from streams.dsl.build.materialize import history_ms, is_materialized, lazy_store, table_names, table_store
 from streams.dsl.options import Materialized
 from streams.dsl.build.process import split_stores
 from streams.dsl.build.table_node import TableNode
 from streams.errors import TopologyError
-from streams.operators.processor import AnyProcessor
-from streams.operators.table.table_filter import TableFilter
-from streams.operators.table.table_map_values import TableMapValues
-from streams.operators.table.table_transform_values import TableTransformValues, ValueTransformer
+from streams.operators.table.table_transform_values import ValueTransformer
 from streams.operators.table.value_getter import FilterValueGetter, MapValueGetter, ValueGetter
 from streams.serdes.base import Serde
-from streams.topology.graph import Parameters
+from streams.topology.specs.base import CachingTableSpec, Parameters
+from streams.topology.specs.tables import TableFilterSpec, TableMapValuesSpec, TransformValuesSpec
 
 
 def add_filter(
@@ -31,15 +28,15 @@ def add_filter(
 ) -> tuple[Port, TableNode]:
     """A filtered table. It leaves needless deletions out if the table above can tell old values for nothing."""
     knows_old = above.send_old_values(False)
-    supplier = partial(
-        TableFilter, predicate, negate, knows_old=knows_old, told_old=above.old_values_are_exact, versioned=above.versioned
+    spec = TableFilterSpec(
+        predicate, negate, knows_old, above.old_values_are_exact, above.versioned, caching=how.caching
     )
 
     def computed() -> ValueGetter:
         return FilterValueGetter(above.view(), predicate, negate)
 
     value_serde = how.value_serde or port.value_serde
-    return _add("KTABLE-FILTER", port, above, supplier, name, how, value_serde, computed)
+    return _add(spec, port, above, name, how, value_serde, computed)
 
 
 def add_map_values(
@@ -50,8 +47,8 @@ def add_map_values(
     def computed() -> ValueGetter:
         return MapValueGetter(above.view(), fn)
 
-    supplier = partial(TableMapValues, fn)
-    made, node = _add("KTABLE-MAPVALUES", port, above, supplier, name, how, how.value_serde, computed)
+    spec = TableMapValuesSpec(fn, caching=how.caching)
+    made, node = _add(spec, port, above, name, how, how.value_serde, computed)
     # In a store a row that comes and goes would be left out.
     node.forwards_all = node.store is None
     return made, node
@@ -65,21 +62,21 @@ def add_transform_values(
     name: str | None,
     how: Materialized,
 ) -> tuple[Port, TableNode]:
-    """A table whose values a transformer makes. It is kept if it has a name, is looked up, or must tell old values."""
+    """A table whose values a transformer makes; it has a store if it has a name, is looked up, or its old values are needed."""
     if isinstance(supplier, ValueTransformer) or not callable(supplier):
         raise TopologyError(
             f"transform_values takes something that makes value transformers, such as the class or a lambda, not "
             f"{supplier!r}: every task needs one of its own."
         )
-    graph, kind = above.graph, "KTABLE-TRANSFORMVALUES"
+    graph = above.graph
     names, global_names = split_stores(graph, stores)
+    spec = TransformValuesSpec(supplier, names, caching=how.caching)
     parameters: Parameters = tuple((f"store:{used}", True) for used in (*names, *global_names))
-    name, store = table_names(kind, port.lineage, name, how, parameters)
+    name, store = table_names(spec.kind, port.lineage, name, how, parameters)
     key_serde, value_serde = graph.key_serde(port.key_serde), graph.value_serde(how.value_serde)
     made = graph.stateful(
-        kind,
+        spec,
         port,
-        partial(TableTransformValues, supplier, caching=how.caching),
         name,
         stores=names,
         global_stores=global_names,
@@ -87,55 +84,48 @@ def add_transform_values(
         key_serde=key_serde,
         value_serde=how.value_serde,
     )
-    kept, make = lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde)
-    return made, TableNode(graph, (name,), kept, make, parents=(above,), history_ms=history_ms(how))
+    own_store, make = lazy_store(graph, name, store, how, how.key_serde or key_serde, value_serde)
+    return made, TableNode(graph, (name,), own_store, make, parents=(above,), history_ms=history_ms(how))
 
 
 def _add(
-    kind: str,
+    spec: CachingTableSpec,
     port: Port,
     above: TableNode,
-    supplier: Callable[..., AnyProcessor],
     name: str | None,
     how: Materialized,
     value_serde: Serde | None,
     computed: Callable[[], ValueGetter],
 ) -> tuple[Port, TableNode]:
     graph = above.graph
-    if not is_kept(how):
-        unkept = graph.stateless(kind, port, supplier, name, new_value=value_serde is not port.value_serde)
-        return unkept, TableNode(graph, (unkept.node,), None, parents=(above,), computed=computed)
-    name, store = table_names(kind, port.lineage, name, how, ())
-    kept, store = keep_table(
-        graph, kind, (port,), partial(supplier, caching=how.caching), name, store, how, graph.value_serde(value_serde)
-    )
-    return kept, TableNode(graph, (kept.node,), store, parents=(above,), history_ms=history_ms(how))
+    if not is_materialized(how):
+        computed_port = graph.stateless(spec, port, name, new_value=value_serde is not port.value_serde)
+        return computed_port, TableNode(graph, (computed_port.node,), None, parents=(above,), computed=computed)
+    name, store = table_names(spec.kind, port.lineage, name, how, ())
+    stored, store = add_stored(graph, spec, (port,), name, store, how, graph.value_serde(value_serde))
+    return stored, TableNode(graph, (stored.node,), store, parents=(above,), history_ms=history_ms(how))
 
 
-def keep_table(
+def add_stored(
     graph: GraphBuilder,
-    kind: str,
+    spec: CachingTableSpec,
     ports: tuple[Port, ...],
-    supplier: Callable[..., AnyProcessor],
     name: str,
     store: str,
     how: Materialized,
     value_serde: Serde,
-    parameters: Parameters = (),
 ) -> tuple[Port, str]:
-    """Adds an operator that keeps its table in a store; the port behind it, and the store's name."""
+    """Adds an operator whose table has a store; the port behind it, and the store's name."""
     key_serde = graph.key_serde(ports[0].key_serde)
     graph.store(table_store(store, how), how.key_serde or key_serde, value_serde)
     port = graph.stateful(
-        kind,
+        spec,
         ports[0],
-        partial(supplier, store=store),
         name,
         others=ports[1:],
         stores=(store,),
         input_key_serde=key_serde,
         key_serde=key_serde,
         value_serde=value_serde,
-        parameters=parameters,
     )
     return port, store

@@ -30,7 +30,8 @@ from streams.runtime.settings import TaskSettings
 from streams.runtime.step_context import StepContext
 from streams.runtime.task.punctuation import Punctuations
 from streams.topology.graph import ProcessorNode
-from streams.topology.plan import SubTopology, TaskInput
+from streams.topology.plan import SubTopology
+from streams.topology.task_input import TaskInput
 
 
 class ReaderPipeline:
@@ -67,7 +68,7 @@ class ReaderPipeline:
         self._run.behind = {
             name: [entry for edge, entry in self._entries.items() if edge[0] in _at_or_below(sub, name)]
             for name in self._nodes
-            if not _node(sub, name).repeatable
+            if not _node(sub, name).spec.repeatable
         }
         self._sources = [
             SourceReader(sub, source, self._nodes, self._run.sequence, self._run, self.partition_times)
@@ -182,7 +183,7 @@ def _head_nodes(
     punctuations = Punctuations({}, run.now_ms)
     for name, node in sub.nodes.items():
         if name in sub.head and isinstance(node, ProcessorNode):
-            nodes[name] = NodeRunner(name, node.supplier(), NodeContext(name, run, punctuations), run)
+            nodes[name] = NodeRunner(name, node.processor(), NodeContext(name, run, punctuations), run)
     for name, runner in nodes.items():
         on_drop = sub.takers_of_dropped(name)
         children: dict[str, Receiver] = {}

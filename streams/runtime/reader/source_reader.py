@@ -20,7 +20,8 @@ from streams.runtime.reader.task_inputs import BRANCH_BITS, RowNumbering
 from streams.runtime.reader.timestamps import DROPPED, TimestampReader
 from streams.runtime.step_context import SourceRows, StepContext
 from streams.topology.graph import SourceNode
-from streams.topology.plan import SubTopology, TaskInput
+from streams.topology.plan import SubTopology
+from streams.topology.task_input import TaskInput
 
 EntryRows = tuple[int, pa.RecordBatch, "npt.NDArray[np.int32]"]
 

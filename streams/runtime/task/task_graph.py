@@ -17,7 +17,8 @@ from streams.runtime.task.punctuation import Punctuations
 from streams.runtime.task.sink import SinkRunner
 from streams.runtime.values import load_value
 from streams.topology.graph import ProcessorNode, SinkNode, SourceNode
-from streams.topology.plan import SubTopology, TaskInput
+from streams.topology.plan import SubTopology
+from streams.topology.task_input import TaskInput
 
 
 class TaskGraph:
@@ -34,7 +35,7 @@ class TaskGraph:
                 self._sinks[name] = SinkRunner(node, run)
             elif isinstance(node, ProcessorNode) and name not in sub.head:
                 context = NodeContext(name, run, self._punctuations)
-                self._nodes[name] = NodeRunner(name, node.supplier(), context, run)
+                self._nodes[name] = NodeRunner(name, node.processor(), context, run)
         receivers: dict[str, Receiver] = {**self._nodes, **self._sinks}
         for name, runner in self._nodes.items():
             on_drop = sub.takers_of_dropped(name)

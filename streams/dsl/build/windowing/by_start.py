@@ -16,7 +16,7 @@ from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.window_aggregate import WindowAggregate
 from streams.serdes.base import Serde
 from streams.serdes.windowed import CustomWindowedSerde, TimeWindowedSerde
-from streams.topology.graph import Parameters
+from streams.topology.specs.base import Parameters
 
 W = TypeVar("W", bound=Windows)
 

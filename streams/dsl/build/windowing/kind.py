@@ -14,7 +14,7 @@ from streams.model.windows import to_ms
 from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.processor import AnyProcessor
 from streams.serdes.base import Serde
-from streams.topology.graph import Parameters
+from streams.topology.specs.base import Parameters
 
 Supplier: TypeAlias = Callable[..., AnyProcessor]
 """Makes an operator; it also takes `send_old` and `caching`."""

@@ -12,7 +12,7 @@ from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.session_aggregate import SessionAggregate
 from streams.serdes.base import Serde
 from streams.serdes.windowed import SessionWindowedSerde
-from streams.topology.graph import Parameters
+from streams.topology.specs.base import Parameters
 
 
 @kind_of.register(SessionWindows)

@@ -12,7 +12,7 @@ from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.sliding_aggregate import SlidingAggregate
 from streams.serdes.base import Serde
 from streams.serdes.windowed import TimeWindowedSerde
-from streams.topology.graph import Parameters
+from streams.topology.specs.base import Parameters
 
 
 @kind_of.register(SlidingWindows)

@@ -11,7 +11,7 @@ from streams.dsl.options import Materialized
 from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.stream_aggregate import StreamAggregate
 from streams.serdes.base import Serde
-from streams.topology.graph import Parameters
+from streams.topology.specs.base import Parameters
 
 
 @kind_of.register(type(None))

@@ -20,7 +20,7 @@ from streams.errors import TopologyError
 from streams.model.windows import EmitStrategy, GroupingWindows
 from streams.serdes.base import Serde
 from streams.serdes.primitives import BytesSerde
-from streams.topology.graph import Parameters
+from streams.topology.specs.base import Parameters
 
 _ON_UPDATE = EmitStrategy.on_window_update()
 

@@ -1,0 +1,113 @@
+"""What the nodes of streams are: merges, users' processors, `enrich` and `deduplicate`. Plain ones are an `OperatorSpec`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from streams.operators.aggregate.deduplicate import Deduplicate
+from streams.operators.enrich.calls import CallRules
+from streams.operators.enrich.enrich import Enrich, OnError
+from streams.operators.enrich.user_client import UserClient
+from streams.operators.processor import AnyProcessor
+from streams.operators.stateless.pass_through import PassThrough
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.base import NodeSpec, Parameters
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSpec(NodeSpec):
+    """Passes on what its parents forward: a `merge` of streams, or the end of an operator that has a node for each side.
+
+    Attributes:
+        kind: The sort of merge.
+    """
+
+    kind: NodeKind = field(default=NodeKind.KSTREAM_MERGE)
+
+    def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
+        """An operator without stores."""
+        return PassThrough()
+
+    def dropped_by(self, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
+        """The sides: a merge drops nothing itself."""
+        return parents
+
+
+@dataclass(frozen=True, slots=True)
+class UserProcessorSpec(NodeSpec):
+    """A processor of the user's. Its stores are those that the user has connected with it.
+
+    Attributes:
+        kind: The method that added it.
+        supplier: Makes a new processor on each call.
+    """
+
+    kind: NodeKind = field()
+    supplier: Callable[[], AnyProcessor]
+
+    def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
+        """The user's processor, which opens the stores itself, by name."""
+        return self.supplier()
+
+    @property
+    def sees_stream_time(self) -> bool:
+        """It may: its context knows the stream time, and calls it when it is time."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class EnrichSpec(NodeSpec):
+    """Calls another system for the values of a stream.
+
+    Attributes:
+        client: The user's function, or what it is made of.
+        rules: How it is called.
+        on_error: What becomes of a record for which all calls have failed.
+    """
+
+    kind = NodeKind.KSTREAM_ENRICH
+    client: UserClient
+    rules: CallRules
+    on_error: OnError
+
+    def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
+        """An operator without stores."""
+        return Enrich(self.client, self.rules, self.on_error)
+
+    @property
+    def drops(self) -> bool:
+        """With `on_error="drop"`."""
+        return self.on_error == "drop"
+
+    @property
+    def repeatable(self) -> bool:
+        """Never: another system may answer otherwise in another attempt."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class DeduplicateSpec(NodeSpec):
+    """Drops repetitions. Its store: the window store of what has passed.
+
+    Attributes:
+        within_ms: How far apart repetitions may be.
+        grace_ms: How late a record may be.
+        by: `(key, value) -> id`, what a repetition repeats besides the key; None: the key alone.
+    """
+
+    kind = NodeKind.KSTREAM_DEDUPLICATE
+    within_ms: int
+    grace_ms: int
+    by: Callable[[Any, Any], Any] | None
+
+    @property
+    def parameters(self) -> Parameters:
+        """The times, and whether there is an id."""
+        return (("within_ms", self.within_ms), ("grace_ms", self.grace_ms), ("by", self.by is not None))
+
+    def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
+        """An operator over the store."""
+        (passed,) = stores
+        return Deduplicate(passed, self.within_ms, self.grace_ms, self.by)

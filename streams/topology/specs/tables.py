@@ -1,0 +1,230 @@
+"""What the nodes of tables are: sources, steps, aggregations of tables, and `suppress`.
+
+Invariant: where a table may do without a store, the spec is the same with and without; the node's stores tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from streams.operators.processor import AnyProcessor
+from streams.operators.table.expiring_table import ExpiringTable
+from streams.operators.table.suppress import Suppress, SuppressRules
+from streams.operators.table.table_aggregate import TableAggregate
+from streams.operators.table.table_filter import TableFilter
+from streams.operators.table.table_map_values import TableMapValues
+from streams.operators.table.table_source import TableSource
+from streams.operators.table.table_top import TableTop
+from streams.operators.table.table_transform_values import TableTransformValues, ValueTransformer
+from streams.serdes.base import Serde
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.base import CachingTableSpec, Parameters, TableSpec
+
+
+def only(stores: tuple[str, ...]) -> str | None:
+    """The one store of a table that may do without; None: it does."""
+    return stores[0] if stores else None
+
+
+@dataclass(frozen=True, slots=True)
+class TableSourceSpec(CachingTableSpec):
+    """A table whose rows are the records that come. Its store, if it has one: the rows.
+
+    Attributes:
+        kind: Whether it is read from a topic or made of a stream.
+    """
+
+    kind: NodeKind = field()
+
+    def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
+        """An operator over the store, or one that only passes updates on."""
+        return TableSource(only(stores), self.caching, self.send_old)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiringTableSpec(CachingTableSpec):
+    """A table whose rows expire. Its stores: the rows, and their deadlines.
+
+    Attributes:
+        kind: Whether it is read from a topic or made of a stream.
+        key_serde: Of the keys of the deadlines.
+        ttl_ms: How long a row stays.
+    """
+
+    kind: NodeKind = field()
+    key_serde: Serde
+    ttl_ms: int
+
+    @property
+    def parameters(self) -> Parameters:
+        """How long a row stays."""
+        return (("ttl_ms", self.ttl_ms),)
+
+    def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
+        """An operator over both stores."""
+        rows, deadlines = stores
+        return ExpiringTable(rows, deadlines, self.key_serde, self.ttl_ms, self.caching, self.send_old)
+
+
+@dataclass(frozen=True, slots=True)
+class TableFilterSpec(CachingTableSpec):
+    """A filtered table. Its store, if it has one: the rows that are left.
+
+    Attributes:
+        predicate: `(key, value) -> bool`.
+        negate: Whether it is `filter_not`.
+        knows_old: Whether updates of the table above hold the old value.
+        old_is_exact: Whether that old value is the one that went on before.
+        versioned: Whether the table above is versioned.
+    """
+
+    kind = NodeKind.KTABLE_FILTER
+    predicate: Callable[[Any, Any], bool]
+    negate: bool
+    knows_old: bool
+    old_is_exact: bool
+    versioned: bool
+
+    def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
+        """An operator over the store, or without."""
+        return TableFilter(
+            self.predicate,
+            self.negate,
+            only(stores),
+            self.knows_old,
+            self.old_is_exact,
+            self.versioned,
+            self.caching,
+            self.send_old,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TableMapValuesSpec(CachingTableSpec):
+    """A table with mapped values. Its store, if it has one: the mapped rows.
+
+    Attributes:
+        mapper: `(key, value) -> value`.
+    """
+
+    kind = NodeKind.KTABLE_MAPVALUES
+    mapper: Callable[[Any, Any], Any]
+
+    def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
+        """An operator over the store, or without."""
+        return TableMapValues(self.mapper, only(stores), self.caching, self.send_old)
+
+
+@dataclass(frozen=True, slots=True)
+class TransformValuesSpec(CachingTableSpec):
+    """A table whose values a user's transformer makes. Its stores: the user's, then that of the rows, if it has one.
+
+    Attributes:
+        supplier: Makes a new transformer on each call.
+        user_stores: The stores that the transformer uses.
+    """
+
+    kind = NodeKind.KTABLE_TRANSFORMVALUES
+    supplier: Callable[[], ValueTransformer]
+    user_stores: tuple[str, ...]
+
+    @property
+    def sees_stream_time(self) -> bool:
+        """It may: its context knows the stream time."""
+        return True
+
+    def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
+        """An operator over the store of the rows, or without."""
+        return TableTransformValues(self.supplier, only(stores[len(self.user_stores) :]), self.caching, self.send_old)
+
+
+@dataclass(frozen=True, slots=True)
+class TableAggregateSpec(CachingTableSpec):
+    """An aggregation of a grouped table. Its store: the aggregates.
+
+    Attributes:
+        kind: Whether it is a reduction.
+        initializer: `() -> aggregate`; None for a reduction, whose first value is taken as it is.
+        adder: `(key, value, aggregate) -> aggregate`.
+        subtractor: The same, for a value that leaves.
+    """
+
+    kind: NodeKind = field()
+    initializer: Callable[[], Any] | None
+    adder: Callable[[Any, Any, Any], Any]
+    subtractor: Callable[[Any, Any, Any], Any]
+
+    def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
+        """An operator over the store."""
+        (aggregates,) = stores
+        return TableAggregate(aggregates, self.initializer, self.adder, self.subtractor, self.caching, self.send_old)
+
+
+@dataclass(frozen=True, slots=True)
+class TableTopSpec(CachingTableSpec):
+    """The best rows of each group. Its stores: the lists, and all rows by rank.
+
+    Attributes:
+        n: How many rows.
+        largest: Whether the largest score is the best.
+        score: `(value) -> score`.
+        key_serde: Of the groups' keys.
+        row_serde: Of the rows' values.
+    """
+
+    kind = NodeKind.KTABLE_TOP
+    n: int
+    largest: bool
+    score: Callable[[Any], Any]
+    key_serde: Serde
+    row_serde: Serde
+
+    @property
+    def parameters(self) -> Parameters:
+        """How many, and which are the best."""
+        return (("n", self.n), ("largest", self.largest))
+
+    def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
+        """An operator over both stores."""
+        lists, rows = stores
+        return TableTop(
+            lists,
+            rows,
+            self.key_serde,
+            self.row_serde,
+            self.n,
+            self.score,
+            self.largest,
+            self.caching,
+            self.send_old,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SuppressSpec(TableSpec):
+    """Holds updates of a table back. Its stores: the updates by place, and, where places do not follow from keys, the places.
+
+    Attributes:
+        rules: Until when.
+        key_serde: Of the table's keys.
+        value_serde: Of its values.
+    """
+
+    kind = NodeKind.KTABLE_SUPPRESS
+    rules: SuppressRules
+    key_serde: Serde
+    value_serde: Serde
+
+    @property
+    def parameters(self) -> Parameters:
+        """What is waited for, and for how long."""
+        return (("until", "window_closes" if self.rules.by_window else "time_limit"), ("ms", self.rules.wait_ms))
+
+    def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
+        """An operator over both stores; the second one is missing where updates are placed by their windows."""
+        buffer, *places = stores
+        return Suppress(
+            buffer, places[0] if places else None, self.key_serde, self.value_serde, self.rules, self.send_old
+        )

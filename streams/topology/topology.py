@@ -1,0 +1,37 @@
+"""`Topology`: a finished graph as users hold it, which can be looked at as text, as a chart, and as a drawing in a notebook."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streams.topology.drawing import svg
+from streams.topology.graph import Graph
+from streams.topology.mermaid import mermaid
+from streams.topology.text import short_text, topology_text
+
+
+@dataclass(frozen=True, repr=False)
+class Topology(Graph):
+    """What a builder gives: look at it with `describe()` and `mermaid()`, or let a notebook draw it."""
+
+    def describe(self) -> str:
+        """The topology as text, in the format of Kafka Streams' `TopologyDescription`, which its viewers read."""
+        return topology_text(self)
+
+    def mermaid(self) -> str:
+        """The topology as a Mermaid flow chart, as GitHub draws it: heads, tasks, stores and topics."""
+        return mermaid(self)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """What a notebook shows: a drawing, which needs neither network nor script; where it cannot, the chart or one line."""
+        drawing = svg(self)
+        return {
+            "text/html": f'<div style="overflow-x:auto">{drawing}</div>',
+            "image/svg+xml": drawing,
+            "text/vnd.mermaid": self.mermaid(),
+            "text/plain": repr(self),
+        }
+
+    def __repr__(self) -> str:
+        """One line: what each sub-topology reads, writes and keeps."""
+        return f"Topology({short_text(self)})"
