@@ -12,6 +12,8 @@ from streams import shadowing as _shadowing
 
 _shadowing.check_state_package()
 
+import typing as _typing
+
 from streams.dsl.branched import BranchedKStream
 from streams.dsl.builder import StreamsBuilder
 from streams.dsl.cogrouped import (
@@ -95,6 +97,7 @@ from streams.serdes import (
     VoidSerde,
     serde_for,
 )
+from streams.spelling.answers import names_of_package as _names_of_package
 from streams.topology.topology import Topology
 
 __version__ = _version("streams-on-spark")
@@ -197,3 +200,6 @@ __all__ = [
     "serde_for",
     "timestamp_field",
 ]
+
+if not _typing.TYPE_CHECKING:  # a type checker would believe that every name exists
+    __getattr__ = _names_of_package(__name__, __all__)

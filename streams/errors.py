@@ -4,6 +4,7 @@
 
     StreamsError                     (state.errors: the one base of everything the project raises)
     ├── TopologyError                the topology is wrong: change the program
+    │   └── UnknownNameError         no such method, option or name: what it is called here, or what is most like it
     ├── TopologyMismatchError        the state was written by a program of another structure: run that one, or begin anew
     ├── ResetUnfinishedError         a reset has deleted some of the application's things, and others are still there
     ├── ConfigError                  a setting is wrong: change the configuration
@@ -36,6 +37,7 @@ The branches below ``state`` (Kafka client, stores, commit) are drawn in ``state
 from __future__ import annotations
 
 from state.errors import ErrorKind, StreamsError
+from streams.users_code import calling_line
 
 __all__ = [
     "ApplicationFailedError",
@@ -63,13 +65,40 @@ __all__ = [
     "TimestampError",
     "TopologyError",
     "TopologyMismatchError",
+    "UnknownNameError",
     "UnknownTopicError",
     "ValueNotPicklableError",
 ]
 
 
 class TopologyError(StreamsError):
-    """The topology contradicts itself; raised while it is built, or as soon as a processor asks for what it was not given."""
+    """The topology contradicts itself; raised while it is built, or as soon as a processor asks for what it was not given.
+
+    Its text ends with the line of the user's that led to it: `(app.py, line 9)`.
+
+    Attributes:
+        line: That line, as `app.py, line 9`; None where no code of the user's was running.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.line = calling_line()
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return message if self.line is None else f"{message} ({self.line})"
+
+
+class UnknownNameError(TopologyError, AttributeError):
+    """A method, an option or a name that does not exist, such as `mapValues`; its text says what exists.
+
+    An `AttributeError` too, so that `hasattr` and `getattr` with a default work as always.
+    """
+
+    def __init__(self, message: str, name: str) -> None:
+        super().__init__(message)
+        # Python's traceback adds a guess of its own where an error has none of its attributes set.
+        self.name = name
 
 
 class TopologyMismatchError(StreamsError):

@@ -14,8 +14,10 @@ from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
 from streams.dsl.options import Named
+from streams.dsl.options.base import settings_of
 from streams.errors import TopologyError
 from streams.serdes.base import Serde
+from streams.wording import described
 
 Option = TypeVar("Option")
 Other = TypeVar("Other")
@@ -110,7 +112,7 @@ def _recognised(method: str, kinds: list[type[Any]], place: type[Any], given: ob
     elif isinstance(given, Serde):
         instead = f"a serde; write key_serde={given!r} or value_serde={given!r}"
     else:
-        instead = repr(given)
+        instead = described(given)
     raise TopologyError(f"{method}() takes {takes} here, not {instead}.")
 
 
@@ -127,7 +129,8 @@ def _completed(method: str, kind: type[Option], option: Option | None, keywords:
             )
     if option is None:
         return kind(**given)
+    set_already = {name for name, value, default in settings_of(option) if value != default}
     for name in given:
-        if getattr(option, name) != fields[name].default:
+        if name in set_already:
             raise TopologyError(f"{method}() is given {name} twice: as a keyword and in {kind.__name__}(...).")
     return cast("Option", dataclasses.replace(cast("Any", option), **given)) if given else option

@@ -15,14 +15,15 @@ from streams.dsl.functions import timestamp_function
 from streams.dsl.global_table import GlobalKTable, add_global_store
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable import KTable
-from streams.dsl.options import Consumed, Materialized, NameLike, option, plain_name
+from streams.dsl.options import Consumed, Extractor, Materialized, NameLike, option, plain_name
 from streams.errors import TopologyError
-from streams.model.timestamps import ConsumedRecord, CustomTimestampExtractor, TimestampExtractor
+from streams.model.timestamps import CustomTimestampExtractor, TimestampExtractor
 from streams.operators.processor import Processor
 from streams.operators.wrapped import ProcessorWrapper
 from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
+from streams.spelling.answers import AnswersUnknownNames
 from streams.topology.check import check_explicit_names, check_sources
 from streams.topology.graph import GlobalTable, Graph, SourceNode, StoreNode
 from streams.topology.naming import check_topic, numbered
@@ -31,7 +32,7 @@ from streams.topology.pattern_name import pattern_name
 from streams.topology.topology import Topology
 
 
-class StreamsBuilder:
+class StreamsBuilder(AnswersUnknownNames):
     """Builds a topology, operator by operator.
 
     Example::
@@ -220,7 +221,7 @@ class StreamsBuilder:
         )
 
 
-def _extractor(given: TimestampExtractor | Callable[[ConsumedRecord, int], int]) -> TimestampExtractor:
+def _extractor(given: Extractor) -> TimestampExtractor:
     """An extractor as it is, a function wrapped; a class given instead of an object is told apart from both."""
     if isinstance(given, type):
         raise TopologyError(f"timestamp_extractor takes an object: {given.__name__}(), not {given.__name__}.")

@@ -10,13 +10,14 @@ from state.stores.spec import StoreKind, StoreSpec
 from streams.errors import TopologyError
 from streams.model.windows import Duration, to_ms
 from streams.serdes.base import Serde, check_serde
+from streams.spelling.answers import AnswersUnknownNames
 from streams.topology.graph import StoreNode
 from streams.topology.naming import check_name
 
 Argument: TypeAlias = Serde[Any] | Duration | bool
 
 
-class Stores:
+class Stores(AnswersUnknownNames):
     """Makes stores of each kind (Kafka Streams: `Stores`).
 
     Example:

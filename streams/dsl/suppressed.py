@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 from streams.errors import TopologyError
 from streams.model.windows import Duration, to_ms
+from streams.spelling.answers import AnswersUnknownNames
 
 
 @dataclass(frozen=True)
-class BufferConfig:
+class BufferConfig(AnswersUnknownNames):
     """Bounds of a buffer, and what to do when one is reached.
 
     Attributes:
@@ -53,7 +54,7 @@ class BufferConfig:
 
 
 @dataclass(frozen=True)
-class Suppressed:
+class Suppressed(AnswersUnknownNames):
     """What ``KTable.suppress`` waits for, in stream time of the updates. Made by its class methods (KIP-328).
 
     Example::

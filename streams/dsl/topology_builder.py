@@ -18,6 +18,7 @@ from streams.dsl.builder import StreamsBuilder
 from streams.dsl.options import Consumed, Produced, option
 from streams.errors import TopologyError
 from streams.operators.processor import Processor
+from streams.spelling.answers import AnswersUnknownNames
 from streams.topology.graph import ProcessorNode, SinkNode, StoreNode
 from streams.topology.naming import check_name, check_topic
 from streams.topology.node_kind import NodeKind
@@ -25,7 +26,7 @@ from streams.topology.specs.streams import UserProcessorSpec
 from streams.topology.topology import Topology
 
 
-class TopologyBuilder:
+class TopologyBuilder(AnswersUnknownNames):
     """Builds a topology node by node.
 
     Example::

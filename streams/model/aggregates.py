@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streams.errors import TopologyError
+from streams.spelling.answers import AnswersUnknownNames
 
 
 @dataclass(frozen=True)
@@ -234,7 +235,7 @@ class Last(_Optional):
         return later
 
 
-class AggregateFunctions:
+class AggregateFunctions(AnswersUnknownNames):
     """The built-in aggregates, used as `agg`: `aggregate(flights=agg.count(), delay=agg.mean("dep.delay"))`."""
 
     @staticmethod

@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from streams.errors import TopologyError
+from streams.spelling.answers import AnswersUnknownNames
 
 Duration = timedelta | int
 
@@ -27,7 +28,7 @@ def to_ms(duration: Duration, what: str) -> int:
     return duration
 
 
-class GroupingWindows(ABC):
+class GroupingWindows(AnswersUnknownNames, ABC):
     """What a grouped stream can be divided into; the common base of all that `windowed_by` takes."""
 
     grace_ms: int
@@ -184,7 +185,7 @@ class SessionWindows(GroupingWindows):
 
 
 @dataclass(frozen=True, slots=True)
-class EmitStrategy:
+class EmitStrategy(AnswersUnknownNames):
     """When a windowed aggregation emits: with every update of a window, or once, when it is closed (KIP-825)."""
 
     on_close: bool
@@ -201,7 +202,7 @@ class EmitStrategy:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinWindows:
+class JoinWindows(AnswersUnknownNames):
     """Which records of two streams meet: right from ``left - before`` to ``left + after``, both inclusive.
 
     Example::

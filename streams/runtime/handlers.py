@@ -16,7 +16,8 @@ from streams.model.record import Headers
 from streams.runtime.counters import Counters
 from streams.runtime.dead_letters import DeadLetter, error_headers
 from streams.runtime.settings import Policy, TaskSettings
-from streams.runtime.users_code import users_line
+from streams.spelling.answers import answer_to
+from streams.users_code import users_line
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +83,10 @@ def description(stage: Stage, node: str, task_id: str, origin: Origin, error: Ba
     else:
         where = f"record at {origin.topic}-{origin.partition} offset {origin.offset}, key {_short(origin.key)},"
     line = None if isinstance(error, RecordError) else users_line(error)
-    what = f"{type(error).__name__}: {_one_line(error)}" + (f" ({line})" if line else "")
+    instead = answer_to(error)
+    what = f"{type(error).__name__}: {_one_line(error)}{f', {instead}' if instead else ''}" + (
+        f" ({line})" if line else ""
+    )
     return f"{where} {_WHAT[stage]} in node {node!r} of task {task_id}: {what}"
 
 

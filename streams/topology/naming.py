@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from streams.errors import TopologyError
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import Parameters
+from streams.wording import described
 
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
 _LONGEST_TOPIC = 249
@@ -85,7 +86,8 @@ def check_topic(topic: str) -> str:
     """Gives the topic back, or raises `TopologyError` if Kafka would not take its name."""
     if not isinstance(topic, str) or not _LEGAL.fullmatch(topic) or len(topic) > _LONGEST_TOPIC or topic in {".", ".."}:
         raise TopologyError(
-            f"{topic!r} is no topic name: Kafka takes up to {_LONGEST_TOPIC} letters, digits, '.', '_' and '-'."
+            f"{described(topic)} cannot be the name of a topic: Kafka takes up to {_LONGEST_TOPIC} letters, digits, '.', '_' "
+            f"and '-'."
         )
     return topic
 
@@ -94,7 +96,7 @@ def check_name(name: str) -> str:
     """Gives a user's name back, or raises `TopologyError` if it could not be part of a topic name."""
     if not isinstance(name, str) or not _LEGAL.fullmatch(name):
         raise TopologyError(
-            f"{name!r} is no name for an operator or a store: use letters, digits, '.', '_' and '-' (it may become "
+            f"{described(name)} cannot be the name of an operator or a store: use letters, digits, '.', '_' and '-' (it may become "
             f"part of a topic name)."
         )
     return name

@@ -253,16 +253,16 @@ def test_a_built_topology_stays_as_it_is():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda b: b.stream("in", "x"), r"belongs a Consumed\(...\), not 'x'"),
+        (lambda b: b.stream("in", "x"), r"takes a Consumed\(...\), not 'x': write Consumed\(name='x'\)"),
         (
             lambda b: b.stream("in", Consumed(key_serde=StringSerde)),
-            r"key_serde=...\) takes a serde such as StringSerde",
+            r"key_serde=...\) takes an object, not the class StringSerde: write StringSerde\(\)",
         ),
-        (lambda b: b.stream("in").group_by_key().count(materialized="name"), "belongs a Materialized"),
-        (lambda b: b.stream("in").merge(b.table("t")), "belongs a stream, not a KTable"),
+        (lambda b: b.stream("in").group_by_key().count(materialized="name"), "takes a Materialized"),
+        (lambda b: b.stream("in").merge(b.table("t")), "takes a stream, not a KTable"),
         (
             lambda b: b.stream("in").as_of_join(b.table("t"), lambda one, two: one, within=5),
-            "belongs a stream, not a KTable",
+            "takes a stream, not a KTable",
         ),
         (lambda b: b.table("in").suppress(5), "suppress takes Suppressed"),
         (
@@ -286,14 +286,14 @@ def test_a_built_topology_stays_as_it_is():
         (lambda b: b.build(), "reads no topic"),
         (lambda b: b.stream([]), "takes one topic or several"),
         (lambda b: b.stream(["a", "a"]), "takes one topic or several"),
-        (lambda b: b.stream("a b"), "'a b' is no topic name"),
-        (lambda b: b.stream("a").to(""), "is no topic name"),
-        (lambda b: b.stream("a").filter(lambda v: v, "not fit"), "'not fit' is no name"),
-        (lambda b: Materialized(name="not fit"), "'not fit' is no name"),
+        (lambda b: b.stream("a b"), "'a b' cannot be the name of a topic"),
+        (lambda b: b.stream("a").to(""), "cannot be the name of a topic"),
+        (lambda b: b.stream("a").filter(lambda v: v, "not fit"), "'not fit' cannot be the name"),
+        (lambda b: Materialized(name="not fit"), "'not fit' cannot be the name"),
         (lambda b: Repartitioned(partitions=0), "at least one partition"),
         (lambda b: Consumed(offset_reset="now"), "must be earliest, latest, none or a duration"),
         (lambda b: Branched(function=id, consumer=id), "either a function or a consumer"),
-        (lambda b: Grouped(name=""), "is no name"),
+        (lambda b: Grouped(name=""), "cannot be the name"),
     ],
 )
 def test_refused(build, message):

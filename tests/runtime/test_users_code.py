@@ -6,8 +6,8 @@ import json
 
 from state.tables.memory import MemoryTable
 from streams import StreamsBuilder
-from streams.runtime.users_code import users_line
 from streams.testing import TopologyTestDriver
+from streams.users_code import users_line
 
 
 def parse(text: str) -> object:

@@ -1,0 +1,166 @@
+"""What all options have in common: how they are made and shown.
+
+Arguments without a name are told apart by their types: each goes to the first free field that takes its type.
+
+`Grouped("by-region")`, `Grouped(StringSerde(), JsonSerde())` and `Grouped("by-region", StringSerde())` all say what they say. None
+takes the next free field, whatever it is, so `Consumed(None, JsonSerde())` gives a value serde.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING
+from datetime import timedelta
+from inspect import Parameter, Signature, get_annotations
+from typing import Any, ClassVar
+
+from streams.errors import TopologyError
+from streams.serdes.base import check_serde
+from streams.spelling.answers import AnswersUnknownNames, no_such_attribute
+from streams.topology.naming import check_name
+from streams.wording import described
+
+OFFSET_RESETS = ("earliest", "latest", "none")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_serde(value: object) -> bool:
+    # A class, or an object with half of the methods, is meant as one; the check of serdes says what is wrong.
+    return hasattr(value, "serialize") or hasattr(value, "deserialize")
+
+
+def _is_duration(value: object) -> bool:
+    return isinstance(value, timedelta | int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_switch(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_function(value: object) -> bool:
+    return callable(value) and not isinstance(value, type)
+
+
+def _is_extractor(value: object) -> bool:
+    # The class of an extractor is meant as one; the builder says what is wrong.
+    return hasattr(value, "extract") or _is_function(value)
+
+
+def _is_offset_reset(value: object) -> bool:
+    return value in OFFSET_RESETS if isinstance(value, str) else _is_duration(value)
+
+
+_TAKES: dict[str, Callable[[object], bool]] = {
+    "name": _is_text,
+    "store_name": _is_text,
+    "key_serde": _is_serde,
+    "value_serde": _is_serde,
+    "other_value_serde": _is_serde,
+    "timestamp_extractor": _is_extractor,
+    "offset_reset": _is_offset_reset,
+    "partitioner": _is_function,
+    "function": _is_function,
+    "consumer": _is_function,
+    "partitions": _is_number,
+    "retention": _is_duration,
+    "history_retention": _is_duration,
+    "ttl": _is_duration,
+    "grace": _is_duration,
+    "caching": _is_switch,
+    "logging": _is_switch,
+    "persistent": _is_switch,
+    "changelog_config": lambda value: isinstance(value, Mapping),
+}
+"""Field -> whether a value could be meant for it."""
+
+
+def settings_of(option: object) -> Iterator[tuple[str, Any, Any]]:
+    """Name, value and default of each field; `MISSING` is the default of one that must be given."""
+    for name, default in _defaults(type(option)).items():
+        yield name, getattr(option, name), default
+
+
+def place(kind: type, given: tuple[object, ...], settings: Mapping[str, object]) -> dict[str, object]:
+    """The fields of an option of this kind.
+
+    Args:
+        kind: The class of the option.
+        given: Arguments without a name.
+        settings: Arguments with a name.
+
+    Raises:
+        TopologyError: no free field takes one of the arguments, or there is no field of a name.
+    """
+    defaults = _defaults(kind)
+    if unknown := settings.keys() - defaults:
+        raise no_such_attribute(kind, min(unknown))
+    fields = {**defaults, **settings}
+    free = [name for name in defaults if name not in settings]
+    for value in given:
+        fitting = next((name for name in free if value is None or _TAKES[name](value)), None)
+        if fitting is None:
+            raise _no_place(kind, value, fields)
+        free.remove(fitting)
+        fields[fitting] = value
+    if MISSING in fields.values():
+        raise TopologyError(f"{kind.__name__} needs {' and '.join(n for n, v in fields.items() if v is MISSING)}=...")
+    return fields
+
+
+def _defaults(kind: type) -> dict[str, Any]:
+    return {
+        field.name: field.default if field.default_factory is MISSING else field.default_factory()
+        for field in dataclasses.fields(kind)
+    }
+
+
+def _no_place(kind: type, value: object, named: Mapping[str, object]) -> TopologyError:
+    name = kind.__name__
+    if hasattr(value, "spec"):
+        return TopologyError(f"{name} takes no store: give the store's name, {name}('name'), and how it is stored.")
+    if taken := [field for field in named if _TAKES[field](value)]:
+        return TopologyError(f"{name} was given more than one {' and '.join(taken)}: {described(value)} is too many.")
+    return TopologyError(f"{name} takes {', '.join(f'{field}=...' for field in named)}, but not {described(value)}.")
+
+
+class Option(AnswersUnknownNames):
+    """A frozen value class whose arguments need no names: a dataclass whose `__init__` hands all that it gets to `_fill`."""
+
+    __signature__: ClassVar[Signature]
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # What `help` shows: the signature of `__init__` says nothing.
+        fields = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=vars(cls).get(name, Parameter.empty), annotation=annotation)
+            for name, annotation in get_annotations(cls).items()
+        ]
+        cls.__signature__ = Signature([Parameter("given", Parameter.VAR_POSITIONAL), *fields])
+
+    def _fill(self, given: tuple[object, ...], settings: Mapping[str, object]) -> None:
+        """Sets all fields, from arguments without a name and with one."""
+        for setting, value in place(type(self), given, settings).items():
+            object.__setattr__(self, setting, value)
+        self._check()
+
+    def _check(self) -> None:
+        """Raises ``TopologyError`` for a setting that cannot be meant."""
+        for setting, value, default in settings_of(self):
+            if setting in ("name", "store_name") and value is not default:
+                check_name(value)
+            if setting.endswith("_serde") and value is not default:
+                check_serde(value, f"{type(self).__name__}({setting}=...)")
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={value!r}" for name, value, default in settings_of(self) if value != default)
+        return f"{type(self).__name__}({', '.join(shown)})"

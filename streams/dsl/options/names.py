@@ -1,0 +1,89 @@
+"""Names of operators and of branches, and the checks of what stands in the place of an option."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
+
+from streams.dsl.options.base import Option
+from streams.errors import TopologyError
+from streams.topology.naming import check_name
+from streams.wording import a_or_an, described
+
+if TYPE_CHECKING:
+    from streams.dsl.kstream import KStream
+
+Given = TypeVar("Given")
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Named(Option):
+    """The name of an operator. Wherever a ``Named`` is taken, a plain string is too."""
+
+    name: str
+
+    def __init__(self, name: str) -> None:
+        self._fill((), {"name": name})
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Branched(Option):
+    """What becomes of a branch.
+
+    Attributes:
+        name: its name in the resulting dict, behind the split's name; default: its number, 0 for the default branch.
+        function: gets the branch's stream; the stream it gives back takes the branch's place in the dict.
+        consumer: gets the branch's stream, which is then left out of the dict.
+    """
+
+    name: str | None = None
+    function: Callable[[KStream], KStream | None] | None = None
+    consumer: Callable[[KStream], object] | None = None
+
+    @overload
+    def __init__(
+        self,
+        name: str | None = None,
+        function: Callable[[KStream], KStream | None] | None = None,
+        consumer: Callable[[KStream], object] | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(self, function: Callable[[KStream], KStream | None], /) -> None: ...
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        self._fill(given, settings)
+
+    def _check(self) -> None:
+        super()._check()
+        if self.function is not None and self.consumer is not None:
+            raise TopologyError(
+                "A branch has either a function or a consumer: Branched(function=...) or Branched(consumer=...)."
+            )
+
+
+NameLike: TypeAlias = str | Named | None
+
+
+def option(given: Given | None, kind: type[Given]) -> Given:
+    """The option, checked; one with all defaults if none is given."""
+    if given is None:
+        return kind()
+    if not isinstance(given, kind):
+        name = kind.__name__
+        instead = f": write {name}(name={given!r})" if isinstance(given, str) else ""
+        raise TopologyError(f"This argument takes {a_or_an(name)}(...), not {described(given)}{instead}.")
+    return given
+
+
+def plain_name(named: NameLike) -> str | None:
+    """The name as a string, checked; None if there is none."""
+    if isinstance(named, Named):
+        return named.name
+    if named is None or isinstance(named, str):
+        return None if named is None else check_name(named)
+    instead = f": give it as {type(named).__name__.lower()}=..." if isinstance(named, Option) else ""
+    raise TopologyError(
+        f"This argument is the name of the operator: it takes text or Named(...), not {described(named)}{instead}."
+    )

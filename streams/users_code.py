@@ -1,0 +1,73 @@
+"""The user's own line of code behind an error, out of a stack that is mostly the engine's.
+
+An error that comes out of a function of the user's has that line in its traceback (`users_line`). An error that the engine
+raises about a call of the user's finds it on the stack of that call (`calling_line`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import sysconfig
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import Any, cast
+
+import state
+
+_ENGINE = tuple(str(folder) + os.sep for folder in (Path(__file__).parent, Path(state.__file__).parent))
+_PYTHON = (str(Path(os.__file__).parent) + os.sep, sysconfig.get_path("scripts") + os.sep, "<frozen")
+_INSTALLED = {"site-packages", "dist-packages"}
+
+
+def users_line(error: BaseException) -> str | None:
+    """`file, line N` of the innermost frame that is neither the engine's nor Python's; None if there is none.
+
+    Frames of installed packages count only where there is nothing else.
+    """
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((*_ENGINE, *_PYTHON))
+    ]
+    own = [frame for frame in frames if not _is_installed(frame.filename)]
+    chosen = (own or frames)[-1:]
+    return f"{chosen[0].filename}, line {chosen[0].lineno}" if chosen else None
+
+
+def calling_line() -> str | None:
+    """`file, line N` of the user's call that is running; None if no code of the user's is on the stack.
+
+    The file is relative to the working directory where it lies below that, as compilers write it.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if filename == "<string>":
+            # A method that a decorator has made, such as a dataclass' `__init__`: it belongs to the module of its class.
+            filename = frame.f_globals.get("__file__", filename)
+        if not filename.startswith((*_ENGINE, *_PYTHON)) and not _is_installed(filename):
+            return f"{_below_here(filename)}, line {frame.f_lineno}"
+        frame = frame.f_back
+    return None
+
+
+def line_of(function: object) -> str | None:
+    """`file, line N` where a function of the user's begins; None if it is written in C, or the engine's own."""
+    code = getattr(inspect.unwrap(cast("Any", function)), "__code__", None)
+    if code is None or code.co_filename.startswith((*_ENGINE, *_PYTHON)):
+        return None
+    return f"{code.co_filename}, line {code.co_firstlineno}"
+
+
+def _is_installed(filename: str) -> bool:
+    return not _INSTALLED.isdisjoint(Path(filename).parts)
+
+
+def _below_here(filename: str) -> str:
+    here = os.path.join(os.getcwd(), "")
+    return filename.removeprefix(here)

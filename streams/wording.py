@@ -1,0 +1,35 @@
+"""Words for values in messages: what somebody gave, in a few words and never with all that is in it."""
+
+from __future__ import annotations
+
+from types import BuiltinFunctionType, FunctionType, MethodType
+
+_SHOWN = 60
+_PLAIN = (str, bytes, int, float, bool, type(None))
+# They are spelled with a vowel and spoken with a consonant.
+_SPOKEN_AS_YOU = ("uu", "uni", "use", "util")
+
+
+def a_or_an(noun: str) -> str:
+    """The noun with its article: `an int`, `a str`, `a UUID`."""
+    spoken = noun.lower()
+    vowel = spoken.startswith(tuple("aeiou")) and not spoken.startswith(_SPOKEN_AS_YOU)
+    return f"{'an' if vowel else 'a'} {noun}"
+
+
+def a_kind_of(value: object) -> str:
+    """The type of a value, with its article."""
+    return a_or_an(type(value).__name__)
+
+
+def described(value: object) -> str:
+    """What a value is: plain values as they are written, functions and classes by name, anything else by its type."""
+    if isinstance(value, FunctionType | BuiltinFunctionType | MethodType):
+        name = value.__name__
+        return "a lambda" if name == "<lambda>" else f"the function {name}"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if isinstance(value, _PLAIN):
+        text = repr(value)
+        return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+    return a_kind_of(value)
