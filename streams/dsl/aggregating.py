@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from streams.dsl import functions
 from streams.dsl.build.aggregation import Aggregation, by_functions, counting, of_fields, reduction
 from streams.dsl.build.top import TopAggregator, checked_top
+from streams.dsl.facade import GroupFacade
 from streams.dsl.options import Materialized, NameLike, option, plain_name
 from streams.errors import TopologyError
 from streams.model.aggregates import Aggregate, agg
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from streams.dsl.ktable import KTable
 
 
-class Aggregating(ABC):
+class Aggregating(GroupFacade, ABC):
     """Aggregations of a grouped stream; each gives a table."""
 
     @abstractmethod

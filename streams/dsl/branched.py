@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.dsl.facade import Facade
 from streams.dsl.functions import Function, key_value
 from streams.dsl.options import Branched, option
 from streams.errors import TopologyError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from streams.dsl.kstream import KStream
 
 
-class BranchedKStream:
+class BranchedKStream(Facade):
     """A split that is being described; ended by ``default_branch()`` or ``no_default_branch()``.
 
     Example::

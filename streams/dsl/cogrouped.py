@@ -15,6 +15,7 @@ from streams.dsl.build.materialize import table_names
 from streams.dsl.build.stream_join import common_key_serde
 from streams.dsl.build.table_node import TableNode
 from streams.dsl.build.windowing import Windowing
+from streams.dsl.facade import CogroupFacade
 from streams.dsl.grouped import Group, KGroupedStream
 from streams.dsl.options import Materialized, NameLike, option, plain_name
 from streams.errors import TopologyError
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 Parts: TypeAlias = tuple[tuple[Group, Callable[[Any, Any, Any], Any]], ...]
 
 
-class CogroupedKStream:
+class CogroupedKStream(CogroupFacade):
     """Grouped streams to be aggregated together. Begun by ``KGroupedStream.cogroup``.
 
     Example::
@@ -83,7 +84,7 @@ class CogroupedKStream:
         return TimeWindowedCogroupedKStream(self._parts, windowing)
 
 
-class TimeWindowedCogroupedKStream:
+class TimeWindowedCogroupedKStream(CogroupFacade):
     """Cogrouped streams in windows; every stream has its own stream time (Kafka Streams' rule)."""
 
     def __init__(self, parts: Parts, windowing: Windowing) -> None:
@@ -97,7 +98,7 @@ class TimeWindowedCogroupedKStream:
         return _table(self._parts, self._windowing, initializer, None, named, materialized)
 
 
-class SessionWindowedCogroupedKStream:
+class SessionWindowedCogroupedKStream(CogroupFacade):
     """Cogrouped streams in sessions; every stream has its own stream time (Kafka Streams' rule)."""
 
     def __init__(self, parts: Parts, windowing: Windowing) -> None:

@@ -27,6 +27,9 @@ class GlobalKTable(AbstractStream):
         self._graph = graph
         self._table = table
 
+    def _shown(self) -> str:
+        return repr(self._table.source.topics[0])
+
     @property
     def store_name(self) -> str:
         """Its store, as interactive queries know it."""

@@ -10,6 +10,7 @@ from streams.dsl import functions
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import key_value_store, table_names
 from streams.dsl.build.top import checked_top
+from streams.dsl.facade import Facade
 from streams.dsl.options import Grouped, Materialized, NameLike, option, plain_name
 from streams.serdes.base import Serde
 from streams.serdes.change import ChangeSerde
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from streams.dsl.ktable import KTable
 
 
-class KGroupedTable:
+class KGroupedTable(Facade):
     """A table grouped anew: aggregate it into another one.
 
     A row that changes is first subtracted from its old group, then added to its new one, so every aggregation needs both

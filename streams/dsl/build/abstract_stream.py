@@ -6,24 +6,20 @@ which import them.
 
 from __future__ import annotations
 
-from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.dsl.build.graph_builder import Port
 from streams.dsl.build.table_node import TableNode
+from streams.dsl.facade import Facade
 
 
-class AbstractStream:
+class AbstractStream(Facade):
     """Base of `KStream`, `KTable` and `GlobalKTable`: what belongs to one builder and can be joined."""
-
-    _graph: GraphBuilder
 
 
 class StreamBase(AbstractStream):
     """Base of `KStream`."""
 
-    _port: Port
-
 
 class TableBase(AbstractStream):
     """Base of `KTable`."""
 
-    _port: Port
     _node: TableNode
