@@ -19,6 +19,7 @@ from typing import Any
 from streams.errors import StreamsError, TopologyError
 from streams.suggest import did_you_mean
 from streams.topology.topology import Topology
+from streams.wording import a_kind_of
 
 DEFAULT_ATTRIBUTE = "build"
 Build = Callable[[], Topology]
@@ -101,7 +102,7 @@ class TopologyTarget:
             raise _failed(self.text, error) from error
         if not isinstance(topology, Topology):
             raise TopologyError(
-                f"{self.text} is a {type(topology).__name__}, not a Topology, a StreamsBuilder or a function that makes one"
+                f"{self.text} is {a_kind_of(topology)}, not a Topology, a StreamsBuilder or a function that makes one"
             )
         return topology
 
@@ -223,7 +224,7 @@ def _is_builder(value: Any) -> bool:
 
 def _failed(text: str, error: Exception) -> StreamsError:
     """What a module or a function of the user's raised: in one sentence, with the line that it comes from."""
-    from streams.runtime.users_code import users_line
+    from streams.users_code import users_line
 
     if isinstance(error, StreamsError):
         return error

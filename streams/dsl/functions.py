@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, TypeAlias
 
 from streams.errors import TopologyError
+from streams.wording import described
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -20,7 +22,7 @@ def key_value(fn: Function, what: str) -> Callable[[Any, Any], Any]:
     """Makes ``fn(key, value)`` of ``fn(value)`` or ``fn(key, value)``."""
     if _arity(fn, {1: "(value)", 2: "(key, value)"}, what) == 2:
         return fn
-    return lambda key, value: fn(value)
+    return _adapter(fn, lambda key, value: fn(value))
 
 
 def value_only(fn: Function, what: str) -> Callable[[Any], Any]:
@@ -33,14 +35,14 @@ def joiner(fn: Function) -> Callable[[Any, Any, Any], Any]:
     """Makes ``fn(key, left, right)`` of ``fn(left, right)`` or ``fn(key, left, right)``."""
     if _arity(fn, {2: "(left, right)", 3: "(key, left, right)"}, "joiner") == 3:
         return fn
-    return lambda key, left, right: fn(left, right)
+    return _adapter(fn, lambda key, left, right: fn(left, right))
 
 
 def joiner_of_all(fn: Function) -> Callable[[Any, dict[str, Any]], Any]:
     """Makes ``fn(key, values)`` of ``fn(values)`` or ``fn(key, values)``; the values of several streams, by name."""
     if _arity(fn, {1: "(values)", 2: "(key, values)"}, "joiner") == 2:
         return fn
-    return lambda key, values: fn(values)
+    return _adapter(fn, lambda key, values: fn(values))
 
 
 def global_joiner(fn: Function) -> Callable[[Any, Any, Any, Any], Any]:
@@ -50,28 +52,31 @@ def global_joiner(fn: Function) -> Callable[[Any, Any, Any, Any], Any]:
     if arity == 4:
         return fn
     if arity == 3:
-        return lambda key, looked_up, left, right: fn(key, left, right)
-    return lambda key, looked_up, left, right: fn(left, right)
+        return _adapter(fn, lambda key, looked_up, left, right: fn(key, left, right))
+    return _adapter(fn, lambda key, looked_up, left, right: fn(left, right))
 
 
 def aggregator(fn: Function) -> Callable[[Any, Any, Any], Any]:
     """Makes ``fn(key, value, aggregate)`` of ``fn(value, aggregate)`` or ``fn(key, value, aggregate)``."""
-    if _arity(fn, {2: "(value, aggregate)", 3: "(key, value, aggregate)"}, "aggregator") == 3:
+    arity = _arity(fn, {2: "(value, aggregate)", 3: "(key, value, aggregate)"}, "aggregator")
+    _check_order(fn, arity, "aggregator", aggregate_last=True)
+    if arity == 3:
         return fn
-    return lambda key, value, aggregate: fn(value, aggregate)
+    return _adapter(fn, lambda key, value, aggregate: fn(value, aggregate))
 
 
 def reducer(fn: Function) -> Callable[[Any, Any, Any], Any]:
     """Makes ``fn(key, value, aggregate)`` of a reducer ``fn(aggregate, value)``."""
     _arity(fn, {2: "(aggregate, value)"}, "reducer")
-    return lambda key, value, aggregate: fn(aggregate, value)
+    _check_order(fn, 2, "reducer", aggregate_last=False)
+    return _adapter(fn, lambda key, value, aggregate: fn(aggregate, value))
 
 
 def merger(fn: Function) -> Callable[[Any, Any, Any], Any]:
     """Makes ``fn(key, aggregate, other)`` of ``fn(aggregate, other)`` or ``fn(key, aggregate, other)``."""
     if _arity(fn, {2: "(aggregate, other)", 3: "(key, aggregate, other)"}, "merger") == 3:
         return fn
-    return lambda key, aggregate, other: fn(aggregate, other)
+    return _adapter(fn, lambda key, aggregate, other: fn(aggregate, other))
 
 
 def takes_key(fn: Function, many: bool) -> bool:
@@ -84,7 +89,7 @@ def on_error(fn: Function) -> Callable[[Any, Any, Exception], Any]:
     """Makes ``fn(key, value, error)`` of ``fn(value, error)`` or ``fn(key, value, error)``."""
     if _arity(fn, {2: "(value, error)", 3: "(key, value, error)"}, "on_error function") == 3:
         return fn
-    return lambda key, value, error: fn(value, error)
+    return _adapter(fn, lambda key, value, error: fn(value, error))
 
 
 def initializer(fn: Function) -> Callable[[], Any]:
@@ -99,20 +104,63 @@ def topic_extractor(fn: Function) -> Callable[[Any, Any, Any], str]:
     arity = _arity(fn, shapes, "topic extractor")
     if arity == 3:
         return fn
-    return (lambda key, value, context: fn(key, value)) if arity == 2 else (lambda key, value, context: fn(value))
+    if arity == 2:
+        return _adapter(fn, lambda key, value, context: fn(key, value))
+    return _adapter(fn, lambda key, value, context: fn(value))
 
 
-def timestamp_function(fn: Function) -> Callable[[Any, int], int]:
+def timestamp_function(fn: Function) -> Callable[[Any, int], int | datetime]:
     """Makes ``fn(record, partition_time)`` of ``fn(record)`` or ``fn(record, partition_time)``."""
     if _arity(fn, {1: "(record)", 2: "(record, partition_time)"}, "timestamp extractor") == 2:
         return fn
-    return lambda record, partition_time: fn(record)
+    return _adapter(fn, lambda record, partition_time: fn(record))
+
+
+def _adapter(fn: Function, adapter: Function) -> Function:
+    """A function of ours that calls one of the user's, which messages then find."""
+    adapter.__wrapped__ = fn  # type: ignore[attr-defined]
+    return adapter
+
+
+_AGGREGATES = {"acc", "accumulator", "agg", "aggregate", "aggregated", "total"}
+_PERHAPS_AGGREGATES = {"count", "result", "state", "sum"}
+_VALUES = {"event", "item", "new", "record", "v", "val", "value", "x"}
+
+
+def _check_order(fn: Function, arity: int, what: str, *, aggregate_last: bool) -> None:
+    """Raises ``TopologyError`` where the names of the last two parameters say that they are swapped.
+
+    Python's `functools.reduce` has the aggregate first, Kafka Streams' aggregators have it last; where both are of one type,
+    nothing but wrong results would tell.
+    """
+    try:
+        names = list(inspect.signature(fn).parameters)[arity - 2 : arity]
+    except (TypeError, ValueError):
+        return
+    if len(names) < 2:  # *args
+        return
+    value, aggregate = names if aggregate_last else reversed(names)
+    swapped = (value in _AGGREGATES and aggregate not in _AGGREGATES) or (
+        value in _PERHAPS_AGGREGATES and aggregate in _VALUES
+    )
+    if swapped:
+        order = (
+            "(value, aggregate), the aggregate last" if aggregate_last else "(aggregate, value), the aggregate first"
+        )
+        raise TopologyError(
+            f"The {what} '{_shown(fn)}' is called with {order}, but its parameters are called the other way round: swap them, "
+            f"or rename '{value}' if it is the value."
+        )
+
+
+def _shown(fn: Function) -> str:
+    return f"{getattr(fn, '__name__', type(fn).__name__)}{inspect.signature(fn)}"
 
 
 def _arity(fn: Function, shapes: dict[int, str], what: str) -> int:
     """The smallest of the allowed numbers of arguments that the function takes."""
     if not callable(fn):
-        raise TopologyError(f"The {what} must be a function, not {fn!r}.")
+        raise TopologyError(f"The {what} must be a function, not {described(fn)}.")
     try:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
@@ -123,8 +171,5 @@ def _arity(fn: Function, shapes: dict[int, str], what: str) -> int:
     unfilled = any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters)
     fitting = [count for count in sorted(shapes) if fewest <= count <= most]
     if unfilled or not fitting:
-        name = getattr(fn, "__name__", type(fn).__name__)
-        raise TopologyError(
-            f"The {what} '{name}{inspect.signature(fn)}' cannot be called: it must take {' or '.join(shapes.values())}."
-        )
+        raise TopologyError(f"The {what} '{_shown(fn)}' cannot be called: it must take {' or '.join(shapes.values())}.")
     return fitting[0]

@@ -16,6 +16,7 @@ from streams.errors import TopologyError
 from streams.model.windows import Duration, JoinWindows
 from streams.operators.table.value_getter import JoinKind
 from streams.serdes.base import Serde
+from streams.wording import a_kind_of
 
 if TYPE_CHECKING:
     from streams.dsl.global_table import GlobalKTable
@@ -205,7 +206,7 @@ class JoinMixin(StreamBase):
     def _check_stream(self, other: Any) -> None:
         self._check_same_builder(other)
         if not isinstance(other, StreamBase):
-            raise TopologyError(f"Here belongs a stream, not a {type(other).__name__}: a table has to_stream().")
+            raise TopologyError(f"This argument takes a stream, not {a_kind_of(other)}: a table has to_stream().")
 
     def _check_same_builder(self, other: Any) -> None:
         if not isinstance(other, AbstractStream) or other._graph is not self._graph:

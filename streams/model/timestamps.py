@@ -108,17 +108,20 @@ class WallclockTimestampExtractor:
 
 @dataclass(frozen=True, slots=True)
 class CustomTimestampExtractor:
-    """A function ``fn(record, partition_time) -> epoch ms`` of the user's; a negative result drops the record."""
+    """A function ``fn(record, partition_time)`` of the user's: epoch ms, or a datetime; a negative result drops the record."""
 
-    fn: Callable[[ConsumedRecord, int], int]
+    fn: Callable[[ConsumedRecord, int], int | datetime]
     needs_record: bool = True
 
     def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
-        """What the function says. Raises ``TimestampError`` if that is not a whole number."""
+        """What the function says. Raises ``TimestampError`` if that is neither a whole number nor a datetime."""
         timestamp = self.fn(record, partition_time)
+        if isinstance(timestamp, datetime):
+            return _ms_of(timestamp)
         if isinstance(timestamp, bool) or not isinstance(timestamp, int):
             raise TimestampError(
-                f"The timestamp extractor gave {timestamp!r} for the record at {record}; it must give epoch ms as int."
+                f"The timestamp extractor gave {timestamp!r} for the record at {record}; it must give epoch ms as int, "
+                f"or a datetime."
             )
         return timestamp
 
@@ -151,8 +154,15 @@ class FieldTimestampExtractor:
         except (TypeError, ValueError, OverflowError):
             raise TimestampError(
                 f"The record at {record} has no time in the field '{'.'.join(self.path)}' (unit '{self.unit}'): "
-                f"found {str(found)[:60]!r}."
+                f"found {str(found)[:60]!r}{self._hint(found)}."
             ) from None
+
+    def _hint(self, found: Any) -> str:
+        try:
+            _iso_ms(found)
+        except (TypeError, ValueError):
+            return ""
+        return f". For ISO 8601 text: timestamp_field('{'.'.join(self.path)}', unit='iso')"
 
 
 def timestamp_field(path: str, unit: str = "ms") -> FieldTimestampExtractor:
@@ -189,6 +199,7 @@ def _iso_ms(found: Any) -> int:
 
 
 def _ms_of(moment: datetime) -> int:
+    """Epoch ms of a moment; one without a zone is UTC."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
     since = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)

@@ -142,7 +142,7 @@ class Outputs:
             if target is None:
                 raise UnknownTopicError(
                     f"the topic {name!r}, which the function of to(...) chose, does not exist, or these credentials may not see "
-                    f"it: create it, or mend the function"
+                    f"it: create it, or correct the function"
                 )
         return target
 

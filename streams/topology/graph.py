@@ -22,6 +22,7 @@ from streams.serdes.base import Serde
 from streams.topology.node_kind import NodeKind
 from streams.topology.pattern_name import pattern_name, pattern_text
 from streams.topology.specs.base import NodeSpec, Parameters
+from streams.users_code import calling_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +200,7 @@ class Graph:
         global_tables: All global tables by the names of their stores.
         default_key_serde: For keys whose serde is not given.
         default_value_serde: The same for values.
+        declared_at: Lines of the program, by the nodes and stores that they add; for messages.
     """
 
     default_key_serde: Serde
@@ -206,6 +208,7 @@ class Graph:
     nodes: dict[str, Node] = field(default_factory=dict)
     stores: dict[str, StoreNode] = field(default_factory=dict)
     global_tables: dict[str, GlobalTable] = field(default_factory=dict)
+    declared_at: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def children(self, name: str) -> tuple[str, ...]:
         """Names of the nodes that a node forwards to, in the order in which they run."""
@@ -223,8 +226,8 @@ class Graph:
         """Adds a node. Raises `TopologyError` if its name is taken, or a parent or store is unknown."""
         if node.name in self.nodes:
             raise TopologyError(
-                f"Two nodes are called '{node.name}'. Generated names hold no counter, so that a changed topology "
-                f"keeps its state: name one of the two (named=..., Materialized(name=...), StreamJoined(name=...))."
+                f"Two nodes are called '{node.name}'{self._first(node.name)}. Generated names hold no counter, so that a changed "
+                f"topology keeps its state: name one of the two (named=..., Materialized(name=...), StreamJoined(name=...))."
             )
         for parent in node.parents:
             if parent not in self.nodes:
@@ -238,15 +241,26 @@ class Graph:
                     f"Node '{node.name}' uses the store '{store}', which does not exist. Known: {known}."
                 )
         self.nodes[node.name] = node
+        self._declare(node.name)
 
     def add_store(self, store: StoreNode) -> None:
         """Adds a store. Raises `TopologyError` if its name is taken."""
         if store.name in self.stores or store.name in self.global_tables:
             raise TopologyError(
-                f"Two stores are called '{store.name}'. Give one of them a name of its own with "
+                f"Two stores are called '{store.name}'{self._first(store.name)}. The same call twice on the same stream gives "
+                f"the same table: use the first one's result twice, or give one store a name of its own with "
                 f"Materialized(name=...) or StreamJoined(store_name=...)."
             )
         self.stores[store.name] = store
+        self._declare(store.name)
+
+    def _declare(self, name: str) -> None:
+        if line := calling_line():
+            self.declared_at[name] = line
+
+    def _first(self, name: str) -> str:
+        line = self.declared_at.get(name)
+        return f", the first one in {line}" if line else ""
 
     def add_global(self, table: GlobalTable) -> None:
         """Adds a global table. Raises `TopologyError` if its store's name is taken, or its topic is read already."""

@@ -19,6 +19,7 @@ from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
 from streams.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streams.topology.naming import stateful_name
 from streams.topology.specs.stream_joins import GlobalTableJoinSpec, GraceTableJoinSpec, StreamTableJoinSpec
+from streams.wording import described
 
 
 def join_any(
@@ -41,13 +42,13 @@ def join_any(
     if isinstance(other, StreamBase):
         if not isinstance(windows, JoinWindows):
             raise TopologyError(
-                f"A join of two streams needs JoinWindows, not {windows!r}: give "
+                f"A join of two streams needs JoinWindows, not {described(windows)}: give "
                 f"JoinWindows.of_time_difference_with_no_grace(...) or ..._and_grace(...)."
             )
         how = _option(joined, StreamJoined, "two streams")
         return join_streams(graph, kind, left, other._port, joiner, windows, how)
     if windows is not None:
-        raise TopologyError("A join with a table takes no windows: the table's value at the time of the record counts.")
+        raise _no_windows(other, windows)
     if kind == "outer":
         raise TopologyError("A stream has no outer join with a table: updates of the table alone give no result.")
     how_table = _option(joined, Joined, "a stream and a table")
@@ -134,10 +135,24 @@ def _grace(table: TableNode, port: Port, how: Joined) -> int | None:
     return grace_ms
 
 
+def _no_windows(other: Any, windows: object) -> TopologyError:
+    """What stands in the place of windows in a join with a table."""
+    if isinstance(other, GlobalKTable) and callable(windows):
+        return TopologyError(
+            "A join with a global table takes the joiner first and the key selector by name: "
+            "join(global_table, joiner, key_selector=...)."
+        )
+    if isinstance(windows, JoinWindows):
+        return TopologyError("A join with a table takes no windows: the table's value at the time of the record counts.")
+    return TopologyError(
+        f"A join with a table has the form join(table, joiner, Joined(...)); behind the joiner it got {described(windows)}."
+    )
+
+
 def _option(given: Any, kind: type[Any], what: str) -> Any:
     """The given options, or default ones; `TopologyError` if they are of another kind of join."""
     if given is not None and not isinstance(given, kind):
-        raise TopologyError(f"A join of {what} takes {kind.__name__}(...), not {type(given).__name__}(...).")
+        raise TopologyError(f"A join of {what} takes {kind.__name__}(...), not {described(given)}.")
     return kind() if given is None else given
 
 

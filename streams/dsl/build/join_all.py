@@ -22,6 +22,7 @@ from streams.topology.naming import check_name, stateful_name
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.stream_joins import JoinAll, JoinAllSpec
 from streams.topology.specs.streams import MergeSpec
+from streams.wording import a_kind_of
 
 FEWEST, MOST = 2, 8
 """How many other streams there may be; what more of them would make is rarely meant (see `KStream.join_all`)."""
@@ -89,7 +90,7 @@ def port_of(name: str, other: Any) -> Port:
     """The port of another stream. Raises `TopologyError` if it is a table."""
     if not isinstance(other, StreamBase):
         raise TopologyError(
-            f"join_all joins streams, but '{name}' is a {type(other).__name__}: join the result with it, or take its "
+            f"join_all joins streams, but '{name}' is {a_kind_of(other)}: join the result with it, or take its "
             f"to_stream()."
         )
     return other._port

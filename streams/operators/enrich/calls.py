@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from streams.errors import EnrichError, RecordError, StreamsError
 from streams.model.record import Record, RecordMetadata
+from streams.wording import a_kind_of
 
 NOT_CALLED: Final = object()
 """Outcome of a record whose call was not begun, since another one had failed."""
@@ -193,7 +194,7 @@ class Calls:
             gave = "something to await: write it as `async def`"
             getattr(result, "close", lambda: None)()
         else:
-            gave = f"a {type(result).__name__}"
+            gave = a_kind_of(result)
         raise EnrichError(
             f"{self._who} got {len(batch)} values ({_range(batch)}) and gave {gave}. It must give a list with one result for "
             f"each value, in their order, None where there is none; correct the function."

@@ -7,6 +7,7 @@ from typing import Any
 
 from streams.model.record import Record
 from streams.operators.operator import Operator
+from streams.operators.stateless.results import items, pair
 
 
 class FlatMap(Operator):
@@ -21,7 +22,13 @@ class FlatMap(Operator):
 
     def process(self, record: Record) -> None:
         """Every result has the record's timestamp and headers."""
-        for key, value in self.fn(record.key, record.value):
+        made = self.fn(record.key, record.value)
+        for one in items(self.fn, "flat_map", "a list of tuples (key, value)", made):
+            key, value = (
+                one
+                if type(one) is tuple and len(one) == 2
+                else pair(self.fn, "flat_map", "a list of tuples (key, value)", one)
+            )
             self.ctx.forward(Record(key, value, record.timestamp, record.headers))
 
 
@@ -37,5 +44,6 @@ class FlatMapValues(Operator):
 
     def process(self, record: Record) -> None:
         """Every result has the record's key, timestamp and headers."""
-        for value in self.fn(record.key, record.value):
+        made = self.fn(record.key, record.value)
+        for value in items(self.fn, "flat_map_values", "a list of values", made):
             self.ctx.forward(record.with_value(value))

@@ -7,6 +7,7 @@ from typing import Any
 
 from streams.model.record import Record
 from streams.operators.operator import Operator
+from streams.operators.stateless.results import pair
 
 
 class Map(Operator):
@@ -21,7 +22,10 @@ class Map(Operator):
 
     def process(self, record: Record) -> None:
         """Timestamp and headers stay."""
-        key, value = self.fn(record.key, record.value)
+        made = self.fn(record.key, record.value)
+        key, value = (
+            made if type(made) is tuple and len(made) == 2 else pair(self.fn, "map", "a tuple (key, value)", made)
+        )
         self.ctx.forward(Record(key, value, record.timestamp, record.headers))
 
 
