@@ -7,16 +7,27 @@ operator) is left to the one abstract method.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
 from streams.dsl import functions
+from streams.dsl.arguments import named_option
 from streams.dsl.build.aggregation import Aggregation, by_functions, counting, of_fields, reduction
 from streams.dsl.build.top import TopAggregator, checked_top
 from streams.dsl.facade import GroupFacade
-from streams.dsl.options import Materialized, NameLike, option, plain_name
+from streams.dsl.options import Materialized, NameLike
 from streams.errors import TopologyError
 from streams.model.aggregates import Aggregate, agg
+from streams.model.typing import (
+    KR,
+    Aggregator,
+    Initializer,
+    K,
+    KeyAggregator,
+    R,
+    Reducer,
+    V,
+    ValueMapper,
+)
 from streams.serdes.json import is_plain_json
 from streams.serdes.primitives import Int64Serde
 from streams.topology.node_kind import NodeKind
@@ -24,73 +35,137 @@ from streams.topology.node_kind import NodeKind
 if TYPE_CHECKING:
     from streams.dsl.ktable import KTable
 
+Name: TypeAlias = NameLike | Materialized[Any, Any]
+Store: TypeAlias = Materialized[Any, Any] | NameLike
 
-class Aggregating(GroupFacade, ABC):
-    """Aggregations of a grouped stream; each gives a table."""
+
+class Aggregating(GroupFacade, ABC, Generic[K, V, KR]):
+    """Aggregations of a grouped stream; each gives a table, whose keys are `KR`: those of the stream, or windows of them."""
 
     @abstractmethod
-    def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable:
+    def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable[KR, Any]:
         """Adds store and operator."""
 
-    def count(self, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
+    def count(
+        self, named: NameLike | Materialized[K, int] = None, materialized: Materialized[K, int] | NameLike = None
+    ) -> KTable[KR, int]:
         """Number of records of each key, as a 64-bit integer.
 
-        ``KTable[K, int]``; null keys are dropped, null values too without windows and in sliding ones. Time: the largest of
-        the records'. Source: Kafka Streams' ``KStreamAggregate``.
+        `KTable[K, int]`; null keys are dropped, null values too without windows and in sliding ones. Time: the largest of
+        the records'. Source: Kafka Streams' `KStreamAggregate`.
+
+        Args:
+            named: Name of the operator.
+            materialized: Name, serdes and settings of the store, or its name alone.
         """
-        return self._build(counting(Int64Serde()), named, materialized)
+        return self._build("count", counting(Int64Serde()), named, materialized)
 
     def reduce(
-        self, reducer: functions.Function, named: NameLike = None, materialized: Materialized | None = None
-    ) -> KTable:
-        """Combines the values of each key with ``reducer(aggregate, value)``; the first value is taken as it is.
+        self,
+        reducer: Reducer[V],
+        named: NameLike | Materialized[K, V] = None,
+        materialized: Materialized[K, V] | NameLike = None,
+    ) -> KTable[KR, V]:
+        """Combines the values of each key with `reducer(aggregate, value)`; the first value is taken as it is.
 
-        ``KTable[K, V]``; null and time rules as for ``count``. A None that it gives deletes.
+        `KTable[K, V]`; null and time rules as for `count`. A None that it gives deletes.
+
+        Args:
+            reducer: Gives the new aggregate.
+            named: Name of the operator.
+            materialized: Name, serdes and settings of the store, or its name alone.
 
         Raises:
             TopologyError: the function takes another number of arguments.
 
-        Source: Kafka Streams' ``KStreamReduce``.
+        Source: Kafka Streams' `KStreamReduce`.
         """
         what = reduction(functions.reducer(reducer), functions.merger(reducer))
-        return self._build(what, named, materialized)
+        return self._build("reduce", what, named, materialized)
 
-    def sum(self, field: str, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
-        """Sum of a field; short for ``aggregate(sum=agg.sum(field))``."""
-        return self._build(of_fields({"sum": agg.sum(field)}), named, materialized)
+    def sum(self, field: str, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
+        """Sum of a field; short for `aggregate(sum=agg.sum(field))`."""
+        return self._build("sum", of_fields({"sum": agg.sum(field)}), named, materialized)
 
-    def min(self, field: str, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
-        """Smallest number in a field; short for ``aggregate(min=agg.min(field))``."""
-        return self._build(of_fields({"min": agg.min(field)}), named, materialized)
+    def min(self, field: str, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
+        """Smallest number in a field; short for `aggregate(min=agg.min(field))`."""
+        return self._build("min", of_fields({"min": agg.min(field)}), named, materialized)
 
-    def max(self, field: str, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
-        """Largest number in a field; short for ``aggregate(max=agg.max(field))``."""
-        return self._build(of_fields({"max": agg.max(field)}), named, materialized)
+    def max(self, field: str, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
+        """Largest number in a field; short for `aggregate(max=agg.max(field))`."""
+        return self._build("max", of_fields({"max": agg.max(field)}), named, materialized)
 
-    def mean(self, field: str, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
-        """Mean of a field; short for ``aggregate(mean=agg.mean(field))``."""
-        return self._build(of_fields({"mean": agg.mean(field)}), named, materialized)
+    def mean(self, field: str, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
+        """Mean of a field; short for `aggregate(mean=agg.mean(field))`."""
+        return self._build("mean", of_fields({"mean": agg.mean(field)}), named, materialized)
 
-    def _build(self, what: Aggregation, named: NameLike, materialized: Materialized | None) -> KTable:
-        how = option(materialized, Materialized)
+    def top(
+        self,
+        n: int,
+        by: ValueMapper[V, Any],
+        largest: bool = True,
+        named: NameLike | Materialized[K, list[V]] = None,
+        materialized: Materialized[K, list[V]] | NameLike = None,
+    ) -> KTable[KR, list[V]]:
+        """The best n values of each key (and window or session), as a list, the best first.
+
+        Args:
+            n: How many.
+            by: `by(value)` gives the score, a number; a value whose score is None is not ranked.
+            largest: Whether the largest score is the best. Among equal scores the earlier value is ahead.
+            named: Name of the operator.
+            materialized: Name, serdes and settings of the store, which holds the lists.
+
+        Raises:
+            TopologyError: n is not a positive whole number.
+        """
+        best = TopAggregator(n, checked_top(n, by), largest)
+        what = by_functions(NodeKind.KSTREAM_AGGREGATE, list, best, best.merge)
+        return self._build("top", what, named, materialized)
+
+    def _build(self, method: str, what: Aggregation, named: object, materialized: object) -> KTable[KR, Any]:
+        name, how = named_option(method, Materialized, named, materialized)
         if what.view is not None and how.value_serde is not None and not is_plain_json(how.value_serde):
             raise TopologyError(
                 "The store of built-in aggregates holds JSON: leave the value_serde out of Materialized."
             )
-        return self._table(what, how, plain_name(named))
+        return self._table(what, how, name)
 
 
-class AggregatingByRecord(Aggregating):
+class AggregatingByRecord(Aggregating[K, V, KR]):
     """Aggregations that take one record after the other; those of sessions must also merge."""
 
+    @overload
     def aggregate(
         self,
-        initializer: Callable[[], Any] | None = None,
-        aggregator: functions.Function | None = None,
-        named: NameLike = None,
-        materialized: Materialized | None = None,
+        initializer: Initializer[R],
+        aggregator: Aggregator[V, R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[KR, R]: ...
+
+    @overload
+    def aggregate(
+        self,
+        initializer: Initializer[R],
+        aggregator: KeyAggregator[K, V, R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[KR, R]: ...
+
+    @overload
+    def aggregate(
+        self, *, named: Name = None, materialized: Store = None, **built_in: Aggregate
+    ) -> KTable[KR, dict[str, Any]]: ...
+
+    def aggregate(  # type: ignore[misc]  # no built-in aggregate can have the name of an argument
+        self,
+        initializer: Initializer[R] | None = None,
+        aggregator: Aggregator[V, R] | KeyAggregator[K, V, R] | None = None,
+        named: Name = None,
+        materialized: Store = None,
         **built_in: Aggregate,
-    ) -> KTable:
+    ) -> KTable[KR, Any]:
         """Aggregates the values of each key, with functions of yours or with built-in ones.
 
         Examples::
@@ -99,13 +174,13 @@ class AggregatingByRecord(Aggregating):
             grouped.aggregate(flights=agg.count(), mean_delay=agg.mean("dep_delay"))
 
         Args:
-            initializer: gives the aggregate before the first value.
-            aggregator: gives the new aggregate; ``aggregator(value, aggregate)`` or ``aggregator(key, value,
-                aggregate)``. None deletes it.
-            named: name of the operator.
-            materialized: name, serdes and settings of the store.
-            **built_in: aggregates over fields of the values, by the name they have in the result, a JSON object: those of ``agg``,
-                or objects of an ``Aggregate`` class of yours. Of JSON values the engine reads only those fields.
+            initializer: Gives the aggregate before the first value.
+            aggregator: Gives the new aggregate; `aggregator(value, aggregate)` or `aggregator(key, value,
+                aggregate)`. None deletes it.
+            named: Name of the operator.
+            materialized: Name, serdes and settings of the store.
+            **built_in: Aggregates over fields of the values, by the name they have in the result, a JSON object: those of `agg`,
+                or objects of an `Aggregate` class of yours. Of JSON values the engine reads only those fields.
 
         Raises:
             TopologyError: neither or both forms are given, or a function has the wrong number of arguments.
@@ -122,27 +197,4 @@ class AggregatingByRecord(Aggregating):
             )
         else:
             what = of_fields(built_in)
-        return self._build(what, named, materialized)
-
-    def top(
-        self,
-        n: int,
-        by: functions.Function,
-        largest: bool = True,
-        named: NameLike = None,
-        materialized: Materialized | None = None,
-    ) -> KTable:
-        """The best n values of each key (and window), as a list, the best first.
-
-        Args:
-            n: how many.
-            by: ``by(value)`` gives the score, a number; a value whose score is None is not ranked.
-            largest: whether the largest score is the best. Among equal scores the earlier value is ahead.
-            named: name of the operator.
-            materialized: name, serdes and settings of the store, which holds the lists.
-
-        Raises:
-            TopologyError: n is not a positive whole number.
-        """
-        what = by_functions(NodeKind.KSTREAM_AGGREGATE, list, TopAggregator(n, checked_top(n, by), largest))
-        return self._build(what, named, materialized)
+        return self._build("aggregate", what, named, materialized)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
 from streams.dsl.options import Named
+from streams.dsl.options import Option as SomeOption
 from streams.dsl.options.base import settings_of
 from streams.errors import TopologyError
 from streams.serdes.base import Serde
@@ -40,10 +41,33 @@ def one_option(method: str, kind: type[Option], given: object, keywords: Mapping
 
 
 def named_option(
-    method: str, kind: type[Option], named: object, given: object, keywords: Mapping[str, object] | None = None
+    method: str,
+    kind: type[Option],
+    named: object,
+    given: object,
+    keywords: Mapping[str, object] | None = None,
+    *,
+    more: Sequence[object] = (),
 ) -> tuple[str | None, Option]:
-    """The operator's name and the one other option of a method, whichever stands first. Raises `TopologyError`."""
-    name, found = _sorted(method, [(Named, named), (kind, given)])
+    """The operator's name and the one other option of a method, whichever stands first.
+
+    Args:
+        method: The method's name, for messages.
+        kind: The other option's class.
+        named: What stands in the name's place.
+        given: What stands in the other option's place.
+        keywords: As for `one_option`.
+        more: Both once more, by position.
+
+    Raises:
+        TopologyError: as for `one_option`.
+    """
+    if len(more) > 2:
+        raise TopologyError(
+            f"{method}() takes a name and {kind.__name__}(...), not all of {', '.join(map(described, more))}."
+        )
+    places = [(Named, named), (kind, given), *zip((Named, kind), more, strict=False)]
+    name, found = _sorted(method, cast("list[tuple[type[Any], object]]", places))
     option = _completed(method, kind, cast("Option | None", found), keywords or {})
     return (None if name is None else cast("Named", name).name), option
 
@@ -71,49 +95,56 @@ def names(given: str | Iterable[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(dict.fromkeys(given))
 
 
-def argument_counts(function: object) -> range:
-    """How many positional arguments a function can be called with; at most five are looked at, and all if it does not say."""
+def takes(function: object, count: int) -> bool:
+    """Whether a function can be called with so many positional arguments; one that does not say, with one."""
     try:
         signature = inspect.signature(cast("Any", function))
     except (TypeError, ValueError):
-        return range(6)
-    positional = [p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    fewest = sum(p.default is p.empty for p in positional)
-    any_number = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
-    return range(fewest, 6 if any_number else len(positional) + 1)
+        return count == 1
+    try:
+        signature.bind(*(None,) * count)
+    except TypeError:
+        return False
+    return True
 
 
 def _sorted(method: str, places: list[tuple[type[Any], object]]) -> list[object | None]:
     """What is given of each kind, in the order of the places."""
-    kinds = [kind for kind, _ in places]
+    kinds = list(dict.fromkeys(kind for kind, _ in places))
     found: dict[type[Any], object] = {}
-    for place, given in places:
-        if given is None:
-            continue
-        kind, option = _recognised(method, kinds, place, given)
+    texts = [(place, given) for place, given in places if isinstance(given, str)]
+    for given in (given for _, given in places if given is not None and not isinstance(given, str)):
+        kind, option = _recognised(method, kinds, given)
         if kind in found:
             raise TopologyError(f"{method}() takes one {kind.__name__}, not both {found[kind]!r} and {option!r}.")
         found[kind] = option
+    for place, text in texts:
+        # Where an object has taken its place, the text is the operator's name.
+        kind = Named if place in found and Named in kinds else place
+        if kind in found:
+            raise TopologyError(f"{method}() takes one {kind.__name__}, not both {found[kind]!r} and {text!r}.")
+        found[kind] = kind(name=text)
     return [found.get(kind) for kind in kinds]
 
 
-def _recognised(method: str, kinds: list[type[Any]], place: type[Any], given: object) -> tuple[type[Any], object]:
-    """The kind of option that this is, and the option."""
-    if isinstance(given, str):
-        return place, place(name=given)
+def _recognised(method: str, kinds: list[type[Any]], given: object) -> tuple[type[Any], object]:
+    """The kind of option that this object is, and the option."""
     for kind in kinds:
         if isinstance(given, kind):
             return kind, given
     if isinstance(given, Named):  # the method adds no operator that could have a name besides the option's
         return kinds[0], kinds[0](name=given.name)
     takes = " or ".join("the operator's name" if kind is Named else f"{kind.__name__}(...)" for kind in kinds)
+    raise TopologyError(f"{method}() takes {takes} here, not {_shown(given)}.")
+
+
+def _shown(given: object) -> str:
+    """What was given in an option's place, and what to write if that can be guessed."""
     if isinstance(given, type):
-        instead = f"the class {given.__name__}; write {given.__name__}(...)"
-    elif isinstance(given, Serde):
-        instead = f"a serde; write key_serde={given!r} or value_serde={given!r}"
-    else:
-        instead = described(given)
-    raise TopologyError(f"{method}() takes {takes} here, not {instead}.")
+        return f"the class {given.__name__}: write {given.__name__}(...)"
+    if isinstance(given, Serde):
+        return f"the serde {type(given).__name__}: write key_serde=... or value_serde=..."
+    return f"{type(given).__name__}(...)" if isinstance(given, SomeOption) else described(given)
 
 
 def _completed(method: str, kind: type[Option], option: Option | None, keywords: Mapping[str, object]) -> Option:

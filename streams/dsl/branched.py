@@ -1,16 +1,21 @@
-"""``split()``: one stream made into several, each record going to the first branch whose predicate holds."""
+"""`split()`: one stream made into several, each record going to the first branch whose predicate holds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, overload
 
+from typing_extensions import Unpack
+
+from streams.dsl.arguments import one_option
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.facade import Facade
-from streams.dsl.functions import Function, key_value
-from streams.dsl.options import Branched, option
+from streams.dsl.functions import key_value
+from streams.dsl.keywords import BranchedKeywords
+from streams.dsl.options import Branched, NameLike
 from streams.errors import TopologyError
+from streams.model.typing import K, KeyValuePredicate, V, ValuePredicate
 from streams.operators.stateless.branch import Branch
 from streams.operators.stateless.pass_through import PassThrough
 from streams.topology.naming import numbered
@@ -21,8 +26,8 @@ if TYPE_CHECKING:
     from streams.dsl.kstream import KStream
 
 
-class BranchedKStream(Facade):
-    """A split that is being described; ended by ``default_branch()`` or ``no_default_branch()``.
+class BranchedKStream(Facade, Generic[K, V]):
+    """A split that is being described; ended by `default_branch()` or `no_default_branch()`.
 
     Example::
 
@@ -36,36 +41,62 @@ class BranchedKStream(Facade):
     The dict's keys are the names of the branches, behind the split's own name where it has one.
     """
 
-    def __init__(self, graph: GraphBuilder, port: Port, name: str | None, stream: Callable[[Port], KStream]) -> None:
+    def __init__(
+        self, graph: GraphBuilder, port: Port, name: str | None, stream: Callable[[Port], KStream[K, V]]
+    ) -> None:
         self._graph = graph
         self._port = port
         self._prefix = name or ""
         self._name = name or numbered(f"KSTREAM-BRANCH-{port.lineage}", {*graph.topology.nodes, *graph.open_splits})
         self._stream = stream
         self._predicates: list[Callable[[Any, Any], bool] | None] = []
-        self._branches: list[tuple[str, Branched]] = []
+        self._branches: list[tuple[str, Branched[K, V]]] = []
         self._ended = False
         graph.open_splits.add(self._name)
 
-    def branch(self, predicate: Function, branched: Branched | None = None) -> BranchedKStream:
+    @overload
+    def branch(
+        self,
+        predicate: ValuePredicate[V],
+        branched: Branched[K, V] | NameLike = None,
+        **option: Unpack[BranchedKeywords[K, V]],
+    ) -> BranchedKStream[K, V]: ...
+
+    @overload
+    def branch(
+        self,
+        predicate: KeyValuePredicate[K, V],
+        branched: Branched[K, V] | NameLike = None,
+        **option: Unpack[BranchedKeywords[K, V]],
+    ) -> BranchedKStream[K, V]: ...
+
+    def branch(
+        self,
+        predicate: ValuePredicate[V] | KeyValuePredicate[K, V],
+        branched: Branched[K, V] | NameLike = None,
+        **option: Any,
+    ) -> BranchedKStream[K, V]:
         """Adds a branch for the records for which the predicate holds, and that no earlier branch took.
 
         Raises:
             TopologyError: the split has ended, or has a branch of that name.
 
-        Source: Kafka Streams' ``BranchedKStream`` (KIP-418).
+        Source: Kafka Streams' `BranchedKStream` (KIP-418).
         """
-        return self._add(key_value(predicate, "predicate"), branched, str(len(self._branches) + 1))
+        how = one_option("branch", Branched, branched, option)
+        return self._add(key_value(predicate, "predicate"), how, str(len(self._branches) + 1))
 
-    def default_branch(self, branched: Branched | None = None) -> dict[str, KStream]:
+    def default_branch(
+        self, branched: Branched[K, V] | NameLike = None, **option: Unpack[BranchedKeywords[K, V]]
+    ) -> dict[str, KStream[K, V]]:
         """Ends the split; records that no branch took go to one more branch.
 
         Raises:
             TopologyError: the split has ended already.
         """
-        return self._add(None, branched, "0")._end()
+        return self._add(None, one_option("default_branch", Branched, branched, option), "0")._end()
 
-    def no_default_branch(self) -> dict[str, KStream]:
+    def no_default_branch(self) -> dict[str, KStream[K, V]]:
         """Ends the split; records that no branch took are left out.
 
         Raises:
@@ -74,9 +105,8 @@ class BranchedKStream(Facade):
         return self._end()
 
     def _add(
-        self, predicate: Callable[[Any, Any], bool] | None, branched: Branched | None, number: str
-    ) -> BranchedKStream:
-        branched = option(branched, Branched)
+        self, predicate: Callable[[Any, Any], bool] | None, branched: Branched[K, V], number: str
+    ) -> BranchedKStream[K, V]:
         name = self._prefix + (branched.name or number)
         if self._ended or any(name == other for other, _ in self._branches):
             why = "it has ended" if self._ended else f"it has a branch '{name}' already"
@@ -85,7 +115,7 @@ class BranchedKStream(Facade):
         self._branches.append((name, branched))
         return self
 
-    def _end(self) -> dict[str, KStream]:
+    def _end(self) -> dict[str, KStream[K, V]]:
         if not self._branches or self._ended:
             raise TopologyError(f"The split '{self._name}' {'has ended already' if self._ended else 'has no branch'}.")
         self._ended = True
@@ -95,7 +125,7 @@ class BranchedKStream(Facade):
         port = self._graph.stateless(
             OperatorSpec(NodeKind.KSTREAM_BRANCH, partial(Branch, self._predicates, nodes)), self._port, self._name
         )
-        streams: dict[str, KStream] = {}
+        streams: dict[str, KStream[K, V]] = {}
         for node, (name, branched) in zip(nodes, self._branches, strict=True):
             stream = self._stream(
                 self._graph.stateless(OperatorSpec(NodeKind.KSTREAM_BRANCHCHILD, PassThrough), port, node)

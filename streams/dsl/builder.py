@@ -1,23 +1,28 @@
-"""``StreamsBuilder``: where a topology begins."""
+"""`StreamsBuilder`: where a topology begins."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
+from typing_extensions import Unpack
+
+from streams.dsl.arguments import named_option, one_option, two_options
 from streams.dsl.build.finalize import finalize
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import key_value_store
 from streams.dsl.build.table_source import add_table
 from streams.dsl.functions import timestamp_function
 from streams.dsl.global_table import GlobalKTable, add_global_store
+from streams.dsl.keywords import ConsumedKeywords, ConsumedSettings
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable import KTable
-from streams.dsl.options import Consumed, Extractor, Materialized, NameLike, option, plain_name
+from streams.dsl.options import Consumed, Extractor, Materialized, NameLike
 from streams.errors import TopologyError
 from streams.model.timestamps import CustomTimestampExtractor, TimestampExtractor
+from streams.model.typing import K, V
 from streams.operators.processor import Processor
 from streams.operators.wrapped import ProcessorWrapper
 from streams.serdes.base import Serde
@@ -45,12 +50,12 @@ class StreamsBuilder(AnswersUnknownNames):
         default_key_serde: of keys whose serde is neither given nor known from upstream; text.
         default_value_serde: the same for values; JSON.
         optimize: keep the records of a stream that is joined with itself in one store instead of two (Kafka Streams'
-            ``topology.optimization=all``).
+            `topology.optimization=all`).
         ensure_explicit_naming: refuse to build while a store or a repartition topic has a generated name (KIP-1111).
-        persistent: where stores lie unless ``Materialized`` or ``StreamJoined`` says: True: in RocksDB; False: in memory
-            (Kafka Streams' ``dsl.store.suppliers.class``).
-        processor_wrapper: ``wrapper(name of the node, processor)`` gives what runs in the place of each processor, such as a
-            subclass of ``WrappedProcessor`` (KIP-1112). Built-in aggregates are then computed record by record.
+        persistent: where stores lie unless `Materialized` or `StreamJoined` says: True: in RocksDB; False: in memory
+            (Kafka Streams' `dsl.store.suppliers.class`).
+        processor_wrapper: `wrapper(name of the node, processor)` gives what runs in the place of each processor, such as a
+            subclass of `WrappedProcessor` (KIP-1112). Built-in aggregates are then computed record by record.
     """
 
     def __init__(
@@ -68,64 +73,98 @@ class StreamsBuilder(AnswersUnknownNames):
         graph = Graph(default_key_serde or StringSerde(), default_value_serde or JsonSerde())
         self._graph = GraphBuilder(graph, optimize)
 
-    def stream(self, topics: str | Sequence[str] | re.Pattern[str], consumed: Consumed | None = None) -> KStream:
+    def stream(
+        self,
+        topics: str | Sequence[str] | re.Pattern[str],
+        consumed: Consumed[K, V] | NameLike = None,
+        **option: Unpack[ConsumedKeywords[K, V]],
+    ) -> KStream[K, V]:
         """Reads one topic or several as a stream. Reading the same topics again in the same way gives the same source.
 
-        With a pattern, ``re.compile("orders-.*")``, it reads all topics whose whole names match. Which ones these are is looked
-        up at each start; a topic that is created later is read from the next start on, from where ``offset_reset`` says.
+        With a pattern, `re.compile("orders-.*")`, it reads all topics whose whole names match. Which ones these are is looked
+        up at each start; a topic that is created later is read from the next start on, from where `offset_reset` says.
+
+        Args:
+            topics: Name of a topic, several names, or a pattern.
+            consumed: Serdes, timestamps and where to begin, or the source's name alone.
+            **option: Fields of `Consumed`, given directly: `stream("in", value_serde=JsonSerde())`.
 
         Raises:
             TopologyError: no topic, an impossible name, or a topic that is read already in another way.
         """
+        how = one_option("stream", Consumed, consumed, option)
         if isinstance(topics, re.Pattern):
-            return KStream(self._graph, self._pattern_source(topics, option(consumed, Consumed)))
+            return KStream(self._graph, self._pattern_source(topics, how))
         names = (topics,) if isinstance(topics, str) else tuple(topics)
-        return KStream(self._graph, self._source(names, option(consumed, Consumed)))
+        return KStream(self._graph, self._source(names, how))
 
-    def table(self, topic: str, consumed: Consumed | None = None, materialized: Materialized | None = None) -> KTable:
+    def table(
+        self,
+        topic: str,
+        consumed: Consumed[K, V] | Materialized[K, V] | NameLike = None,
+        materialized: Materialized[K, V] | Consumed[K, V] | NameLike = None,
+        **option: Unpack[ConsumedKeywords[K, V]],
+    ) -> KTable[K, V]:
         """Reads a topic as a table: the last value of each key, by offset.
 
         A null value deletes, a record with a null key is dropped. An update that is older than the row still wins, unless the
-        table is versioned (``Materialized(history_retention=...)``).
+        table is versioned (`Materialized(history_retention=...)`).
+
+        Args:
+            topic: Name of the topic.
+            consumed: Serdes, timestamps and where to begin, or the table's name alone.
+            materialized: Name and settings of the store, or its name alone.
+            **option: Fields of `Consumed`, given directly.
 
         Raises:
             TopologyError: an impossible name, a topic that is read already in another way, or settings that do not fit.
 
-        Source: Kafka Streams' ``KTableSource``.
+        Source: Kafka Streams' `KTableSource`.
         """
-        consumed, how, graph = option(consumed, Consumed), option(materialized, Materialized), self._graph
+        graph = self._graph
+        read, how = two_options("table", (Consumed, consumed), (Materialized, materialized), option)
         # As in Kafka Streams, the given name is the table's; the source has it with an ending.
-        source_name = None if consumed.name is None else f"{consumed.name}-source"
-        source = self._source((check_topic(topic),), replace(consumed, name=source_name))
+        source_name = None if read.name is None else f"{read.name}-source"
+        source = self._source((check_topic(topic),), replace(read, name=source_name))
         key_serde = graph.key_serde(source.key_serde)
         value_serde = graph.value_serde(how.value_serde, source.value_serde)
-        name = consumed.name or f"KTABLE-SOURCE-{topic}"
+        name = read.name or f"KTABLE-SOURCE-{topic}"
         store = how.name or f"{topic}-STATE-STORE"
         port, node = add_table(graph, NodeKind.KTABLE_SOURCE, source, name, store, how, key_serde, value_serde)
         return KTable(graph, port, node=node)
 
     def global_table(
-        self, topic: str, consumed: Consumed | None = None, materialized: Materialized | None = None
-    ) -> GlobalKTable:
+        self,
+        topic: str,
+        consumed: Consumed[K, V] | Materialized[K, V] | NameLike = None,
+        materialized: Materialized[K, V] | Consumed[K, V] | NameLike = None,
+        **option: Unpack[ConsumedKeywords[K, V]],
+    ) -> GlobalKTable[K, V]:
         """Reads a topic as a table that every task has as a whole: the last value of each key.
 
         A null value deletes, a record with a null key is dropped. Streams look any key up in it, so nothing needs to be
         keyed or partitioned alike; the price is that each process holds all of it.
 
+        Args:
+            topic: Name of the topic.
+            consumed: Serdes and timestamps, or the table's name alone.
+            materialized: Name and settings of the store, or its name alone.
+            **option: Fields of `Consumed`, given directly.
+
         Raises:
             TopologyError: the topic is read already, or history_retention is asked for.
         """
-        consumed, how, graph = option(consumed, Consumed), option(materialized, Materialized), self._graph
-        source = self._global_source(topic, consumed)
+        read, how = two_options("global_table", (Consumed, consumed), (Materialized, materialized), option)
+        source = self._global_source(topic, read)
         # Its topic is its changelog.
         spec = key_value_store(how.name or f"{topic}-STATE-STORE", replace(how, logging=False, changelog_config={}))
         store = StoreNode(spec, how.key_serde or source.key_serde, how.value_serde or source.value_serde)
-        table = GlobalTable(consumed.name or f"KTABLE-SOURCE-{topic}", source, store)
-        graph.topology.add_global(table)
-        return GlobalKTable(graph, table)
+        table = GlobalTable(read.name or f"KTABLE-SOURCE-{topic}", source, store)
+        self._graph.topology.add_global(table)
+        return GlobalKTable(self._graph, table)
 
     def add_state_store(self, store: StoreNode) -> StreamsBuilder:
-        """Adds a store for processors, made by ``Stores``; ``process(..., stores=[name])`` connects it.
+        """Adds a store for processors, made by `Stores`; `process(..., stores=[name])` connects it.
 
         Raises:
             TopologyError: a store of this name exists.
@@ -133,15 +172,18 @@ class StreamsBuilder(AnswersUnknownNames):
         self._graph.topology.add_store(store)
         return self
 
-    def add_read_only_state_store(self, name: str, topic: str, consumed: Consumed | None = None) -> StreamsBuilder:
+    def add_read_only_state_store(
+        self, name: str, topic: str, consumed: Consumed[K, V] | None = None, **option: Unpack[ConsumedSettings[K, V]]
+    ) -> StreamsBuilder:
         """Adds a store that holds what a topic holds, for processors to look up (KIP-813); nobody should write to it.
 
-        ``process(..., stores=[name])`` connects it; the topic must then be keyed as the processor's stream is.
+        `process(..., stores=[name])` connects it; the topic must then be keyed as the processor's stream is.
 
         Raises:
             TopologyError: a store of this name exists, or the topic is read in another way.
         """
-        self.table(topic, consumed, Materialized(name=name, caching=False))
+        read = one_option("add_read_only_state_store", Consumed, consumed, option)
+        self.table(topic, read, Materialized(name=name, caching=False))
         return self
 
     def add_global_store(
@@ -149,28 +191,31 @@ class StreamsBuilder(AnswersUnknownNames):
         store: StoreNode,
         topic: str,
         supplier: Callable[[], Processor],
-        consumed: Consumed | None = None,
-        named: NameLike = None,
+        consumed: Consumed[Any, Any] | NameLike = None,
+        named: NameLike | Consumed[Any, Any] = None,
+        **option: Unpack[ConsumedKeywords[Any, Any]],
     ) -> StreamsBuilder:
         """Adds a store that a processor of yours keeps from a topic, and that every task has as a whole.
 
         The processor gets each record of the topic, also those with a null key, and writes to this store; it forwards nothing
-        and schedules nothing, and runs once for each copy of the store. ``process(..., stores=[name])`` connects the store to
+        and schedules nothing, and runs once for each copy of the store. `process(..., stores=[name])` connects the store to
         a processor that reads it. A changed processor does not change what is there: give the store a new name then.
 
         Args:
-            store: a key-value store of ``Stores``, with timestamps or without.
-            topic: what to read; it is the store's changelog.
-            supplier: makes a new processor on each call.
-            consumed: how the topic is read.
-            named: name of the node.
+            store: A key-value store of `Stores`, with timestamps or without.
+            topic: What to read; it is the store's changelog.
+            supplier: Makes a new processor on each call.
+            consumed: How the topic is read.
+            named: Name of the node.
+            **option: Fields of `Consumed`, given directly.
 
         Raises:
             TopologyError: another kind of store, a name that is taken, or a topic that is read already.
 
-        Source: Kafka Streams' ``StreamsBuilder.addGlobalStore``.
+        Source: Kafka Streams' `StreamsBuilder.addGlobalStore`.
         """
-        add_global_store(self._graph, store, self._global_source(topic, consumed), supplier, plain_name(named))
+        name, read = named_option("add_global_store", Consumed, named, consumed, option)
+        add_global_store(self._graph, store, self._global_source(topic, read), supplier, name)
         return self
 
     def build(self) -> Topology:
@@ -190,9 +235,8 @@ class StreamsBuilder(AnswersUnknownNames):
             check_explicit_names(built)
         return finalize(built, self._wrapper, self._persistent)
 
-    def _global_source(self, topic: str, consumed: Consumed | None) -> SourceNode:
-        given = option(consumed, Consumed)
-        return self._source_node((check_topic(topic),), replace(given, name=f"{given.name or topic}-source"))
+    def _global_source(self, topic: str, consumed: Consumed) -> SourceNode:
+        return self._source_node((check_topic(topic),), replace(consumed, name=f"{consumed.name or topic}-source"))
 
     def _source(self, topics: tuple[str, ...], consumed: Consumed) -> Port:
         if not topics or len(set(topics)) < len(topics):

@@ -7,9 +7,10 @@ aggregates do not apply: each stream adds to the common aggregate in its own way
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
 from streams.dsl import functions
+from streams.dsl.arguments import named_option
 from streams.dsl.build.aggregation import by_functions
 from streams.dsl.build.materialize import table_names
 from streams.dsl.build.stream_join import common_key_serde
@@ -17,8 +18,10 @@ from streams.dsl.build.table_node import TableNode
 from streams.dsl.build.windowing import Windowing
 from streams.dsl.facade import CogroupFacade
 from streams.dsl.grouped import Group, KGroupedStream
-from streams.dsl.options import Materialized, NameLike, option, plain_name
+from streams.dsl.options import Materialized, NameLike
 from streams.errors import TopologyError
+from streams.model.record import Windowed
+from streams.model.typing import Aggregator, Initializer, K, KeyAggregator, KeyMerger, Merger, R, V
 from streams.model.windows import GroupingWindows, SessionWindows, SlidingWindows, Windows
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.aggregations import AggregationSpec
@@ -31,8 +34,8 @@ if TYPE_CHECKING:
 Parts: TypeAlias = tuple[tuple[Group, Callable[[Any, Any, Any], Any]], ...]
 
 
-class CogroupedKStream(CogroupFacade):
-    """Grouped streams to be aggregated together. Begun by ``KGroupedStream.cogroup``.
+class CogroupedKStream(CogroupFacade, Generic[K, R]):
+    """Grouped streams to be aggregated together. Begun by `KGroupedStream.cogroup`.
 
     Example::
 
@@ -44,8 +47,16 @@ class CogroupedKStream(CogroupFacade):
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
-    def cogroup(self, grouped: KGroupedStream, aggregator: functions.Function) -> CogroupedKStream:
-        """Adds a stream; ``aggregator(value, aggregate)`` or ``aggregator(key, value, aggregate)`` adds its records.
+    @overload
+    def cogroup(self, grouped: KGroupedStream[K, V], aggregator: Aggregator[V, R]) -> CogroupedKStream[K, R]: ...
+
+    @overload
+    def cogroup(self, grouped: KGroupedStream[K, V], aggregator: KeyAggregator[K, V, R]) -> CogroupedKStream[K, R]: ...
+
+    def cogroup(
+        self, grouped: KGroupedStream[K, V], aggregator: Aggregator[V, R] | KeyAggregator[K, V, R]
+    ) -> CogroupedKStream[K, R]:
+        """Adds a stream; `aggregator(value, aggregate)` or `aggregator(key, value, aggregate)` adds its records.
 
         Raises:
             TopologyError: no grouped stream of this builder, or the function takes another number of arguments.
@@ -55,11 +66,14 @@ class CogroupedKStream(CogroupFacade):
         return CogroupedKStream((*self._parts, (grouped._group, functions.aggregator(aggregator))))
 
     def aggregate(
-        self, initializer: Callable[[], Any], named: NameLike = None, materialized: Materialized | None = None
-    ) -> KTable:
-        """The table; ``initializer`` gives the aggregate before the first record of any stream.
+        self,
+        initializer: Initializer[R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]:
+        """The table; `initializer` gives the aggregate before the first record of any stream.
 
-        ``KTable[K, V2]``. Time: the largest of the records'.
+        `KTable[K, V2]`. Time: the largest of the records'.
 
         Raises:
             TopologyError: the streams are keyed by different serdes.
@@ -67,12 +81,14 @@ class CogroupedKStream(CogroupFacade):
         return _table(self._parts, Windowing(), initializer, None, named, materialized)
 
     @overload
-    def windowed_by(self, windows: Windows | SlidingWindows) -> TimeWindowedCogroupedKStream: ...
+    def windowed_by(self, windows: Windows | SlidingWindows) -> TimeWindowedCogroupedKStream[K, R]: ...
 
     @overload
-    def windowed_by(self, windows: SessionWindows) -> SessionWindowedCogroupedKStream: ...
+    def windowed_by(self, windows: SessionWindows) -> SessionWindowedCogroupedKStream[K, R]: ...
 
-    def windowed_by(self, windows: GroupingWindows) -> TimeWindowedCogroupedKStream | SessionWindowedCogroupedKStream:
+    def windowed_by(
+        self, windows: GroupingWindows
+    ) -> TimeWindowedCogroupedKStream[K, R] | SessionWindowedCogroupedKStream[K, R]:
         """Divides the groups into windows, all streams alike.
 
         Raises:
@@ -84,7 +100,7 @@ class CogroupedKStream(CogroupFacade):
         return TimeWindowedCogroupedKStream(self._parts, windowing)
 
 
-class TimeWindowedCogroupedKStream(CogroupFacade):
+class TimeWindowedCogroupedKStream(CogroupFacade, Generic[K, R]):
     """Cogrouped streams in windows; every stream has its own stream time (Kafka Streams' rule)."""
 
     def __init__(self, parts: Parts, windowing: Windowing) -> None:
@@ -92,27 +108,48 @@ class TimeWindowedCogroupedKStream(CogroupFacade):
         self._windowing = windowing
 
     def aggregate(
-        self, initializer: Callable[[], Any], named: NameLike = None, materialized: Materialized | None = None
-    ) -> KTable:
+        self,
+        initializer: Initializer[R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[Windowed[K], R]:
         """The table of all windows."""
         return _table(self._parts, self._windowing, initializer, None, named, materialized)
 
 
-class SessionWindowedCogroupedKStream(CogroupFacade):
+class SessionWindowedCogroupedKStream(CogroupFacade, Generic[K, R]):
     """Cogrouped streams in sessions; every stream has its own stream time (Kafka Streams' rule)."""
 
     def __init__(self, parts: Parts, windowing: Windowing) -> None:
         self._parts = parts
         self._windowing = windowing
 
+    @overload
     def aggregate(
         self,
-        initializer: Callable[[], Any],
-        merger: functions.Function,
-        named: NameLike = None,
-        materialized: Materialized | None = None,
-    ) -> KTable:
-        """The table of all sessions; ``merger(earlier, later)`` or ``merger(key, earlier, later)`` makes one of two."""
+        initializer: Initializer[R],
+        merger: Merger[R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[Windowed[K], R]: ...
+
+    @overload
+    def aggregate(
+        self,
+        initializer: Initializer[R],
+        merger: KeyMerger[K, R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[Windowed[K], R]: ...
+
+    def aggregate(
+        self,
+        initializer: Initializer[R],
+        merger: Merger[R] | KeyMerger[K, R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[Windowed[K], R]:
+        """The table of all sessions; `merger(earlier, later)` or `merger(key, earlier, later)` makes one of two."""
         return _table(self._parts, self._windowing, initializer, functions.merger(merger), named, materialized)
 
 
@@ -121,12 +158,13 @@ def _table(
     windowing: Windowing,
     initializer: Callable[[], Any],
     merger: Callable[[Any, Any, Any], Any] | None,
-    named: NameLike,
-    materialized: Materialized | None,
-) -> KTable:
+    named: object,
+    materialized: object,
+) -> KTable[Any, Any]:
     from streams.dsl.ktable import KTable
 
-    how, start = option(materialized, Materialized), functions.initializer(initializer)
+    operator, how = named_option("aggregate", Materialized, named, materialized)
+    start = functions.initializer(initializer)
     graph = parts[0][0].graph
     placed = [group.placed_port(how) for group, _ in parts]
     key_serde, lineage = placed[0][1], placed[0][0].lineage
@@ -136,14 +174,14 @@ def _table(
     groups: Parameters = tuple((f"grouped:{at}", group.how) for at, (group, _) in enumerate(parts))
     parameters: Parameters = (*groups, *windowing.parameters)
     kind = NodeKind.COGROUPKSTREAM_AGGREGATE
-    name, store = table_names(kind, lineage, plain_name(named), how, parameters)
+    name, store = table_names(kind, lineage, operator, how, parameters)
     stores = windowing.add_stores(graph, store, how, how.key_serde or key_serde, value_serde)
     ports = []
     for at, ((_, aggregator), (port, _)) in enumerate(zip(parts, placed, strict=True)):
-        operator = windowing.supplier(by_functions(kind, start, aggregator, merger), stores, how)
+        supplier = windowing.supplier(by_functions(kind, start, aggregator, merger), stores, how)
         ports.append(
             graph.stateful(
-                AggregationSpec(kind, windowing.windows, parameters, operator, caching=how.caching),
+                AggregationSpec(kind, windowing.windows, parameters, supplier, caching=how.caching),
                 port,
                 f"{name}-{at}",
                 stores=stores,

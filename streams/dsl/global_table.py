@@ -1,26 +1,28 @@
-"""``GlobalKTable``: a table that every task has as a whole, so that streams may look up any key in it."""
+"""`GlobalKTable`: a table that every task has as a whole, so that streams may look up any key in it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Generic
 
 from state.stores.spec import StoreKind
 from streams.dsl.build.abstract_stream import AbstractStream
 from streams.dsl.build.graph_builder import GraphBuilder
 from streams.dsl.build.process import checked_supplier
 from streams.errors import TopologyError
+from streams.model.typing import K, V
 from streams.operators.processor import Processor
 from streams.operators.table.value_getter import StoreValueGetter, ValueGetter
 from streams.topology.graph import GlobalTable, SourceNode, StoreNode
 
 
-class GlobalKTable(AbstractStream):
-    """A topic read as a table by every process. Made by ``StreamsBuilder.global_table``.
+class GlobalKTable(AbstractStream, Generic[K, V]):
+    """A topic read as a table by every process. Made by `StreamsBuilder.global_table`.
 
-    It has no updates to process: streams join with it (``stream.join(table, joiner, key_selector=...)``). It is not
+    It has no updates to process: streams join with it (`stream.join(table, joiner, key_selector=...)`). It is not
     synchronised with streams by time: a record sees what the topic held when the record's step began. Source: Kafka
-    Streams' ``GlobalKTable`` (KIP-99).
+    Streams' `GlobalKTable` (KIP-99).
     """
 
     def __init__(self, graph: GraphBuilder, table: GlobalTable) -> None:
@@ -43,7 +45,7 @@ class GlobalKTable(AbstractStream):
 def add_global_store(
     graph: GraphBuilder, store: StoreNode, source: SourceNode, supplier: Callable[[], Processor], name: str | None
 ) -> None:
-    """A global store that a processor of the user's keeps. Raises ``TopologyError`` if the store has windows or versions."""
+    """A global store that a processor of the user's keeps. Raises `TopologyError` if the store has windows or versions."""
     if store.spec.kind not in (StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE):
         raise TopologyError(
             f"The global store '{store.name}' must be a key-value store, not one of kind '{store.spec.kind.value}': nothing would "

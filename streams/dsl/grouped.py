@@ -1,13 +1,12 @@
-"""Grouped streams: what ``group_by_key`` and ``group_by`` give, and what becomes of it under windows."""
+"""Grouped streams: what `group_by_key` and `group_by` give, and what becomes of it under windows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from streams.dsl import functions
-from streams.dsl.aggregating import Aggregating, AggregatingByRecord
+from streams.dsl.aggregating import Aggregating, AggregatingByRecord, Name, Store
 from streams.dsl.build.aggregation import Aggregation, by_functions, of_fields
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import table_names
@@ -15,6 +14,8 @@ from streams.dsl.build.windowing import Windowing
 from streams.dsl.options import Grouped, Materialized, NameLike
 from streams.errors import TopologyError
 from streams.model.aggregates import Aggregate
+from streams.model.record import Windowed
+from streams.model.typing import Aggregator, Initializer, K, KeyAggregator, KeyMerger, Merger, R, V
 from streams.model.windows import EmitStrategy, GroupingWindows, SessionWindows, SlidingWindows, Windows
 from streams.serdes.base import Serde
 from streams.topology.node_kind import NodeKind
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 class Group:
     """A grouped stream as far as aggregations need it: where it comes from, and its serdes.
 
-    ``how`` is ``"key"`` or ``"by"``: grouped by the key that was there, or by a new one. It goes into names.
+    `how` is `"key"` or `"by"`: grouped by the key that was there, or by a new one. It goes into names.
     """
 
     def __init__(self, graph: GraphBuilder, port: Port, grouped: Grouped, how: str) -> None:
@@ -79,7 +80,7 @@ class Group:
         return KTable(graph, table, store, from_stored=what.view)
 
 
-class KGroupedStream(AggregatingByRecord):
+class KGroupedStream(AggregatingByRecord[K, V, K], Generic[K, V]):
     """A stream grouped by key: aggregate it into a table, divide it into windows, or group it with others.
 
     Records with a null key or a null value take no part (Kafka Streams' rule).
@@ -89,41 +90,47 @@ class KGroupedStream(AggregatingByRecord):
         self._group = Group(graph, port, grouped, how)
 
     @overload
-    def windowed_by(self, windows: Windows | SlidingWindows) -> TimeWindowedKStream: ...
+    def windowed_by(self, windows: Windows | SlidingWindows) -> TimeWindowedKStream[K, V]: ...
 
     @overload
-    def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream: ...
+    def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
 
-    def windowed_by(self, windows: GroupingWindows) -> TimeWindowedKStream | SessionWindowedKStream:
+    def windowed_by(self, windows: GroupingWindows) -> TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V]:
         """Divides each group into windows: tumbling, hopping, sliding, sessions, by the calendar, or of your own.
 
-        ``KGroupedStream[K, V]`` to aggregations that give ``KTable[Windowed[K], V2]``.
+        `KGroupedStream[K, V]` to aggregations that give `KTable[Windowed[K], V2]`.
 
         Raises:
             TopologyError: these are no windows.
 
-        Source: Kafka Streams' ``windowedBy``.
+        Source: Kafka Streams' `windowedBy`.
         """
         windowing = Windowing(windows)
         if isinstance(windows, SessionWindows):
             return SessionWindowedKStream(self._group, windowing)
         return TimeWindowedKStream(self._group, windowing)
 
-    def cogroup(self, aggregator: functions.Function) -> CogroupedKStream:
-        """Begins an aggregation of several grouped streams into one table; see ``CogroupedKStream``.
+    @overload
+    def cogroup(self, aggregator: Aggregator[V, R]) -> CogroupedKStream[K, R]: ...
 
-        ``aggregator(value, aggregate)`` or ``aggregator(key, value, aggregate)``. Source: Kafka Streams' ``cogroup`` (KIP-150).
+    @overload
+    def cogroup(self, aggregator: KeyAggregator[K, V, R]) -> CogroupedKStream[K, R]: ...
+
+    def cogroup(self, aggregator: Aggregator[V, R] | KeyAggregator[K, V, R]) -> CogroupedKStream[K, R]:
+        """Begins an aggregation of several grouped streams into one table; see `CogroupedKStream`.
+
+        `aggregator(value, aggregate)` or `aggregator(key, value, aggregate)`. Source: Kafka Streams' `cogroup` (KIP-150).
         """
         from streams.dsl.cogrouped import CogroupedKStream
 
         return CogroupedKStream(((self._group, functions.aggregator(aggregator)),))
 
-    def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable:
+    def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable[K, Any]:
         return self._group.table(what, how, name, Windowing())
 
 
-class TimeWindowedKStream(AggregatingByRecord):
-    """A grouped stream divided into windows; its tables are keyed by ``Windowed(key, Window(start, end))``.
+class TimeWindowedKStream(AggregatingByRecord[K, V, Windowed[K]], Generic[K, V]):
+    """A grouped stream divided into windows; its tables are keyed by `Windowed(key, Window(start, end))`.
 
     Records with a null key, or too late for a window (its end plus grace has passed), take no part in it; in sliding
     windows nor do those with a null value.
@@ -133,7 +140,7 @@ class TimeWindowedKStream(AggregatingByRecord):
         self._group = group
         self._windowing = windowing
 
-    def emit_strategy(self, strategy: EmitStrategy) -> TimeWindowedKStream:
+    def emit_strategy(self, strategy: EmitStrategy) -> TimeWindowedKStream[K, V]:
         """Emits each window's result with every update (the default), or once, when it is closed.
 
         A window is closed when stream time reaches its end plus grace, a sliding one when it has passed that.
@@ -141,16 +148,16 @@ class TimeWindowedKStream(AggregatingByRecord):
         Raises:
             TopologyError: on close, of windows that never do.
 
-        Source: Kafka Streams' ``EmitStrategy`` (KIP-825).
+        Source: Kafka Streams' `EmitStrategy` (KIP-825).
         """
         return TimeWindowedKStream(self._group, replace(self._windowing, emit=emit_of(strategy)))
 
-    def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable:
+    def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable[Windowed[K], Any]:
         return self._group.table(what, how, name, self._windowing)
 
 
-class SessionWindowedKStream(Aggregating):
-    """A grouped stream divided into sessions; its tables are keyed by ``Windowed(key, Window(first, last))``.
+class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
+    """A grouped stream divided into sessions; its tables are keyed by `Windowed(key, Window(first, last))`.
 
     A record that joins two sessions makes one of them: both are deleted downstream, then the new one follows.
     """
@@ -159,34 +166,79 @@ class SessionWindowedKStream(Aggregating):
         self._group = group
         self._windowing = windowing
 
-    def emit_strategy(self, strategy: EmitStrategy) -> SessionWindowedKStream:
+    def emit_strategy(self, strategy: EmitStrategy) -> SessionWindowedKStream[K, V]:
         """Emits each session's result with every update (the default), or once, when it is closed.
 
         A session is closed when stream time has passed its end by more than gap plus grace. Source: Kafka Streams'
-        ``EmitStrategy`` (KIP-825).
+        `EmitStrategy` (KIP-825).
         """
         return SessionWindowedKStream(self._group, replace(self._windowing, emit=emit_of(strategy)))
 
+    @overload
     def aggregate(
         self,
-        initializer: Callable[[], Any] | None = None,
-        aggregator: functions.Function | None = None,
-        merger: functions.Function | None = None,
-        named: NameLike = None,
-        materialized: Materialized | None = None,
+        initializer: Initializer[R],
+        aggregator: Aggregator[V, R],
+        merger: Merger[R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[Windowed[K], R]: ...
+
+    @overload
+    def aggregate(
+        self,
+        initializer: Initializer[R],
+        aggregator: Aggregator[V, R],
+        merger: KeyMerger[K, R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[Windowed[K], R]: ...
+
+    @overload
+    def aggregate(
+        self,
+        initializer: Initializer[R],
+        aggregator: KeyAggregator[K, V, R],
+        merger: Merger[R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[Windowed[K], R]: ...
+
+    @overload
+    def aggregate(
+        self,
+        initializer: Initializer[R],
+        aggregator: KeyAggregator[K, V, R],
+        merger: KeyMerger[K, R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[Windowed[K], R]: ...
+
+    @overload
+    def aggregate(
+        self, *, named: Name = None, materialized: Store = None, **built_in: Aggregate
+    ) -> KTable[Windowed[K], dict[str, Any]]: ...
+
+    def aggregate(  # type: ignore[misc]  # no built-in aggregate can have the name of an argument
+        self,
+        initializer: Initializer[R] | None = None,
+        aggregator: Aggregator[V, R] | KeyAggregator[K, V, R] | None = None,
+        merger: Merger[R] | KeyMerger[K, R] | None = None,
+        named: Name = None,
+        materialized: Store = None,
         **built_in: Aggregate,
-    ) -> KTable:
+    ) -> KTable[Windowed[K], Any]:
         """Aggregates the values of each session, with functions of yours or with built-in ones.
 
         Args:
-            initializer: gives the aggregate before the first value.
-            aggregator: gives the new aggregate; ``aggregator(value, aggregate)`` or ``aggregator(key, value,
-                aggregate)``.
-            merger: gives the aggregate of two sessions that become one; ``merger(earlier, later)`` or ``merger(key,
-                earlier, later)``. The initial aggregate takes part in it as the first.
-            named: name of the operator.
-            materialized: name, serdes and settings of the store.
-            **built_in: as in ``KGroupedStream.aggregate``.
+            initializer: Gives the aggregate before the first value.
+            aggregator: Gives the new aggregate; `aggregator(value, aggregate)` or `aggregator(key, value,
+                aggregate)`.
+            merger: Gives the aggregate of two sessions that become one; `merger(earlier, later)` or `merger(key,
+                earlier, later)`. The initial aggregate takes part in it as the first.
+            named: Name of the operator.
+            materialized: Name, serdes and settings of the store.
+            **built_in: as in `KGroupedStream.aggregate`.
 
         Raises:
             TopologyError: neither or both forms are given, or a function has the wrong number of arguments.
@@ -206,9 +258,9 @@ class SessionWindowedKStream(Aggregating):
             )
         else:
             what = of_fields(built_in)
-        return self._build(what, named, materialized)
+        return self._build("aggregate", what, named, materialized)
 
-    def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable:
+    def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable[Windowed[K], Any]:
         return self._group.table(what, how, name, self._windowing)
 
 

@@ -1,17 +1,19 @@
-"""``KGroupedTable``: what ``KTable.group_by`` gives, and its aggregations."""
+"""`KGroupedTable`: what `KTable.group_by` gives, and its aggregations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl import functions
+from streams.dsl.arguments import named_option
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import key_value_store, table_names
 from streams.dsl.build.top import checked_top
 from streams.dsl.facade import Facade
-from streams.dsl.options import Grouped, Materialized, NameLike, option, plain_name
+from streams.dsl.options import Grouped, Materialized, NameLike
+from streams.model.typing import Aggregator, Initializer, K, KeyAggregator, R, Reducer, V, ValueMapper
 from streams.serdes.base import Serde
 from streams.serdes.change import ChangeSerde
 from streams.serdes.json import JsonSerde
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from streams.dsl.ktable import KTable
 
 
-class KGroupedTable(Facade):
+class KGroupedTable(Facade, Generic[K, V]):
     """A table grouped anew: aggregate it into another one.
 
     A row that changes is first subtracted from its old group, then added to its new one, so every aggregation needs both
@@ -36,83 +38,110 @@ class KGroupedTable(Facade):
         self._grouped = grouped
         self._placed: Port | None = None
 
-    def count(self, named: NameLike = None, materialized: Materialized | None = None) -> KTable:
+    def count(
+        self, named: NameLike | Materialized[K, int] = None, materialized: Materialized[K, int] | NameLike = None
+    ) -> KTable[K, int]:
         """Number of rows of each group, as a 64-bit integer; a group that loses its last row stays, with 0.
 
-        ``KTable[K2, int]``. Time: the largest that took part. Source: Kafka Streams' ``KTableAggregate``.
+        `KTable[K2, int]`. Time: the largest that took part. Source: Kafka Streams' `KTableAggregate`.
         """
-        return self._table(NodeKind.KTABLE_AGGREGATE, _zero, _plus_one, _minus_one, Int64Serde(), named, materialized)
+        return self._table(
+            "count", NodeKind.KTABLE_AGGREGATE, _zero, _plus_one, _minus_one, Int64Serde(), named, materialized
+        )
 
     def reduce(
         self,
-        adder: functions.Function,
-        subtractor: functions.Function,
-        named: NameLike = None,
-        materialized: Materialized | None = None,
-    ) -> KTable:
-        """Combines the values of each group: ``adder(aggregate, value)`` and its inverse ``subtractor``.
+        adder: Reducer[V],
+        subtractor: Reducer[V],
+        named: NameLike | Materialized[K, V] = None,
+        materialized: Materialized[K, V] | NameLike = None,
+    ) -> KTable[K, V]:
+        """Combines the values of each group: `adder(aggregate, value)` and its inverse `subtractor`.
 
-        The first value of a group is taken as it is. ``KTable[K2, V]``; time: the largest that took part.
+        The first value of a group is taken as it is. `KTable[K2, V]`; time: the largest that took part.
 
         Raises:
             TopologyError: a function takes another number of arguments.
 
-        Source: Kafka Streams' ``KTableReduce``.
+        Source: Kafka Streams' `KTableReduce`.
         """
         add, subtract = functions.reducer(adder), functions.reducer(subtractor)
-        return self._table(NodeKind.KTABLE_REDUCE, None, add, subtract, self._value_serde, named, materialized)
+        return self._table(
+            "reduce", NodeKind.KTABLE_REDUCE, None, add, subtract, self._value_serde, named, materialized
+        )
+
+    @overload
+    def aggregate(
+        self,
+        initializer: Initializer[R],
+        adder: Aggregator[V, R],
+        subtractor: Aggregator[V, R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
+
+    @overload
+    def aggregate(
+        self,
+        initializer: Initializer[R],
+        adder: KeyAggregator[K, V, R],
+        subtractor: KeyAggregator[K, V, R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]: ...
 
     def aggregate(
         self,
-        initializer: Callable[[], Any],
-        adder: functions.Function,
-        subtractor: functions.Function,
-        named: NameLike = None,
-        materialized: Materialized | None = None,
-    ) -> KTable:
+        initializer: Initializer[R],
+        adder: Aggregator[V, R] | KeyAggregator[K, V, R],
+        subtractor: Aggregator[V, R] | KeyAggregator[K, V, R],
+        named: NameLike | Materialized[K, R] = None,
+        materialized: Materialized[K, R] | NameLike = None,
+    ) -> KTable[K, R]:
         """Aggregates the values of each group.
 
         Args:
-            initializer: gives the aggregate of an empty group.
-            adder: gives the aggregate with one more value, ``adder(value, aggregate)`` or ``adder(key, value,
-                aggregate)``; None deletes it.
-            subtractor: the same with a value that is no longer there.
-            named: name of the operator.
-            materialized: name, serdes and settings of the store.
+            initializer: Gives the aggregate of an empty group.
+            adder: Gives the aggregate with one more value, `adder(value, aggregate)` or `adder(key, value,
+                aggregate)`; None deletes it.
+            subtractor: The same with a value that is no longer there.
+            named: Name of the operator.
+            materialized: Name, serdes and settings of the store.
         """
         initial = functions.initializer(initializer)
         add, subtract = functions.aggregator(adder), functions.aggregator(subtractor)
-        return self._table(NodeKind.KTABLE_AGGREGATE, initial, add, subtract, None, named, materialized)
+        return self._table("aggregate", NodeKind.KTABLE_AGGREGATE, initial, add, subtract, None, named, materialized)
 
     def top(
         self,
         n: int,
-        by: functions.Function,
+        by: ValueMapper[V, Any],
         largest: bool = True,
-        named: NameLike = None,
-        materialized: Materialized | None = None,
-    ) -> KTable:
+        named: NameLike | Materialized[K, list[V]] = None,
+        materialized: Materialized[K, list[V]] | NameLike = None,
+    ) -> KTable[K, list[V]]:
         """The best n rows of each group, as a list of their values, the best first; it follows rows that change and leave.
 
         All rows of a group are kept, ordered by score, so that another one moves up when one leaves.
 
         Args:
-            n: how many.
-            by: ``by(value)`` gives the score, a number, compared as a 64-bit float; a row without one is not ranked.
-            largest: whether the largest score is the best. Equal ones are ordered by the bytes of their values.
-            named: name of the operator.
-            materialized: name, value serde and settings of the store, which holds the lists.
+            n: How many.
+            by: `by(value)` gives the score, a number, compared as a 64-bit float; a row without one is not ranked.
+            largest: Whether the largest score is the best. Equal ones are ordered by the bytes of their values.
+            named: Name of the operator.
+            materialized: Name, value serde and settings of the store, which holds the lists.
 
         Raises:
             TopologyError: n is not a positive whole number.
         """
         from streams.dsl.ktable import KTable
 
-        score, graph, how = checked_top(n, by), self._graph, option(materialized, Materialized)
+        score, graph = checked_top(n, by), self._graph
+        operator_named, how = named_option("top", Materialized, named, materialized)
         placed, key_serde = self._placed_port(how)
         list_serde = graph.value_serde(how.value_serde)
         spec = TableTopSpec(n, largest, score, key_serde, self._value_serde, caching=how.caching)
-        name, store = table_names(spec.kind, placed.lineage, plain_name(named), how, spec.parameters)
+        name, store = table_names(spec.kind, placed.lineage, operator_named, how, spec.parameters)
         graph.store(key_value_store(store, how), how.key_serde or key_serde, list_serde)
         rows = graph.store(
             StoreSpec(f"{store}-rows", StoreKind.KEY_VALUE, persistent=how.persistent, logged=how.logging),
@@ -145,20 +174,22 @@ class KGroupedTable(Facade):
 
     def _table(
         self,
+        method: str,
         kind: NodeKind,
         initializer: Callable[[], Any] | None,
         adder: Callable[[Any, Any, Any], Any],
         subtractor: Callable[[Any, Any, Any], Any],
         value_serde: Serde | None,
-        named: NameLike,
-        materialized: Materialized | None,
-    ) -> KTable:
+        named: object,
+        materialized: object,
+    ) -> KTable[K, Any]:
         from streams.dsl.ktable import KTable
 
-        graph, how = self._graph, option(materialized, Materialized)
+        graph = self._graph
+        operator, how = named_option(method, Materialized, named, materialized)
         placed, key_serde = self._placed_port(how)
         stored_serde = graph.value_serde(how.value_serde, value_serde)
-        name, store = table_names(kind, placed.lineage, plain_name(named), how, ())
+        name, store = table_names(kind, placed.lineage, operator, how, ())
         graph.store(key_value_store(store, how), how.key_serde or key_serde, stored_serde)
         port = graph.stateful(
             TableAggregateSpec(kind, initializer, adder, subtractor, caching=how.caching),

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from typing_extensions import TypedDict
 
-from streams.model.typing import K, V
+from streams.model.typing import K, Serializer, V
 
 if TYPE_CHECKING:
+    from streams.dsl.kstream import KStream
     from streams.dsl.options import Partitioner
     from streams.model.timestamps import ConsumedRecord, TimestampExtractor
     from streams.model.windows import Duration
     from streams.serdes.base import Serde
 
 
-class ConsumedKeywords(TypedDict, Generic[K, V], total=False):
-    """Those of `Consumed`."""
+class ConsumedSettings(TypedDict, Generic[K, V], total=False):
+    """Those of `Consumed`, without the name."""
 
     key_serde: Serde[K] | None
     value_serde: Serde[V] | None
@@ -28,15 +29,25 @@ class ConsumedKeywords(TypedDict, Generic[K, V], total=False):
         TimestampExtractor | Callable[[ConsumedRecord, int], int] | Callable[[ConsumedRecord], int] | None
     )
     offset_reset: Literal["earliest", "latest", "none"] | Duration | None
+
+
+class ConsumedKeywords(ConsumedSettings[K, V], total=False):
+    """Those of `Consumed`."""
+
     name: str | None
 
 
-class ProducedKeywords(TypedDict, Generic[K, V], total=False):
+class ProducedSettings(TypedDict, Generic[K, V], total=False):
+    """Those of `Produced`, without the name."""
+
+    key_serde: Serializer[K] | None
+    value_serde: Serializer[V] | None
+    partitioner: Partitioner | None
+
+
+class ProducedKeywords(ProducedSettings[K, V], total=False):
     """Those of `Produced`."""
 
-    key_serde: Serde[K] | None
-    value_serde: Serde[V] | None
-    partitioner: Partitioner | None
     name: str | None
 
 
@@ -93,3 +104,11 @@ class StreamJoinedKeywords(TypedDict, total=False):
     logging: bool
     changelog_config: Mapping[str, str]
     persistent: bool | None
+
+
+class BranchedKeywords(TypedDict, Generic[K, V], total=False):
+    """Those of `Branched`."""
+
+    name: str | None
+    function: Callable[[KStream[K, V]], KStream[K, V] | None] | None
+    consumer: Callable[[KStream[K, V]], object] | None

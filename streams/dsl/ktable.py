@@ -1,4 +1,4 @@
-"""``KTable``: the latest value of each key; a record is an update of it.
+"""`KTable`: the latest value of each key; a record is an update of it.
 
 Functions of values may also take the key first, as for streams. What an operator of a table is not given a name for, it
 does not keep: it is computed from the tables above when somebody looks it up.
@@ -8,37 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Generic, overload
+
+from typing_extensions import Unpack
 
 from streams.dsl import functions
-from streams.dsl.build.abstract_stream import TableBase
+from streams.dsl.arguments import named_option, names, operator_name
 from streams.dsl.build.dropped import add_dropped
-from streams.dsl.build.foreign_key_join import join_foreign_key
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.result_types import pair_types, result_type
 from streams.dsl.build.suppress import add_suppress
-from streams.dsl.build.table_join import join_tables
 from streams.dsl.build.table_node import TableNode
 from streams.dsl.build.table_steps import add_filter, add_map_values, add_transform_values
 from streams.dsl.grouped_table import KGroupedTable
+from streams.dsl.keywords import GroupedKeywords
 from streams.dsl.kstream import KStream
-from streams.dsl.options import Grouped, Materialized, NameLike, option, plain_name
+from streams.dsl.ktable_joins import TableJoinMixin
+from streams.dsl.options import Grouped, Materialized, NameLike
 from streams.dsl.suppressed import Suppressed
-from streams.errors import TopologyError
+from streams.model.typing import K2, V2, K, KeyValueMapper, KeyValuePredicate, V, ValueMapper, ValuePredicate
 from streams.operators.table.table_group_by import TableGroupBy
 from streams.operators.table.table_to_stream import TableToStream
 from streams.operators.table.table_transform_values import ValueTransformer
-from streams.operators.table.value_getter import JoinKind
 from streams.serdes.base import Serde
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import OperatorSpec
 
 
-class KTable(TableBase):
-    """A table that changes over time. Made by ``StreamsBuilder.table``, ``KStream.to_table`` and aggregations.
+class KTable(TableJoinMixin[K, V], Generic[K, V]):
+    """A table that changes over time. Made by `StreamsBuilder.table`, `KStream.to_table` and aggregations.
 
     A table that is read or made of a stream keeps no state until something needs to look it up (a join), needs to know
-    its old values (``group_by``, left and outer joins), or it was given a name (``Materialized(name=...)``): until then
+    its old values (`group_by`, left and outer joins), or it was given a name (`Materialized(name=...)`): until then
     its updates only pass through.
     """
 
@@ -52,127 +53,232 @@ class KTable(TableBase):
         history_ms: int | None = None,
         node: TableNode | None = None,
     ) -> None:
-        self._graph = graph
-        self._port = port
-        self._node = node or TableNode(
-            graph, (port.node,), store, materialize, from_stored=from_stored, history_ms=history_ms
-        )
+        made = TableNode(graph, (port.node,), store, materialize, from_stored=from_stored, history_ms=history_ms)
+        super().__init__(graph, port, node or made)
 
     @property
     def store_name(self) -> str | None:
-        """Its store, as interactive queries and ``streams state`` know it; None while it has none."""
+        """Its store, as interactive queries and `streams state` know it; None while it has none."""
         return self._node.store
 
     # Rows one by one --------------------------------------------------------------------------------------------------
 
+    @overload
     def filter(
-        self, predicate: functions.Function, named: NameLike = None, materialized: Materialized | None = None
-    ) -> KTable:
+        self,
+        predicate: ValuePredicate[V],
+        named: NameLike | Materialized[K, V] = None,
+        materialized: Materialized[K, V] | NameLike = None,
+    ) -> KTable[K, V]: ...
+
+    @overload
+    def filter(
+        self,
+        predicate: KeyValuePredicate[K, V],
+        named: NameLike | Materialized[K, V] = None,
+        materialized: Materialized[K, V] | NameLike = None,
+    ) -> KTable[K, V]: ...
+
+    def filter(
+        self,
+        predicate: ValuePredicate[V] | KeyValuePredicate[K, V],
+        named: NameLike | Materialized[K, V] = None,
+        materialized: Materialized[K, V] | NameLike = None,
+    ) -> KTable[K, V]:
         """Keeps the rows for which the predicate holds; a row that ceases to match is deleted downstream.
 
-        ``KTable[K, V]`` to ``KTable[K, V]``; deletions are not shown to the predicate. Time and headers: the update's.
+        `KTable[K, V]` to `KTable[K, V]`; deletions are not shown to the predicate. Time and headers: the update's.
 
         Raises:
             TopologyError: the function takes another number of arguments, or the name is taken.
 
-        Source: Kafka Streams' ``KTableFilter``.
+        Source: Kafka Streams' `KTableFilter`.
         """
-        return self._filter(predicate, named, materialized, negate=False)
+        return self._filter("filter", predicate, named, materialized, negate=False)
+
+    @overload
+    def filter_not(
+        self,
+        predicate: ValuePredicate[V],
+        named: NameLike | Materialized[K, V] = None,
+        materialized: Materialized[K, V] | NameLike = None,
+    ) -> KTable[K, V]: ...
+
+    @overload
+    def filter_not(
+        self,
+        predicate: KeyValuePredicate[K, V],
+        named: NameLike | Materialized[K, V] = None,
+        materialized: Materialized[K, V] | NameLike = None,
+    ) -> KTable[K, V]: ...
 
     def filter_not(
-        self, predicate: functions.Function, named: NameLike = None, materialized: Materialized | None = None
-    ) -> KTable:
-        """Leaves out the rows for which the predicate holds; otherwise as ``filter``.
+        self,
+        predicate: ValuePredicate[V] | KeyValuePredicate[K, V],
+        named: NameLike | Materialized[K, V] = None,
+        materialized: Materialized[K, V] | NameLike = None,
+    ) -> KTable[K, V]:
+        """Leaves out the rows for which the predicate holds; otherwise as `filter`.
 
-        Source: Kafka Streams' ``KTableFilter``.
+        Source: Kafka Streams' `KTableFilter`.
         """
-        return self._filter(predicate, named, materialized, negate=True)
+        return self._filter("filter_not", predicate, named, materialized, negate=True)
 
     def _filter(
-        self, predicate: functions.Function, named: NameLike, materialized: Materialized | None, *, negate: bool
-    ) -> KTable:
+        self, method: str, predicate: functions.Function, named: object, materialized: object, *, negate: bool
+    ) -> KTable[K, V]:
         fn = functions.key_value(predicate, "predicate")
-        port, node = add_filter(
-            self._port, self._node, fn, negate, plain_name(named), option(materialized, Materialized)
-        )
-        return KTable(self._graph, port, node=node)
+        name, how = named_option(method, Materialized, named, materialized)
+        port, node = add_filter(self._port, self._node, fn, negate, name, how)
+        return self._table(port, node)
+
+    @overload
+    def map_values(
+        self,
+        mapper: ValueMapper[V, V2 | None],
+        named: NameLike | Materialized[K, V2] = None,
+        materialized: Materialized[K, V2] | NameLike = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def map_values(
+        self,
+        mapper: KeyValueMapper[K, V, V2 | None],
+        named: NameLike | Materialized[K, V2] = None,
+        materialized: Materialized[K, V2] | NameLike = None,
+    ) -> KTable[K, V2]: ...
 
     def map_values(
-        self, mapper: functions.Function, named: NameLike = None, materialized: Materialized | None = None
-    ) -> KTable:
+        self,
+        mapper: ValueMapper[V, V2 | None] | KeyValueMapper[K, V, V2 | None],
+        named: NameLike | Materialized[K, V2] = None,
+        materialized: Materialized[K, V2] | NameLike = None,
+    ) -> KTable[K, V2]:
         """Makes a new value of each row's; not called for deletions. A None that it gives deletes the row.
 
-        ``KTable[K, V]`` to ``KTable[K, V2]``. Time and headers: the update's.
+        `KTable[K, V]` to `KTable[K, V2]`. Time and headers: the update's.
 
         Raises:
             TopologyError: the function takes another number of arguments, or the name is taken.
 
-        Source: Kafka Streams' ``KTableMapValues``.
+        Source: Kafka Streams' `KTableMapValues`.
         """
         fn = functions.key_value(mapper, "value mapper")
-        port, node = add_map_values(self._port, self._node, fn, plain_name(named), option(materialized, Materialized))
-        return KTable(self._graph, port, node=node)
+        name, how = named_option("map_values", Materialized, named, materialized)
+        return self._table(*add_map_values(self._port, self._node, fn, name, how))
 
     def transform_values(
         self,
         supplier: Callable[[], ValueTransformer],
-        stores: Sequence[str] = (),
-        named: NameLike = None,
-        materialized: Materialized | None = None,
-    ) -> KTable:
-        """Makes a new value of each row's with a ``ValueTransformer`` of yours, which may keep state.
+        stores: str | Sequence[str] = (),
+        named: NameLike | Materialized[K, Any] = None,
+        materialized: Materialized[K, Any] | NameLike = None,
+    ) -> KTable[K, Any]:
+        """Makes a new value of each row's with a `ValueTransformer` of yours, which may keep state.
 
-        ``KTable[K, V]`` to ``KTable[K, V2]``. It is called once for each update, also for deletions. Time and headers: the
+        `KTable[K, V]` to `KTable[K, V2]`. It is called once for each update, also for deletions. Time and headers: the
         update's.
 
         Args:
-            supplier: makes a new transformer on each call; a subclass of ``ValueTransformer`` will do.
-            stores: names of stores added with ``StreamsBuilder.add_state_store``.
-            named: name of the node; needed where two transformers have the same input.
-            materialized: name and settings of the result's store.
+            supplier: Makes a new transformer on each call; a subclass of `ValueTransformer` will do.
+            stores: Names of stores added with `StreamsBuilder.add_state_store`.
+            named: Name of the node; needed where two transformers have the same input.
+            materialized: Name and settings of the result's store.
 
         Raises:
-            TopologyError: ``supplier`` makes no transformers, or a store is unknown.
+            TopologyError: `supplier` makes no transformers, or a store is unknown.
 
-        Source: Kafka Streams' ``KTableTransformValues``.
+        Source: Kafka Streams' `KTableTransformValues`.
         """
-        how = option(materialized, Materialized)
-        port, node = add_transform_values(self._port, self._node, supplier, stores, plain_name(named), how)
-        return KTable(self._graph, port, node=node)
+        name, how = named_option("transform_values", Materialized, named, materialized)
+        return self._table(*add_transform_values(self._port, self._node, supplier, names(stores), name, how))
 
-    def to_stream(self, named: NameLike = None) -> KStream:
+    @overload
+    def to_stream(self, mapper: NameLike = None, named: NameLike = None) -> KStream[K, V]: ...
+
+    @overload
+    def to_stream(self, mapper: KeyValueMapper[K, V, K2 | None], named: NameLike = None) -> KStream[K2, V]: ...
+
+    @overload
+    def to_stream(self, mapper: ValueMapper[V, K2 | None], named: NameLike = None) -> KStream[K2, V]: ...
+
+    def to_stream(
+        self,
+        mapper: KeyValueMapper[K, V, Any] | ValueMapper[V, Any] | NameLike = None,
+        named: NameLike = None,
+    ) -> KStream[Any, V]:
         """The table's updates as a stream; a deleted key gives a null value.
 
-        ``KTable[K, V]`` to ``KStream[K, V]``. Source: Kafka Streams' ``KTableImpl.toStream``.
-        """
-        port = self._graph.stateless(
-            OperatorSpec(NodeKind.KTABLE_TOSTREAM, TableToStream), self._port, plain_name(named)
-        )
-        return KStream(self._graph, port)
+        `KTable[K, V]` to `KStream[K, V]`, or to `KStream[K2, V]` with a mapper, as if `select_key(mapper)` followed: behind a
+        windowed table `to_stream(lambda windowed, value: windowed.key)`. Source: Kafka Streams' `KTableImpl.toStream`.
 
-    def suppress(self, suppressed: Suppressed, named: NameLike = None) -> KTable:
-        """Holds updates back until their window closes, or for a time: see ``Suppressed``.
+        Args:
+            mapper: Gives the new key, `mapper(key, value)` or `mapper(value)`; or the operator's name.
+            named: Name of the operator.
+
+        Raises:
+            TopologyError: the function takes another number of arguments, or the name is taken.
+        """
+        selector = None
+        if callable(mapper):
+            selector, mapper = mapper, None
+        name = operator_name("to_stream", mapper if named is None else named)
+        port = self._graph.stateless(OperatorSpec(NodeKind.KTABLE_TOSTREAM, TableToStream), self._port, name)
+        stream: KStream[Any, V] = KStream(self._graph, port)
+        return stream if selector is None else stream.select_key(selector)
+
+    def suppress(self, suppressed: Suppressed, named: NameLike = None) -> KTable[K, V]:
+        """Holds updates back until their window closes, or for a time: see `Suppressed`.
 
         Raises:
             TopologyError: until the window closes, but there are no windows; or the table is versioned.
         """
-        port, node = add_suppress(self._port, self._node, suppressed, plain_name(named))
-        return KTable(self._graph, port, node=node)
+        name = operator_name("suppress", named)
+        return self._table(*add_suppress(self._port, self._node, suppressed, name))
 
-    def dropped(self, named: NameLike = None) -> KStream:
-        """What the operator that made this table dropped, with the reason in a header; see ``KStream.dropped``."""
-        return KStream(self._graph, add_dropped(self._graph, self._port, plain_name(named)))
+    def dropped(self, named: NameLike = None) -> KStream[Any, Any]:
+        """What the operator that made this table dropped, with the reason in a header; see `KStream.dropped`."""
+        return KStream(self._graph, add_dropped(self._graph, self._port, operator_name("dropped", named)))
 
     # Groups -----------------------------------------------------------------------------------------------------------
 
+    @overload
     def group_by(
-        self, selector: functions.Function, grouped: Grouped | None = None, named: NameLike = None
-    ) -> KGroupedTable:
-        """Groups the rows anew: ``selector(key, value)`` gives the group's key and the value that counts there.
+        self,
+        selector: KeyValueMapper[K, V, tuple[K2 | None, V2 | None]],
+        grouped: Grouped[K2, V2] | NameLike = None,
+        named: NameLike | Grouped[K2, V2] = None,
+        **option: Unpack[GroupedKeywords[K2, V2]],
+    ) -> KGroupedTable[K2, V2]: ...
+
+    @overload
+    def group_by(
+        self,
+        selector: ValueMapper[V, tuple[K2 | None, V2 | None]],
+        grouped: Grouped[K2, V2] | NameLike = None,
+        named: NameLike | Grouped[K2, V2] = None,
+        **option: Unpack[GroupedKeywords[K2, V2]],
+    ) -> KGroupedTable[K2, V2]: ...
+
+    def group_by(
+        self,
+        selector: functions.Function,
+        grouped: Grouped[Any, Any] | NameLike = None,
+        named: NameLike | Grouped[Any, Any] = None,
+        **option: Any,
+    ) -> KGroupedTable[Any, Any]:
+        """Groups the rows anew: `selector(key, value)` gives the group's key and the value that counts there.
 
         A row whose group key or value is None is in no group. The table keeps its old values from here on, since a row
         that changes is first taken out of the group it was in.
+
+        Args:
+            selector: `selector(key, value)` or `selector(value)` gives a pair.
+            grouped: Serdes and name of the repartition topic, or the name alone.
+            named: Name of the operator that makes the key.
+            **option: Fields of `Grouped`, given directly.
         """
+        name, how = named_option("group_by", Grouped, named, grouped, option)
         fn = functions.key_value(selector, "group selector")
         self._node.send_old_values(True)
         supplier = partial(TableGroupBy, fn, self._node.versioned)
@@ -180,91 +286,13 @@ class KTable(TableBase):
         port = self._graph.stateless(
             OperatorSpec(NodeKind.KTABLE_SELECT, supplier),
             self._port,
-            plain_name(named),
+            name,
             new_key=True,
             new_value=True,
             key_type=key_type,
             value_type=value_type,
         )
-        return KGroupedTable(self._graph, port, option(grouped, Grouped))
-
-    # Joins ------------------------------------------------------------------------------------------------------------
-
-    def join(
-        self,
-        other: KTable,
-        joiner: functions.Function,
-        foreign_key: functions.Function | None = None,
-        named: NameLike = None,
-        materialized: Materialized | None = None,
-    ) -> KTable:
-        """Joins with another table, by key or by a foreign key; a row exists while both sides have one.
-
-        ``KTable[K, V]`` and ``KTable[K, V2]`` (by a foreign key: ``KTable[K2, V2]``) to ``KTable[K, V3]``. Time: the larger
-        of both sides'; by a foreign key, if the right side changed, its own. Source: Kafka Streams' ``KTableKTableInnerJoin``,
-        KIP-213.
-
-        Args:
-            other: the other table.
-            joiner: ``joiner(left, right)`` or ``joiner(key, left, right)``.
-            foreign_key: gives of each row of this table the key to look up in the other, ``foreign_key(value)`` or
-                ``foreign_key(key, value)``; None: both tables have the same keys.
-            named: name of the join.
-            materialized: name and settings of the result's store.
-
-        Raises:
-            TopologyError: the other is no table of this builder, or (without a foreign key) keyed by another serde.
-        """
-        return self._join(other, joiner, "inner", foreign_key, named, materialized)
-
-    def left_join(
-        self,
-        other: KTable,
-        joiner: functions.Function,
-        foreign_key: functions.Function | None = None,
-        named: NameLike = None,
-        materialized: Materialized | None = None,
-    ) -> KTable:
-        """As ``join``, but every row of this table has one; the joiner gets None where the other has nothing.
-
-        With a foreign key, a row whose foreign key is None is joined with None (KIP-962). Source: Kafka Streams'
-        ``KTableKTableLeftJoin``, KIP-213.
-        """
-        return self._join(other, joiner, "left", foreign_key, named, materialized)
-
-    def outer_join(
-        self,
-        other: KTable,
-        joiner: functions.Function,
-        named: NameLike = None,
-        materialized: Materialized | None = None,
-    ) -> KTable:
-        """As ``join`` by key, but a row exists while either side has one; the joiner gets None for the other.
-
-        Source: Kafka Streams' ``KTableKTableOuterJoin``.
-        """
-        return self._join(other, joiner, "outer", None, named, materialized)
-
-    def _join(
-        self,
-        other: KTable,
-        joiner: functions.Function,
-        kind: JoinKind,
-        foreign_key: functions.Function | None,
-        named: NameLike,
-        materialized: Materialized | None,
-    ) -> KTable:
-        if not isinstance(other, KTable) or other._graph is not self._graph:
-            what = "another StreamsBuilder's" if isinstance(other, KTable) else f"{type(other).__name__}, no"
-            raise TopologyError(f"A table joins with a KTable of its own StreamsBuilder; this is {what} table.")
-        how, fn, name = option(materialized, Materialized), functions.joiner(joiner), plain_name(named)
-        left, right = (self._port, self._node), (other._port, other._node)
-        if foreign_key is None:
-            port, node = join_tables(left, right, fn, kind, name, how)
-            return KTable(self._graph, port, node=node)
-        extractor = functions.key_value(foreign_key, "foreign key")
-        port, node = join_foreign_key(left, right, extractor, fn, kind, name, how)
-        return KTable(self._graph, port, node=node)
+        return KGroupedTable(self._graph, port, how)
 
     # For the operators around tables ------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""``TopologyBuilder``: a topology of sources, processors and sinks, node by node (Kafka Streams: ``Topology``).
+"""`TopologyBuilder`: a topology of sources, processors and sinks, node by node (Kafka Streams: `Topology`).
 
 The low-level way of the Processor API. Every name is the user's. Nothing is repartitioned here: records stay in the task of the
 source that they came from, whatever processors make of their keys.
@@ -9,15 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
+
+from typing_extensions import Unpack
 
 from streams.dsl import functions
+from streams.dsl.arguments import names, one_option
 from streams.dsl.build.graph_builder import Port
 from streams.dsl.build.process import checked_supplier, split_stores
 from streams.dsl.builder import StreamsBuilder
-from streams.dsl.options import Consumed, Produced, option
+from streams.dsl.keywords import ConsumedKeywords, ConsumedSettings, ProducedSettings
+from streams.dsl.options import Consumed, Produced
 from streams.errors import TopologyError
 from streams.operators.processor import Processor
+from streams.serdes.base import Serde
 from streams.spelling.answers import AnswersUnknownNames
 from streams.topology.graph import ProcessorNode, SinkNode, StoreNode
 from streams.topology.naming import check_name, check_topic
@@ -39,7 +44,7 @@ class TopologyBuilder(AnswersUnknownNames):
         topology = builder.build()
 
     Args:
-        **settings: those of ``StreamsBuilder``.
+        **settings: those of `StreamsBuilder`.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -48,7 +53,11 @@ class TopologyBuilder(AnswersUnknownNames):
         self._ports: dict[str, Port] = {}
 
     def add_source(
-        self, name: str, topics: str | Sequence[str] | re.Pattern[str], consumed: Consumed | None = None
+        self,
+        name: str,
+        topics: str | Sequence[str] | re.Pattern[str],
+        consumed: Consumed[Any, Any] | None = None,
+        **option: Unpack[ConsumedSettings[Any, Any]],
     ) -> TopologyBuilder:
         """Adds a node that reads topics, or all topics that match a pattern.
 
@@ -56,36 +65,41 @@ class TopologyBuilder(AnswersUnknownNames):
             TopologyError: a name that is taken, or a topic that another source reads.
         """
         self._check_free(name)
-        port = self._builder.stream(topics, replace(option(consumed, Consumed), name=name))._port
+        how = one_option("add_source", Consumed, consumed, option)
+        port = self._builder.stream(topics, replace(how, name=name))._port
         if port.node != name:
             raise TopologyError(f"The source '{port.node}' reads what '{name}' is to read: a topic has one source.")
         self._ports[name] = port
         return self
 
     def add_processor(
-        self, name: str, supplier: Callable[[], Processor], parents: Sequence[str], stores: Sequence[str] = ()
+        self,
+        name: str,
+        supplier: Callable[[], Processor],
+        parents: str | Sequence[str],
+        stores: str | Sequence[str] = (),
     ) -> TopologyBuilder:
-        """Adds a processor that gets what its parents forward; ``ctx.forward(record, child)`` names nodes added here.
+        """Adds a processor that gets what its parents forward; `ctx.forward(record, child)` names nodes added here.
 
         Args:
-            name: of the node.
-            supplier: makes a new processor on each call.
-            parents: names of sources and processors.
-            stores: names of stores that were added; more by ``connect_processor_and_state_stores``.
+            name: Name of the node.
+            supplier: Makes a new processor on each call.
+            parents: Names of sources and processors, or one name.
+            stores: Names of stores that were added, or one name; more by `connect_processor_and_state_stores`.
 
         Raises:
             TopologyError: a name that is taken, or a parent or store that does not exist.
         """
         self._check_free(name)
         first, *others = self._above(name, parents)
-        names, global_names = split_stores(self._graph, stores)
+        own, global_names = split_stores(self._graph, names(stores))
         key_serde = self._graph.key_serde(first.key_serde)
         made = self._graph.stateful(
             UserProcessorSpec(NodeKind.PROCESSOR, checked_supplier(supplier)),
             first,
             name,
             others=tuple(others),
-            stores=names,
+            stores=own,
             global_stores=global_names,
             input_key_serde=key_serde,
             key_serde=key_serde,
@@ -95,47 +109,57 @@ class TopologyBuilder(AnswersUnknownNames):
         return self
 
     def add_sink(
-        self, name: str, topic: str | functions.Function, parents: Sequence[str], produced: Produced | None = None
+        self,
+        name: str,
+        topic: str | functions.Function,
+        parents: str | Sequence[str],
+        produced: Produced[Any, Any] | None = None,
+        **option: Unpack[ProducedSettings[Any, Any]],
     ) -> TopologyBuilder:
-        """Adds a node that writes to a topic, or each record to the one that ``topic(key, value, record_context)`` names.
+        """Adds a node that writes to a topic, or each record to the one that `topic(key, value, record_context)` names.
 
         Raises:
             TopologyError: a name that is taken, or a parent that does not exist.
         """
         self._check_free(name)
-        how, above = option(produced, Produced), self._above(name, parents)
+        how, above = one_option("add_sink", Produced, produced, option), self._above(name, parents)
         self._graph.topology.add(
             SinkNode(
                 name,
                 tuple(port.node for port in above),
                 check_topic(topic) if isinstance(topic, str) else None,
                 None if isinstance(topic, str) else functions.topic_extractor(topic),
-                self._graph.key_serde(how.key_serde, above[0].key_serde),
-                self._graph.value_serde(how.value_serde, above[0].value_serde),
+                self._graph.key_serde(cast("Serde | None", how.key_serde), above[0].key_serde),
+                self._graph.value_serde(cast("Serde | None", how.value_serde), above[0].value_serde),
                 how.partitioner,
             )
         )
         return self
 
-    def add_state_store(self, store: StoreNode, processors: Sequence[str] = ()) -> TopologyBuilder:
-        """Adds a store of ``Stores``, and connects processors with it.
+    def add_state_store(self, store: StoreNode, processors: str | Sequence[str] = ()) -> TopologyBuilder:
+        """Adds a store of `Stores`, and connects processors with it.
 
         Raises:
             TopologyError: a store of this name exists, or a processor does not.
         """
         self._builder.add_state_store(store)
-        for processor in processors:
+        for processor in names(processors):
             self.connect_processor_and_state_stores(processor, [store.name])
         return self
 
     def add_global_store(
-        self, store: StoreNode, topic: str, supplier: Callable[[], Processor], consumed: Consumed | None = None
+        self,
+        store: StoreNode,
+        topic: str,
+        supplier: Callable[[], Processor],
+        consumed: Consumed[Any, Any] | None = None,
+        **option: Unpack[ConsumedKeywords[Any, Any]],
     ) -> TopologyBuilder:
-        """As ``StreamsBuilder.add_global_store``."""
-        self._builder.add_global_store(store, topic, supplier, consumed)
+        """As `StreamsBuilder.add_global_store`."""
+        self._builder.add_global_store(store, topic, supplier, consumed, **option)
         return self
 
-    def connect_processor_and_state_stores(self, processor: str, stores: Sequence[str]) -> TopologyBuilder:
+    def connect_processor_and_state_stores(self, processor: str, stores: str | Sequence[str]) -> TopologyBuilder:
         """Lets a processor use stores that were added; processors that share one run in one task.
 
         Raises:
@@ -147,12 +171,12 @@ class TopologyBuilder(AnswersUnknownNames):
             raise TopologyError(
                 f"'{processor}' is no processor of this topology, so no store can be connected with it."
             )
-        names, global_names = split_stores(self._graph, stores)
-        if missing := [name for name in names if name not in self._graph.topology.stores]:
+        own, global_names = split_stores(self._graph, names(stores))
+        if missing := [name for name in own if name not in self._graph.topology.stores]:
             raise TopologyError(f"The store '{missing[0]}' does not exist: add it with add_state_store(...) first.")
         nodes[processor] = replace(
             node,
-            stores=tuple(dict.fromkeys((*node.stores, *names))),
+            stores=tuple(dict.fromkeys((*node.stores, *own))),
             global_stores=tuple(dict.fromkeys((*node.global_stores, *global_names))),
         )
         return self
@@ -169,12 +193,12 @@ class TopologyBuilder(AnswersUnknownNames):
         if check_name(name) in self._graph.topology.nodes:
             raise TopologyError(f"Two nodes are called '{name}': every node needs a name of its own.")
 
-    def _above(self, name: str, parents: Sequence[str]) -> list[Port]:
-        names = (parents,) if isinstance(parents, str) else tuple(dict.fromkeys(parents))
-        if not names:
+    def _above(self, name: str, parents: str | Sequence[str]) -> list[Port]:
+        above = names(parents)
+        if not above:
             raise TopologyError(f"'{name}' needs a parent, from which its records come.")
-        for parent in names:
+        for parent in above:
             if parent not in self._ports:
                 known = ", ".join(self._ports) or "none"
                 raise TopologyError(f"'{name}' has the parent '{parent}', which does not exist. Known: {known}.")
-        return [self._ports[parent] for parent in names]
+        return [self._ports[parent] for parent in above]

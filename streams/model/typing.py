@@ -10,7 +10,7 @@ two names: `ValueMapper` takes `(value)`, `KeyValueMapper` takes `(key, value)`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from typing_extensions import TypeVar
 
@@ -19,6 +19,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", default=Any)
 """Whatever a serde or a function deals with."""
+
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class Serializer(Protocol[T_contra]):
+    """What a sink asks of its serdes: a stream of `str | None` may be written by a `Serde[str]`, for None is Kafka's null."""
+
+    def serialize(
+        self, topic: str, value: T_contra | None, headers: tuple[tuple[str, bytes | None], ...] | None = None, /
+    ) -> bytes | None:
+        """Turns a value into bytes; None gives None."""
+
 
 K = TypeVar("K", default=Any)
 V = TypeVar("V", default=Any)
@@ -31,6 +43,9 @@ V2 = TypeVar("V2", default=Any)
 KO = TypeVar("KO", default=Any)
 VO = TypeVar("VO", default=Any)
 """Key and value of the other side of a join, where the result has a type of its own."""
+
+KR = TypeVar("KR", default=Any)
+"""The key of an aggregation's table: the stream's, or a window of it."""
 
 R = TypeVar("R", default=Any)
 """What a joiner or an aggregation gives."""
@@ -52,13 +67,13 @@ ValueMapper: TypeAlias = Callable[[V], R]
 KeyValueMapper: TypeAlias = Callable[[K, V], R]
 
 Initializer: TypeAlias = Callable[[], R]
-Reducer: TypeAlias = Callable[[V, V], V]
+Reducer: TypeAlias = Callable[[V, V], V | None]
 """`reducer(aggregate, value)`."""
 
-Aggregator: TypeAlias = Callable[[V, R], R]
-"""`aggregator(value, aggregate)`."""
+Aggregator: TypeAlias = Callable[[V, R], R | None]
+"""`aggregator(value, aggregate)`; None deletes the aggregate."""
 
-KeyAggregator: TypeAlias = Callable[[K, V, R], R]
+KeyAggregator: TypeAlias = Callable[[K, V, R], R | None]
 """`aggregator(key, value, aggregate)`."""
 
 Merger: TypeAlias = Callable[[R, R], R]
@@ -72,6 +87,9 @@ ValueJoiner: TypeAlias = Callable[[V, VO], R]
 
 KeyValueJoiner: TypeAlias = Callable[[K, V, VO], R]
 """`joiner(key, left, right)`."""
+
+LookUpJoiner: TypeAlias = Callable[[K, KO, V, VO], R]
+"""`joiner(key, looked_up, left, right)`, of a global table."""
 
 TopicExtractor: TypeAlias = "Callable[[K, V, RecordContext], str] | Callable[[K, V], str] | Callable[[V], str]"
 """`topic(key, value, record_context)`, `topic(key, value)` or `topic(value)`."""

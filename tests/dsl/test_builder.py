@@ -253,12 +253,15 @@ def test_a_built_topology_stays_as_it_is():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda b: b.stream("in", "x"), r"takes a Consumed\(...\), not 'x': write Consumed\(name='x'\)"),
+        (lambda b: b.stream("in", Grouped(name="x")), r"stream\(\) takes Consumed\(...\) here, not Grouped"),
         (
             lambda b: b.stream("in", Consumed(key_serde=StringSerde)),
             r"key_serde=...\) takes an object, not the class StringSerde: write StringSerde\(\)",
         ),
-        (lambda b: b.stream("in").group_by_key().count(materialized="name"), "takes a Materialized"),
+        (
+            lambda b: b.stream("in").group_by_key().count(materialized=Consumed()),
+            r"count\(\) takes the operator's name or Materialized\(...\) here, not Consumed",
+        ),
         (lambda b: b.stream("in").merge(b.table("t")), "takes a stream, not a KTable"),
         (
             lambda b: b.stream("in").as_of_join(b.table("t"), lambda one, two: one, within=5),

@@ -9,6 +9,7 @@ from streams import (
     Consumed,
     Grouped,
     Int64Serde,
+    Joined,
     JoinWindows,
     JsonSerde,
     Materialized,
@@ -195,8 +196,8 @@ def test_misuse():
         stream.join_all(two, values, TEN, StreamJoined(other_value_serde=StringSerde()))
     with pytest.raises(TopologyError, match="names 'c', but the streams are called 'this', 'a', 'b'"):
         stream.join_all(two, values, TEN, value_serdes={"c": StringSerde()})
-    with pytest.raises(TopologyError, match=r"takes StreamJoined\(...\), not 'name'"):
-        stream.join_all(two, values, TEN, "name")
+    with pytest.raises(TopologyError, match=r"takes StreamJoined\(...\) here, not Joined"):
+        stream.join_all(two, values, TEN, Joined(name="name"))
     # What was refused has left nothing behind.
     stream.join_all(two, values, TEN)
     assert len(builder.build().stores) == 3

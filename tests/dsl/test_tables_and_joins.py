@@ -66,7 +66,7 @@ def test_join_misuse():
         stream.join(builder.stream("r"), lambda a, b: a)
     with pytest.raises(TopologyError, match="takes no windows"):
         stream.join(table, lambda a, b: a, TEN)
-    with pytest.raises(TopologyError, match=r"takes Joined\(...\), not a StreamJoined"):
+    with pytest.raises(TopologyError, match=r"takes Joined\(...\) here, not StreamJoined"):
         stream.join(table, lambda a, b: a, joined=StreamJoined())
     with pytest.raises(TopologyError, match="another StreamsBuilder"):
         stream.join(StreamsBuilder().stream("r"), lambda a, b: a, TEN)

@@ -92,7 +92,7 @@ def test_misuse():
     with pytest.raises(TopologyError, match="read already"):
         builder.global_table("in")
     with pytest.raises(TopologyError, match="no outer join with a table"):
-        stream._join("outer", names, lambda a, b: a, None, None, lambda v: v)
+        stream.outer_join(names, lambda a, b: a)
     builder.stream("names")
     with pytest.raises(TopologyError, match="read as the global table"):
         builder.build()

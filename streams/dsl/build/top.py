@@ -31,6 +31,10 @@ class TopAggregator:
         insort(best, value, key=self._rank)
         return best[: self.n]
 
+    def merge(self, key: Any, earlier: list[Any], later: list[Any]) -> list[Any]:
+        """The best n of two lists, for sessions that become one."""
+        return sorted((*earlier, *later), key=self._rank)[: self.n]
+
     def _rank(self, value: Any) -> Any:
         score = self.by(value)
         return -score if self.largest else score

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from streams.dsl.options.base import Option
 from streams.errors import TopologyError
+from streams.model.typing import K, V
 from streams.topology.naming import check_name
 from streams.wording import a_or_an, described
 
@@ -28,7 +29,7 @@ class Named(Option):
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class Branched(Option):
+class Branched(Option, Generic[K, V]):
     """What becomes of a branch.
 
     Attributes:
@@ -38,19 +39,19 @@ class Branched(Option):
     """
 
     name: str | None = None
-    function: Callable[[KStream], KStream | None] | None = None
-    consumer: Callable[[KStream], object] | None = None
+    function: Callable[[KStream[K, V]], KStream[K, V] | None] | None = None
+    consumer: Callable[[KStream[K, V]], object] | None = None
 
     @overload
     def __init__(
         self,
         name: str | None = None,
-        function: Callable[[KStream], KStream | None] | None = None,
-        consumer: Callable[[KStream], object] | None = None,
+        function: Callable[[KStream[K, V]], KStream[K, V] | None] | None = None,
+        consumer: Callable[[KStream[K, V]], object] | None = None,
     ) -> None: ...
 
     @overload
-    def __init__(self, function: Callable[[KStream], KStream | None], /) -> None: ...
+    def __init__(self, function: Callable[[KStream[K, V]], KStream[K, V] | None], /) -> None: ...
 
     def __init__(self, *given: Any, **settings: Any) -> None:
         self._fill(given, settings)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, overload
 from streams.dsl.options.base import OFFSET_RESETS, Option
 from streams.errors import TopologyError
 from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, ConsumedRecord, TimestampExtractor
-from streams.model.typing import K, V
+from streams.model.typing import K, Serializer, V
 from streams.model.windows import Duration, to_ms
 from streams.serdes.base import Serde
 
@@ -108,16 +108,16 @@ class Produced(Option, Generic[K, V]):
         name: of the sink node.
     """
 
-    key_serde: Serde[K] | None = None
-    value_serde: Serde[V] | None = None
+    key_serde: Serializer[K] | None = None
+    value_serde: Serializer[V] | None = None
     partitioner: Partitioner | None = None
     name: str | None = None
 
     @overload
     def __init__(
         self,
-        key_serde: Serde[K] | None = None,
-        value_serde: Serde[V] | None = None,
+        key_serde: Serializer[K] | None = None,
+        value_serde: Serializer[V] | None = None,
         /,
         *more: Partitioner | str | None,
         **settings: Unpack[ProducedKeywords[K, V]],
@@ -127,8 +127,8 @@ class Produced(Option, Generic[K, V]):
     def __init__(
         self,
         first: str | Partitioner,
-        key_serde: Serde[K] | None = None,
-        value_serde: Serde[V] | None = None,
+        key_serde: Serializer[K] | None = None,
+        value_serde: Serializer[V] | None = None,
         /,
         *more: Partitioner | None,
         **settings: Unpack[ProducedKeywords[K, V]],

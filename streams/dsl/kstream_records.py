@@ -1,0 +1,240 @@
+"""The part of `KStream` that takes records one by one, without state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, overload
+
+from streams.dsl import functions
+from streams.dsl.arguments import operator_name
+from streams.dsl.build.result_types import Type, element_type, pair_types, result_type
+from streams.dsl.kstream_base import KStreamPart
+from streams.dsl.options import NameLike
+from streams.model.typing import (
+    K2,
+    V2,
+    K,
+    KeyValueAction,
+    KeyValueMapper,
+    KeyValuePredicate,
+    V,
+    ValueAction,
+    ValueMapper,
+    ValuePredicate,
+)
+from streams.operators.processor import AnyProcessor
+from streams.operators.stateless.filter import Filter
+from streams.operators.stateless.flat_map import FlatMap, FlatMapValues
+from streams.operators.stateless.map import Map, SelectKey
+from streams.operators.stateless.map_values import MapValues
+from streams.operators.stateless.peek import Peek
+from streams.topology.node_kind import NodeKind
+from streams.topology.specs.base import OperatorSpec
+
+if TYPE_CHECKING:
+    from streams.dsl.kstream import KStream
+
+
+class RecordsMixin(KStreamPart[K, V]):
+    """Filters, mappers and actions of a `KStream`."""
+
+    @overload
+    def filter(self, predicate: ValuePredicate[V], named: NameLike = None) -> KStream[K, V]: ...
+
+    @overload
+    def filter(self, predicate: KeyValuePredicate[K, V], named: NameLike = None) -> KStream[K, V]: ...
+
+    def filter(self, predicate: ValuePredicate[V] | KeyValuePredicate[K, V], named: NameLike = None) -> KStream[K, V]:
+        """Keeps the records for which the predicate holds.
+
+        `KStream[K, V]` to `KStream[K, V]`; nulls go to the predicate, time and headers stay.
+        Source: Kafka Streams' `KStreamFilter`.
+        """
+        return self._filter("filter", predicate, named, negate=False)
+
+    @overload
+    def filter_not(self, predicate: ValuePredicate[V], named: NameLike = None) -> KStream[K, V]: ...
+
+    @overload
+    def filter_not(self, predicate: KeyValuePredicate[K, V], named: NameLike = None) -> KStream[K, V]: ...
+
+    def filter_not(
+        self, predicate: ValuePredicate[V] | KeyValuePredicate[K, V], named: NameLike = None
+    ) -> KStream[K, V]:
+        """Leaves out the records for which the predicate holds.
+
+        `KStream[K, V]` to `KStream[K, V]`; nulls go to the predicate, time and headers stay.
+        Source: Kafka Streams' `KStreamFilter`.
+        """
+        return self._filter("filter_not", predicate, named, negate=True)
+
+    def _filter(self, method: str, predicate: functions.Function, named: NameLike, *, negate: bool) -> KStream[K, V]:
+        fn = functions.key_value(predicate, "predicate")
+        return self._then(method, NodeKind.KSTREAM_FILTER, partial(Filter, fn, negate), named)
+
+    @overload
+    def map(self, mapper: KeyValueMapper[K, V, tuple[K2 | None, V2]], named: NameLike = None) -> KStream[K2, V2]: ...
+
+    @overload
+    def map(self, mapper: ValueMapper[V, tuple[K2 | None, V2]], named: NameLike = None) -> KStream[K2, V2]: ...
+
+    def map(
+        self,
+        mapper: KeyValueMapper[K, V, tuple[K2 | None, V2]] | ValueMapper[V, tuple[K2 | None, V2]],
+        named: NameLike = None,
+    ) -> KStream[K2, V2]:
+        """Makes a new key and value: `mapper(key, value)` gives a pair. Prefer `map_values` where the key stays.
+
+        `KStream[K, V]` to `KStream[K2, V2]`; nulls go to the mapper, time and headers stay.
+        Source: Kafka Streams' `KStreamMap`.
+        """
+        fn = functions.key_value(mapper, "mapper")
+        made = pair_types(self._result_type(mapper))
+        return self._then(
+            "map", NodeKind.KSTREAM_MAP, partial(Map, fn), named, new_key=True, new_value=True, types=made
+        )
+
+    @overload
+    def map_values(self, mapper: ValueMapper[V, V2], named: NameLike = None) -> KStream[K, V2]: ...
+
+    @overload
+    def map_values(self, mapper: KeyValueMapper[K, V, V2], named: NameLike = None) -> KStream[K, V2]: ...
+
+    def map_values(
+        self, mapper: ValueMapper[V, V2] | KeyValueMapper[K, V, V2], named: NameLike = None
+    ) -> KStream[K, V2]:
+        """Makes a new value; the key stays, and with it the task.
+
+        `KStream[K, V]` to `KStream[K, V2]`; nulls go to the mapper, time and headers stay.
+        Source: Kafka Streams' `KStreamMapValues`.
+        """
+        fn = functions.key_value(mapper, "value mapper")
+        made = (None, self._result_type(mapper))
+        return self._then(
+            "map_values", NodeKind.KSTREAM_MAPVALUES, partial(MapValues, fn), named, new_value=True, types=made
+        )
+
+    @overload
+    def flat_map(
+        self, mapper: KeyValueMapper[K, V, Iterable[tuple[K2 | None, V2]]], named: NameLike = None
+    ) -> KStream[K2, V2]: ...
+
+    @overload
+    def flat_map(
+        self, mapper: ValueMapper[V, Iterable[tuple[K2 | None, V2]]], named: NameLike = None
+    ) -> KStream[K2, V2]: ...
+
+    def flat_map(
+        self,
+        mapper: KeyValueMapper[K, V, Iterable[tuple[K2 | None, V2]]] | ValueMapper[V, Iterable[tuple[K2 | None, V2]]],
+        named: NameLike = None,
+    ) -> KStream[K2, V2]:
+        """Makes any number of records of one: `mapper(key, value)` gives pairs of key and value.
+
+        `KStream[K, V]` to `KStream[K2, V2]`; all have the record's time and headers.
+        Source: Kafka Streams' `KStreamFlatMap`.
+        """
+        fn = functions.key_value(mapper, "mapper")
+        made, operator = pair_types(element_type(self._result_type(mapper))), partial(FlatMap, fn)
+        return self._then(
+            "flat_map", NodeKind.KSTREAM_FLATMAP, operator, named, new_key=True, new_value=True, types=made
+        )
+
+    @overload
+    def flat_map_values(self, mapper: ValueMapper[V, Iterable[V2]], named: NameLike = None) -> KStream[K, V2]: ...
+
+    @overload
+    def flat_map_values(self, mapper: KeyValueMapper[K, V, Iterable[V2]], named: NameLike = None) -> KStream[K, V2]: ...
+
+    def flat_map_values(
+        self, mapper: ValueMapper[V, Iterable[V2]] | KeyValueMapper[K, V, Iterable[V2]], named: NameLike = None
+    ) -> KStream[K, V2]:
+        """Makes any number of values of one; the key stays.
+
+        `KStream[K, V]` to `KStream[K, V2]`; all have the record's time and headers.
+        Source: Kafka Streams' `KStreamFlatMapValues`.
+        """
+        fn = functions.key_value(mapper, "value mapper")
+        made, operator = (None, element_type(self._result_type(mapper))), partial(FlatMapValues, fn)
+        return self._then(
+            "flat_map_values", NodeKind.KSTREAM_FLATMAPVALUES, operator, named, new_value=True, types=made
+        )
+
+    @overload
+    def select_key(self, selector: ValueMapper[V, K2 | None], named: NameLike = None) -> KStream[K2, V]: ...
+
+    @overload
+    def select_key(self, selector: KeyValueMapper[K, V, K2 | None], named: NameLike = None) -> KStream[K2, V]: ...
+
+    def select_key(
+        self, selector: ValueMapper[V, K2 | None] | KeyValueMapper[K, V, K2 | None], named: NameLike = None
+    ) -> KStream[K2, V]:
+        """Makes a new key; the value stays.
+
+        `KStream[K, V]` to `KStream[K2, V]`; a null key is allowed until something groups or joins by it. Time and headers stay.
+        Source: Kafka Streams' `KStreamImpl.selectKey`.
+        """
+        fn = functions.key_value(selector, "key selector")
+        made = (self._result_type(selector), None)
+        return self._then(
+            "select_key", NodeKind.KSTREAM_KEY_SELECT, partial(SelectKey, fn), named, new_key=True, types=made
+        )
+
+    @overload
+    def peek(self, action: ValueAction[V], named: NameLike = None) -> KStream[K, V]: ...
+
+    @overload
+    def peek(self, action: KeyValueAction[K, V], named: NameLike = None) -> KStream[K, V]: ...
+
+    def peek(self, action: ValueAction[V] | KeyValueAction[K, V], named: NameLike = None) -> KStream[K, V]:
+        """Shows each record to a function, at least once each, and passes it on unchanged.
+
+        `KStream[K, V]` to the same. Source: Kafka Streams' `KStreamPeek`.
+        """
+        return self._then("peek", NodeKind.KSTREAM_PEEK, partial(Peek, functions.key_value(action, "action")), named)
+
+    @overload
+    def foreach(self, action: ValueAction[V], named: NameLike = None) -> None: ...
+
+    @overload
+    def foreach(self, action: KeyValueAction[K, V], named: NameLike = None) -> None: ...
+
+    def foreach(self, action: ValueAction[V] | KeyValueAction[K, V], named: NameLike = None) -> None:
+        """Shows each record to a function, at least once each; the stream ends here. Source: Kafka Streams' `foreach`."""
+        self._then("foreach", NodeKind.KSTREAM_FOREACH, partial(Peek, functions.key_value(action, "action")), named)
+
+    def print(self, label: str | None = None, named: NameLike = None) -> None:
+        """Prints each record as `[label]: key, value`, on the machine where it is processed; the stream ends here."""
+        action = partial(_print_record, label or self._port.node)
+        self._then("print", NodeKind.KSTREAM_PRINTER, partial(Peek, action), named)
+
+    def _then(
+        self,
+        method: str,
+        kind: NodeKind,
+        supplier: Callable[[], AnyProcessor],
+        named: NameLike,
+        *,
+        new_key: bool = False,
+        new_value: bool = False,
+        types: tuple[Type, Type] = (None, None),
+    ) -> KStream[Any, Any]:
+        port = self._graph.stateless(
+            OperatorSpec(kind, supplier),
+            self._port,
+            operator_name(method, named),
+            new_key=new_key,
+            new_value=new_value,
+            key_type=types[0],
+            value_type=types[1],
+        )
+        return self._stream(port)
+
+    def _result_type(self, fn: functions.Function) -> Type:
+        """What a function of key and value returns, as far as that is known."""
+        return result_type(fn, self._port.key_serde, self._port.value_serde)
+
+
+def _print_record(label: str, key: Any, value: Any) -> None:
+    print(f"[{label}]: {key}, {value}")

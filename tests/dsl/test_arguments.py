@@ -1,0 +1,386 @@
+"""Shapes of arguments: options wherever they stand, their fields as keywords, one name where several are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from streams import (
+    Branched,
+    Consumed,
+    Grouped,
+    Int32Serde,
+    Int64Serde,
+    Joined,
+    JoinWindows,
+    JsonSerde,
+    KTable,
+    Materialized,
+    Named,
+    Processor,
+    Produced,
+    Record,
+    Repartitioned,
+    SessionWindows,
+    Stores,
+    StreamJoined,
+    StreamsBuilder,
+    StringSerde,
+    TimeWindows,
+    TopologyBuilder,
+    TopologyError,
+)
+from streams.testing import TopologyTestDriver
+from streams.topology.graph import SinkNode, SourceNode, Topology
+from streams.topology.manifest import manifest_json
+
+WITHIN = JoinWindows.of_time_difference_with_no_grace(timedelta(seconds=5))
+BY_FIVE = TimeWindows.of_size_with_no_grace(5)
+
+
+def built(build: Callable[[StreamsBuilder], object]) -> Topology:
+    """What a program gives, with a sink so that tables count as used."""
+    builder = StreamsBuilder()
+    made = build(builder)
+    if isinstance(made, KTable):
+        made.to_stream().to("out")
+    return builder.build()
+
+
+def text(build: Callable[[StreamsBuilder], object]) -> str:
+    return manifest_json(built(build))
+
+
+GROUPED = {
+    "the operator's name": (lambda g: g.count("n"), lambda g: g.count(named="n")),
+    "an object in the name's place": (
+        lambda g: g.count(Materialized(name="s")),
+        lambda g: g.count(materialized=Materialized(name="s")),
+    ),
+    "both, in their order": (
+        lambda g: g.count("n", "s"),
+        lambda g: g.count(named="n", materialized=Materialized(name="s")),
+    ),
+    "both, the other way round": (
+        lambda g: g.count(Materialized(name="s"), Named("n")),
+        lambda g: g.count(named="n", materialized=Materialized(name="s")),
+    ),
+    "a name beside an object that has its place": (
+        lambda g: g.count(Materialized(name="s"), "n"),
+        lambda g: (
+            g.count(named=None, materialized=Materialized(name="s")) if False else g.count("n", Materialized(name="s"))
+        ),
+    ),
+    "of reduce": (
+        lambda g: g.reduce(max, Materialized(name="s")),
+        lambda g: g.reduce(max, materialized=Materialized(name="s")),
+    ),
+    "of sum": (lambda g: g.sum("x", Materialized(name="s")), lambda g: g.sum("x", materialized=Materialized(name="s"))),
+    "of top": (
+        lambda g: g.top(3, len, True, Materialized(name="s")),
+        lambda g: g.top(3, len, materialized=Materialized(name="s")),
+    ),
+    "of aggregate": (
+        lambda g: g.aggregate(int, max, Materialized(name="s")),
+        lambda g: g.aggregate(int, max, materialized=Materialized(name="s")),
+    ),
+    "of cogrouped streams": (
+        lambda g: g.cogroup(max).aggregate(int, Materialized(name="s")),
+        lambda g: g.cogroup(max).aggregate(int, materialized=Materialized(name="s")),
+    ),
+}
+"""Two ways to say the same of a grouped stream."""
+
+
+@pytest.mark.parametrize("case", GROUPED)
+def test_an_option_of_an_aggregation_is_known_by_its_type(case: str) -> None:
+    short, long = GROUPED[case]
+    assert text(lambda b: short(b.stream("in").group_by_key())) == text(lambda b: long(b.stream("in").group_by_key()))
+
+
+SAME = {
+    "consumed by name": (lambda b: b.stream("in", "source"), lambda b: b.stream("in", Consumed(name="source"))),
+    "consumed by keywords": (
+        lambda b: b.stream(
+            "in", key_serde=Int64Serde(), value_serde=StringSerde(), offset_reset="latest", name="source"
+        ),
+        lambda b: b.stream("in", Consumed(Int64Serde(), StringSerde(), offset_reset="latest", name="source")),
+    ),
+    "consumed by an object and a keyword": (
+        lambda b: b.stream("in", Consumed(key_serde=Int64Serde()), value_serde=StringSerde()),
+        lambda b: b.stream("in", Consumed(Int64Serde(), StringSerde())),
+    ),
+    "a table's store in the first place": (
+        lambda b: b.table("in", Materialized(name="s")),
+        lambda b: b.table("in", materialized=Materialized(name="s")),
+    ),
+    "a table's options the other way round": (
+        lambda b: b.table("in", Materialized(name="s"), Consumed(key_serde=Int64Serde())),
+        lambda b: b.table("in", Consumed(key_serde=Int64Serde()), Materialized(name="s")),
+    ),
+    "a table's serdes as keywords": (
+        lambda b: b.table("in", "t", "s", key_serde=Int64Serde()),
+        lambda b: b.table("in", Consumed(key_serde=Int64Serde(), name="t"), Materialized(name="s")),
+    ),
+    "a global table's store in the first place": (
+        lambda b: (b.stream("other"), b.global_table("in", Materialized(name="s"), value_serde=StringSerde())),
+        lambda b: (
+            b.stream("other"),
+            b.global_table("in", Consumed(value_serde=StringSerde()), Materialized(name="s")),
+        ),
+    ),
+    "a sink by name": (
+        lambda b: b.stream("in").to("x", "sink"),
+        lambda b: b.stream("in").to("x", Produced(name="sink")),
+    ),
+    "a sink by keywords": (
+        lambda b: b.stream("in").to("x", key_serde=Int32Serde(), value_serde=StringSerde()),
+        lambda b: b.stream("in").to("x", Produced(Int32Serde(), StringSerde())),
+    ),
+    "a repartition topic by name": (
+        lambda b: b.stream("in").repartition("r").to("x"),
+        lambda b: b.stream("in").repartition(Repartitioned(name="r")).to("x"),
+    ),
+    "a repartition topic by keywords": (
+        lambda b: b.stream("in").repartition(partitions=3, name="r").to("x"),
+        lambda b: b.stream("in").repartition(Repartitioned(partitions=3, name="r")).to("x"),
+    ),
+    "a group by name": (
+        lambda b: b.stream("in").process(Echo).group_by(len, "by").count(),
+        lambda b: b.stream("in").process(Echo).group_by(len, Grouped(name="by")).count(),
+    ),
+    "a group by keywords": (
+        lambda b: b.stream("in").process(Echo).group_by(len, key_serde=Int64Serde(), name="by").count(),
+        lambda b: b.stream("in").process(Echo).group_by(len, Grouped(Int64Serde(), name="by")).count(),
+    ),
+    "a group and its operator": (
+        lambda b: b.stream("in").process(Echo).group_by(len, Named("n"), Grouped(name="by")).count(),
+        lambda b: b.stream("in").process(Echo).group_by(len, Grouped(name="by"), "n").count(),
+    ),
+    "a group by key by name": (
+        lambda b: b.stream("in").process(Echo).group_by_key("by").count(),
+        lambda b: b.stream("in").process(Echo).group_by_key(Grouped(name="by")).count(),
+    ),
+    "a table of a stream by name": (
+        lambda b: b.stream("in").to_table("s"),
+        lambda b: b.stream("in").to_table(Materialized(name="s")),
+    ),
+    "a table of a stream by keywords": (
+        lambda b: b.stream("in").to_table(name="s", value_serde=StringSerde()),
+        lambda b: b.stream("in").to_table(Materialized(name="s", value_serde=StringSerde())),
+    ),
+    "a table's group by keywords": (
+        lambda b: b.table("in").group_by(lambda k, v: (v, k), key_serde=Int64Serde(), name="g").count(),
+        lambda b: b.table("in").group_by(lambda k, v: (v, k), Grouped(Int64Serde(), name="g")).count(),
+    ),
+    "a table's filter": (
+        lambda b: b.table("in").filter(bool, Materialized(name="s")),
+        lambda b: b.table("in").filter(bool, materialized=Materialized(name="s")),
+    ),
+    "a table's mapper": (
+        lambda b: b.table("in").map_values(str, Materialized(name="s"), "n"),
+        lambda b: b.table("in").map_values(str, "n", Materialized(name="s")),
+    ),
+    "a join of streams by keywords": (
+        lambda b: b.stream("l").join(b.stream("r"), pair, WITHIN, name="j", store_name="s").to("x"),
+        lambda b: b.stream("l").join(b.stream("r"), pair, WITHIN, StreamJoined(name="j", store_name="s")).to("x"),
+    ),
+    "a join of streams by name": (
+        lambda b: b.stream("l").left_join(b.stream("r"), pair, WITHIN, "j").to("x"),
+        lambda b: b.stream("l").left_join(b.stream("r"), pair, WITHIN, StreamJoined(name="j")).to("x"),
+    ),
+    "a join of streams, the windows last": (
+        lambda b: b.stream("l").outer_join(b.stream("r"), pair, StreamJoined(name="j"), WITHIN).to("x"),
+        lambda b: b.stream("l").outer_join(b.stream("r"), pair, WITHIN, StreamJoined(name="j")).to("x"),
+    ),
+    "a join with a table by name": (
+        lambda b: b.stream("l").join(b.table("r"), pair, "j").to("x"),
+        lambda b: b.stream("l").join(b.table("r"), pair, Joined(name="j")).to("x"),
+    ),
+    "a join with a table by keywords": (
+        lambda b: b.stream("l").left_join(b.table("r"), pair, name="j", key_serde=StringSerde()).to("x"),
+        lambda b: b.stream("l").left_join(b.table("r"), pair, Joined(name="j", key_serde=StringSerde())).to("x"),
+    ),
+    "a join with a global table in Kafka Streams' order": (
+        lambda b: b.stream("l").join(b.global_table("r"), lambda k, v: v, pair, Named("j")).to("x"),
+        lambda b: b.stream("l").join(b.global_table("r"), pair, Joined(name="j"), key_selector=lambda k, v: v).to("x"),
+    ),
+    "a join of many streams by name": (
+        lambda b: b.stream("a").join_all({"b": b.stream("b"), "c": b.stream("c")}, str, WITHIN, "j").to("x"),
+        lambda b: (
+            b.stream("a")
+            .join_all({"b": b.stream("b"), "c": b.stream("c")}, str, WITHIN, StreamJoined(name="j"))
+            .to("x")
+        ),
+    ),
+    "an as-of join by keywords": (
+        lambda b: b.stream("a").as_of_join(b.stream("b"), pair, 5, name="j").to("x"),
+        lambda b: b.stream("a").as_of_join(b.stream("b"), pair, 5, joined=StreamJoined(name="j")).to("x"),
+    ),
+    "a join of tables with its store in the name's place": (
+        lambda b: b.table("l").join(b.table("r"), pair, Materialized(name="s")),
+        lambda b: b.table("l").join(b.table("r"), pair, materialized=Materialized(name="s")),
+    ),
+    "a join of tables with everything by position": (
+        lambda b: b.table("l").join(b.table("r"), pair, None, "n", Materialized(name="s")),
+        lambda b: b.table("l").join(b.table("r"), pair, named="n", materialized=Materialized(name="s")),
+    ),
+    "a foreign key by position": (
+        lambda b: b.table("l").join(b.table("r"), pair, str, "n"),
+        lambda b: b.table("l").join(b.table("r"), pair, foreign_key=str, named="n"),
+    ),
+    "a foreign key in Kafka Streams' order": (
+        lambda b: b.table("l").left_join(b.table("r"), lambda v: v, pair, Materialized(name="s")),
+        lambda b: b.table("l").left_join(
+            b.table("r"), pair, foreign_key=lambda v: v, materialized=Materialized(name="s")
+        ),
+    ),
+    "a foreign key of key and value before a joiner that takes the key": (
+        lambda b: b.table("l").join(b.table("r"), lambda k, v: v, lambda k, one, two: two),
+        lambda b: b.table("l").join(b.table("r"), lambda k, one, two: two, foreign_key=lambda k, v: v),
+    ),
+    "one store of a processor": (
+        lambda b: with_store(b).stream("in").process(Echo, "s").to("x"),
+        lambda b: with_store(b).stream("in").process(Echo, ["s"]).to("x"),
+    ),
+    "one store of a processor of values": (
+        lambda b: with_store(b).stream("in").process_values(Echo, "s").to("x"),
+        lambda b: with_store(b).stream("in").process_values(Echo, ["s"]).to("x"),
+    ),
+    "a branch by name": (
+        lambda b: b.stream("in").split().branch(bool, "b").no_default_branch()["b"].to("x"),
+        lambda b: b.stream("in").split().branch(bool, Branched(name="b")).no_default_branch()["b"].to("x"),
+    ),
+    "a default branch by keywords": (
+        lambda b: b.stream("in").split().default_branch(name="b")["b"].to("x"),
+        lambda b: b.stream("in").split().default_branch(Branched(name="b"))["b"].to("x"),
+    ),
+}
+"""Two ways to say the same, of which the second is the long one."""
+
+
+class Echo(Processor):
+    def process(self, record: Record) -> None:
+        self.ctx.forward(record)
+
+
+def pair(left: object, right: object) -> list[object]:
+    return [left, right]
+
+
+def with_store(builder: StreamsBuilder) -> StreamsBuilder:
+    return builder.add_state_store(Stores.key_value_store("s", StringSerde(), JsonSerde()))
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_the_short_way_builds_what_the_long_way_builds(case: str) -> None:
+    short, long = SAME[case]
+    assert text(short) == text(long)
+
+
+REFUSED = {
+    "two of a kind": (
+        lambda b: b.stream("in").group_by_key().count(Materialized(name="a"), Materialized(name="b")),
+        "count() takes one Materialized, not both",
+    ),
+    "two names": (lambda b: b.stream("in").group_by_key().count("a", Named("b")), "count() takes one Named, not both"),
+    "an option of another method": (
+        lambda b: b.stream("in").to("out", Consumed()),
+        "to() takes Produced(...) here, not Consumed(...)",
+    ),
+    "a class instead of an object": (
+        lambda b: b.stream("in", Consumed),
+        "stream() takes Consumed(...) here, not the class Consumed: write Consumed(...)",
+    ),
+    "a serde in an option's place": (
+        lambda b: b.stream("in", StringSerde()),
+        "not the serde StringSerde: write key_serde=... or value_serde=...",
+    ),
+    "an unknown keyword": (
+        lambda b: b.stream("in", valeu_serde=JsonSerde()),
+        "stream() has no option 'valeu_serde'. Did you mean value_serde? It takes those of Consumed: key_serde,",
+    ),
+    "a field given twice": (
+        lambda b: b.stream("in", Consumed(value_serde=JsonSerde()), value_serde=StringSerde()),
+        "stream() is given value_serde twice: as a keyword and in Consumed(...)",
+    ),
+    "a join of a table with two functions": (
+        lambda b: b.stream("in").join(b.table("t"), lambda v: v, pair),
+        "join() with a KTable takes one function, the joiner",
+    ),
+    "a foreign key and a joiner that both take two arguments": (
+        lambda b: b.table("l").join(b.table("r"), lambda k, v: v, pair),
+        "write join(other, joiner, foreign_key=...)",
+    ),
+    "too many options of a join": (
+        lambda b: b.table("l").join(b.table("r"), pair, None, "a", "b", "c"),
+        "join() takes a name and Materialized(...), not all of 'a', 'b', 'c'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_answered_with_what_belongs_there(case: str) -> None:
+    build, message = REFUSED[case]
+    with pytest.raises(TopologyError) as refused:
+        built(build)
+    assert message in str(refused.value)
+
+
+def test_both_sides_of_a_foreign_key_join_may_take_two_arguments_when_the_keyword_says_which_is_which() -> None:
+    assert text(lambda b: b.table("l").join(b.table("r"), pair, foreign_key=lambda key, value: key))
+
+
+def test_one_parent_one_store_and_one_processor_need_no_list() -> None:
+    builder = TopologyBuilder()
+    builder.add_source("commands", "in", value_serde=StringSerde())
+    builder.add_processor("validate", Echo, "commands")
+    builder.add_state_store(Stores.key_value_store("s", StringSerde(), JsonSerde()), "validate")
+    builder.add_state_store(Stores.key_value_store("t", StringSerde(), JsonSerde()))
+    builder.connect_processor_and_state_stores("validate", "t")
+    builder.add_sink("out", "out", "validate", value_serde=StringSerde())
+    topology = builder.build()
+    source, sink = topology.nodes["commands"], topology.nodes["out"]
+    assert isinstance(source, SourceNode)
+    assert isinstance(sink, SinkNode)
+    assert topology.nodes["validate"].stores == ("s", "t")
+    assert (source.value_serde, sink.value_serde) == (StringSerde(), StringSerde())
+
+
+def test_a_table_becomes_a_stream_with_keys_of_a_mapper() -> None:
+    builder = StreamsBuilder()
+    counts = builder.stream("in").group_by_key().windowed_by(BY_FIVE).count()
+    counts.to_stream(lambda windowed, count: f"{windowed.key}@{windowed.window.start}", "plain").to("out")
+    topology = builder.build()
+    assert "plain" in topology.nodes
+    with TopologyTestDriver(topology) as driver:
+        driver.create_input_topic("in", StringSerde(), JsonSerde()).pipe_input("a", 1, 7)
+        assert driver.create_output_topic("out", StringSerde(), Int64Serde()).read_key_values_to_list() == [("a@5", 1)]
+
+
+def test_a_table_becomes_a_stream_with_a_name_or_without() -> None:
+    assert text(lambda b: b.table("in").to_stream("n").to("out")) == text(
+        lambda b: b.table("in").to_stream(named="n").to("out")
+    )
+
+
+def test_the_best_values_of_a_session_are_those_of_the_sessions_that_were_merged() -> None:
+    builder = StreamsBuilder()
+    sessions = builder.stream("in").group_by_key().windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(10))
+    best = sessions.top(2, lambda value: value, materialized=Materialized(name="best", caching=False))
+    best.to_stream(lambda windowed, values: windowed.key).to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        into = driver.create_input_topic("in", StringSerde(), JsonSerde())
+        for value, timestamp in ((1, 0), (5, 4), (3, 20), (9, 22), (4, 12)):
+            into.pipe_input("k", value, timestamp)
+        values = [
+            value
+            for _, value in driver.create_output_topic("out", StringSerde(), JsonSerde()).read_key_values_to_list()
+        ]
+    assert values[-1] == [9, 5]
+
+
+def test_generic_facades_can_be_written_as_they_are_in_annotations() -> None:
+    assert str(KTable[str, int]).endswith("KTable[str, int]")
