@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, cast, overload
 
 from typing_extensions import Unpack
 
@@ -98,13 +98,30 @@ class StreamsBuilder(AnswersUnknownNames):
         names = (topics,) if isinstance(topics, str) else tuple(topics)
         return KStream(self._graph, self._source(names, how))
 
+    @overload
     def table(
         self,
         topic: str,
         consumed: Consumed[K, V] | Materialized[K, V] | NameLike = None,
-        materialized: Materialized[K, V] | Consumed[K, V] | NameLike = None,
+        materialized: Materialized[Any, Any] | Consumed[Any, Any] | NameLike = None,
+    ) -> KTable[K, V]: ...
+
+    @overload
+    def table(
+        self,
+        topic: str,
+        consumed: Consumed[Any, Any] | Materialized[Any, Any] | NameLike = None,
+        materialized: Materialized[Any, Any] | Consumed[Any, Any] | NameLike = None,
         **option: Unpack[ConsumedKeywords[K, V]],
-    ) -> KTable[K, V]:
+    ) -> KTable[K, V]: ...
+
+    def table(
+        self,
+        topic: str,
+        consumed: Consumed[Any, Any] | Materialized[Any, Any] | NameLike = None,
+        materialized: Materialized[Any, Any] | Consumed[Any, Any] | NameLike = None,
+        **option: Any,
+    ) -> KTable[Any, Any]:
         """Reads a topic as a table: the last value of each key, by offset.
 
         A null value deletes, a record with a null key is dropped. An update that is older than the row still wins, unless the
@@ -133,13 +150,30 @@ class StreamsBuilder(AnswersUnknownNames):
         port, node = add_table(graph, NodeKind.KTABLE_SOURCE, source, name, store, how, key_serde, value_serde)
         return KTable(graph, port, node=node)
 
+    @overload
     def global_table(
         self,
         topic: str,
         consumed: Consumed[K, V] | Materialized[K, V] | NameLike = None,
-        materialized: Materialized[K, V] | Consumed[K, V] | NameLike = None,
+        materialized: Materialized[Any, Any] | Consumed[Any, Any] | NameLike = None,
+    ) -> GlobalKTable[K, V]: ...
+
+    @overload
+    def global_table(
+        self,
+        topic: str,
+        consumed: Consumed[Any, Any] | Materialized[Any, Any] | NameLike = None,
+        materialized: Materialized[Any, Any] | Consumed[Any, Any] | NameLike = None,
         **option: Unpack[ConsumedKeywords[K, V]],
-    ) -> GlobalKTable[K, V]:
+    ) -> GlobalKTable[K, V]: ...
+
+    def global_table(
+        self,
+        topic: str,
+        consumed: Consumed[Any, Any] | Materialized[Any, Any] | NameLike = None,
+        materialized: Materialized[Any, Any] | Consumed[Any, Any] | NameLike = None,
+        **option: Any,
+    ) -> GlobalKTable[Any, Any]:
         """Reads a topic as a table that every task has as a whole: the last value of each key.
 
         A null value deletes, a record with a null key is dropped. Streams look any key up in it, so nothing needs to be

@@ -76,10 +76,11 @@ Aggregator: TypeAlias = Callable[[V, R], R | None]
 KeyAggregator: TypeAlias = Callable[[K, V, R], R | None]
 """`aggregator(key, value, aggregate)`."""
 
-Merger: TypeAlias = Callable[[R, R], R]
+# A merger gives an aggregate. Its result says nothing here: mypy would take it for Any, and the table's values with it.
+Merger: TypeAlias = Callable[[R, R], object]
 """`merger(earlier, later)`, of two sessions that become one."""
 
-KeyMerger: TypeAlias = Callable[[K, R, R], R]
+KeyMerger: TypeAlias = Callable[[K, R, R], object]
 """`merger(key, earlier, later)`."""
 
 ValueJoiner: TypeAlias = Callable[[V, VO], R]
