@@ -90,8 +90,11 @@ class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixi
     # Processors of your own -------------------------------------------------------------------------------------------
 
     def process(
-        self, supplier: Callable[[], Processor], stores: str | Sequence[str] = (), named: NameLike = None
-    ) -> KStream[Any, Any]:
+        self,
+        supplier: Callable[[], Processor[K, V, K2, V2]],
+        stores: str | Sequence[str] = (),
+        named: NameLike = None,
+    ) -> KStream[K2, V2]:
         """Runs a `Processor` of yours, which may keep state, schedule calls and change keys.
 
         What the processor forwards may have new keys, so a grouping or join behind it goes through a repartition topic.
@@ -110,8 +113,11 @@ class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixi
         return self._stream(add_process(self._graph, self._port, supplier, names(stores), name))
 
     def process_values(
-        self, supplier: Callable[[], Processor], stores: str | Sequence[str] = (), named: NameLike = None
-    ) -> KStream[K, Any]:
+        self,
+        supplier: Callable[[], Processor[K, V, K, V2]],
+        stores: str | Sequence[str] = (),
+        named: NameLike = None,
+    ) -> KStream[K, V2]:
         """As `process`, for a processor that leaves the key as it is: nothing behind it needs a repartition topic.
 
         Processing fails where it forwards another key than that of the record in process.

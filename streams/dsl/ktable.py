@@ -169,11 +169,11 @@ class KTable(TableJoinMixin[K, V], Generic[K, V]):
 
     def transform_values(
         self,
-        supplier: Callable[[], ValueTransformer],
+        supplier: Callable[[], ValueTransformer[K, V, V2]],
         stores: str | Sequence[str] = (),
-        named: NameLike | Materialized[K, Any] = None,
-        materialized: Materialized[K, Any] | NameLike = None,
-    ) -> KTable[K, Any]:
+        named: NameLike | Materialized[K, V2] = None,
+        materialized: Materialized[K, V2] | NameLike = None,
+    ) -> KTable[K, V2]:
         """Makes a new value of each row's with a `ValueTransformer` of yours, which may keep state.
 
         `KTable[K, V]` to `KTable[K, V2]`. It is called once for each update, also for deletions. Time and headers: the

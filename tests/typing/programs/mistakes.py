@@ -10,8 +10,12 @@ from streams import (
     Int64Serde,
     JoinWindows,
     JsonSerde,
+    KeyValueStore,
     Materialized,
+    Processor,
+    ProcessorContext,
     Produced,
+    Record,
     StreamsBuilder,
     StringSerde,
 )
@@ -25,6 +29,20 @@ class Order:
 
 class Customer(TypedDict):
     name: str
+
+
+class Total(Processor[str, Order, str, float]):
+    def init(self, ctx: ProcessorContext[str, float]) -> None:
+        super().init(ctx)
+        self.totals: KeyValueStore[str, float] = ctx.store("totals")
+
+    def process(self, record: Record[str, Order]) -> None:
+        self.totals.put(record.key, record.value.customer)  # found by mypy: arg-type; by pyright: reportArgumentType
+        self.ctx.forward(record)  # found by mypy: arg-type; by pyright: reportArgumentType
+        self.ctx.forward(record.with_value(record.value.amuont))  # found by mypy: attr-defined; by pyright: reportAttributeAccessIssue
+        self.ctx.schedule(1000, "stream_time", self.on_time)  # found by mypy: arg-type; by pyright: reportArgumentType
+
+    def on_time(self, time: str) -> None: ...
 
 
 builder = StreamsBuilder()
@@ -105,3 +123,6 @@ groups.count(Grouped())  # found by mypy: arg-type; by pyright: reportArgumentTy
 builder.stream("in", key_serde=StringSerde)  # found by mypy: arg-type; by pyright: reportArgumentType
 orders.join(orders, lambda order, other: order)  # found by mypy: call-overload; by pyright: reportArgumentType, reportCallIssue
 orders.join(customers, lambda order, customer: order, within)  # found by mypy: call-overload; by pyright: reportArgumentType, reportCallIssue
+customers.to_stream().process(Total, "totals")  # found by mypy: arg-type; by pyright: reportArgumentType
+orders.process(Total, "totals").map_values(lambda total: total.upper())  # found by mypy: attr-defined; by pyright: reportAttributeAccessIssue
+orders.process(Total("totals"))  # found by mypy: arg-type, call-arg; by pyright: reportArgumentType, reportCallIssue
