@@ -20,6 +20,9 @@ from streams import (
     StringSerde,
 )
 
+# One mistake, one line.
+# fmt: off
+
 
 @dataclass
 class Order:
@@ -53,9 +56,6 @@ by_number = builder.table("by-number", key_serde=Int64Serde(), value_serde=JsonS
 groups = orders.group_by_key()
 spent = groups.aggregate(float, lambda order, total: total + order.amount)
 within = JoinWindows.of_time_difference_with_no_grace(1000)
-
-# One mistake, one line.
-# fmt: off
 
 # A misspelt field
 orders.map_values(lambda order: order.amuont)  # found by mypy: attr-defined; by pyright: reportAttributeAccessIssue
