@@ -33,8 +33,9 @@ from streams import (
     TopologyError,
 )
 from streams.testing import TopologyTestDriver
-from streams.topology.graph import SinkNode, SourceNode, Topology
+from streams.topology.graph import SinkNode, SourceNode
 from streams.topology.manifest import manifest_json
+from streams.topology.topology import Topology
 
 WITHIN = JoinWindows.of_time_difference_with_no_grace(timedelta(seconds=5))
 BY_FIVE = TimeWindows.of_size_with_no_grace(5)
