@@ -126,3 +126,6 @@ orders.join(customers, lambda order, customer: order, within)  # found by mypy: 
 customers.to_stream().process(Total, "totals")  # found by mypy: arg-type; by pyright: reportArgumentType
 orders.process(Total, "totals").map_values(lambda total: total.upper())  # found by mypy: attr-defined; by pyright: reportAttributeAccessIssue
 orders.process(Total("totals"))  # found by mypy: arg-type, call-arg; by pyright: reportArgumentType, reportCallIssue
+orders.deduplicate(1000, lambda order: order.custmer)  # found by mypy: attr-defined; by pyright: reportAttributeAccessIssue
+orders.as_of_join(orders, lambda order, earlier: earlier.amount, 1000, left=True)  # found by mypy: union-attr; by pyright: reportOptionalMemberAccess
+orders.enrich(lambda values: [value.amuont for value in values], batch_size=10)  # found by pyright: reportAttributeAccessIssue
