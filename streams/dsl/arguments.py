@@ -134,6 +134,10 @@ def _recognised(method: str, kinds: list[type[Any]], given: object) -> tuple[typ
             return kind, given
     if isinstance(given, Named):  # the method adds no operator that could have a name besides the option's
         return kinds[0], kinds[0](name=given.name)
+    if kinds == [Named]:
+        raise TopologyError(
+            f"This argument of {method}() is the name of the operator: it takes text or Named(...), not {described(given)}."
+        )
     takes = " or ".join("the operator's name" if kind is Named else f"{kind.__name__}(...)" for kind in kinds)
     raise TopologyError(f"{method}() takes {takes} here, not {_shown(given)}.")
 

@@ -17,7 +17,7 @@ from streams.dsl.build.join import join_any
 from streams.dsl.global_table import GlobalKTable
 from streams.dsl.keywords import JoinedKeywords, StreamJoinedKeywords
 from streams.dsl.kstream_base import KStreamPart
-from streams.dsl.options import Joined, NameLike, StreamJoined
+from streams.dsl.options import Joined, NameLike, Option, StreamJoined
 from streams.errors import TopologyError
 from streams.model.typing import (
     KO,
@@ -417,9 +417,7 @@ def _is_function(given: object) -> bool:
 
 
 def _apart(windows: object, joined: object) -> tuple[JoinWindows | None, object]:
-    """The windows and the other option, whichever stands first."""
-    if not isinstance(windows, JoinWindows) and (joined is None or isinstance(joined, JoinWindows)):
+    """What stands for the windows, which the join itself checks, and the other option, whichever stands first."""
+    if isinstance(windows, Option | str) and (joined is None or isinstance(joined, JoinWindows)):
         windows, joined = joined, windows
-    if windows is not None and not isinstance(windows, JoinWindows):
-        raise TopologyError(f"A join takes JoinWindows and one other option, not both {windows!r} and {joined!r}.")
-    return windows, joined
+    return cast("JoinWindows | None", windows), joined
