@@ -416,8 +416,8 @@ def _is_function(given: object) -> bool:
     return callable(given) and not isinstance(given, type)
 
 
-def _apart(windows: object, joined: object) -> tuple[JoinWindows | None, object]:
+def _apart(windows: object, joined: object) -> tuple[object, object]:
     """What stands for the windows, which the join itself checks, and the other option, whichever stands first."""
     if isinstance(windows, Option | str) and (joined is None or isinstance(joined, JoinWindows)):
         windows, joined = joined, windows
-    return cast("JoinWindows | None", windows), joined
+    return windows, joined

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from streams.dsl.build.abstract_stream import AbstractStream, StreamBase, TableBase
 from streams.dsl import functions
 from streams.dsl.global_table import GlobalKTable
@@ -28,13 +26,25 @@ def join_any(
     left: Port,
     other: AbstractStream,
     joiner: functions.Function,
-    windows: JoinWindows | Joined | None,
-    joined: StreamJoined | Joined | None,
+    windows: object,
+    how: StreamJoined | Joined,
     key_selector: functions.Function | None,
 ) -> Port:
-    """The join that the kind of the other side asks for. Raises `TopologyError` if the arguments do not fit it."""
-    if isinstance(windows, Joined | StreamJoined) and joined is None:
-        windows, joined = None, windows
+    """The join that the kind of the other side asks for.
+
+    Args:
+        graph: Where it is built.
+        kind: Which sides give results without a partner.
+        left: The stream.
+        other: The other side.
+        joiner: The user's function.
+        windows: What stands in their place.
+        how: `StreamJoined` if the other side is a stream, else `Joined`.
+        key_selector: Of a global table.
+
+    Raises:
+        TopologyError: The arguments do not fit the kind of the other side.
+    """
     if key_selector is not None and not isinstance(other, GlobalKTable):
         raise TopologyError(
             "key_selector is for global tables; a join with a stream or a table goes by key: select_key(...) first."
@@ -45,19 +55,19 @@ def join_any(
                 f"A join of two streams needs JoinWindows, not {described(windows)}: give "
                 f"JoinWindows.of_time_difference_with_no_grace(...) or ..._and_grace(...)."
             )
-        how = _option(joined, StreamJoined, "two streams")
+        assert isinstance(how, StreamJoined), "the facade chooses the option"
         return join_streams(graph, kind, left, other._port, joiner, windows, how)
     if windows is not None:
-        raise _no_windows(other, windows)
+        raise _no_windows(windows)
     if kind == "outer":
         raise TopologyError("A stream has no outer join with a table: updates of the table alone give no result.")
-    how_table = _option(joined, Joined, "a stream and a table")
+    assert isinstance(how, Joined), "the facade chooses the option"
     if isinstance(other, GlobalKTable):
         if key_selector is None:
             raise TopologyError("A join with a global table needs key_selector=..., the key to look up of each record.")
-        return _join_global(graph, kind, left, other, joiner, key_selector, how_table)
+        return _join_global(graph, kind, left, other, joiner, key_selector, how)
     assert isinstance(other, TableBase), "neither a stream nor a global table"
-    return _join_table(graph, kind, left, other._port, other._node, joiner, how_table)
+    return _join_table(graph, kind, left, other._port, other._node, joiner, how)
 
 
 def _join_table(
@@ -135,25 +145,13 @@ def _grace(table: TableNode, port: Port, how: Joined) -> int | None:
     return grace_ms
 
 
-def _no_windows(other: Any, windows: object) -> TopologyError:
+def _no_windows(windows: object) -> TopologyError:
     """What stands in the place of windows in a join with a table."""
-    if isinstance(other, GlobalKTable) and callable(windows):
-        return TopologyError(
-            "A join with a global table takes the joiner first and the key selector by name: "
-            "join(global_table, joiner, key_selector=...)."
-        )
     if isinstance(windows, JoinWindows):
         return TopologyError("A join with a table takes no windows: the table's value at the time of the record counts.")
     return TopologyError(
         f"A join with a table has the form join(table, joiner, Joined(...)); behind the joiner it got {described(windows)}."
     )
-
-
-def _option(given: Any, kind: type[Any], what: str) -> Any:
-    """The given options, or default ones; `TopologyError` if they are of another kind of join."""
-    if given is not None and not isinstance(given, kind):
-        raise TopologyError(f"A join of {what} takes {kind.__name__}(...), not {described(given)}.")
-    return kind() if given is None else given
 
 
 def _refuse_windowed(stream: Port, table: Port) -> None:

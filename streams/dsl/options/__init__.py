@@ -11,7 +11,7 @@ Whatever is left out is taken from upstream where that is known, else from the b
 """
 
 from streams.dsl.options.base import Option
-from streams.dsl.options.names import Branched, Named, NameLike, option, plain_name
+from streams.dsl.options.names import Branched, Named, NameLike
 from streams.dsl.options.tables import Joined, Materialized, StreamJoined
 from streams.dsl.options.topics import Consumed, Extractor, Grouped, Partitioner, Produced, Repartitioned
 
@@ -29,6 +29,4 @@ __all__ = [
     "Produced",
     "Repartitioned",
     "StreamJoined",
-    "option",
-    "plain_name",
 ]

@@ -1,21 +1,17 @@
-"""Names of operators and of branches, and the checks of what stands in the place of an option."""
+"""Names of operators and of branches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
 from streams.dsl.options.base import Option
 from streams.errors import TopologyError
 from streams.model.typing import K, V
-from streams.topology.naming import check_name
-from streams.wording import a_or_an, described
 
 if TYPE_CHECKING:
     from streams.dsl.kstream import KStream
-
-Given = TypeVar("Given")
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -65,26 +61,3 @@ class Branched(Option, Generic[K, V]):
 
 
 NameLike: TypeAlias = str | Named | None
-
-
-def option(given: Given | None, kind: type[Given]) -> Given:
-    """The option, checked; one with all defaults if none is given."""
-    if given is None:
-        return kind()
-    if not isinstance(given, kind):
-        name = kind.__name__
-        instead = f": write {name}(name={given!r})" if isinstance(given, str) else ""
-        raise TopologyError(f"This argument takes {a_or_an(name)}(...), not {described(given)}{instead}.")
-    return given
-
-
-def plain_name(named: NameLike) -> str | None:
-    """The name as a string, checked; None if there is none."""
-    if isinstance(named, Named):
-        return named.name
-    if named is None or isinstance(named, str):
-        return None if named is None else check_name(named)
-    instead = f": give it as {type(named).__name__.lower()}=..." if isinstance(named, Option) else ""
-    raise TopologyError(
-        f"This argument is the name of the operator: it takes text or Named(...), not {described(named)}{instead}."
-    )
