@@ -12,6 +12,7 @@ from streams.model.typing import K, V, VOut
 from streams.operators.operator_context import OperatorContext
 from streams.operators.process.attributes import Attributes
 from streams.operators.process.in_process import InProcess
+from streams.operators.process.signatures import check_methods
 from streams.operators.process.user_context import UserContext, expire_stores
 from streams.operators.processor import ProcessorContext
 from streams.operators.table.table_materializer import TableOperator
@@ -65,6 +66,7 @@ class TableTransformValues(TableOperator):
     ) -> None:
         super().__init__(store, caching, send_old)
         self.transformer = supplier()
+        check_methods(type(self.transformer))
         self._in_process = InProcess()
 
     def init(self, ctx: OperatorContext) -> None:
