@@ -240,6 +240,10 @@ class Caching(Pass):
         super().process(record)
 
 
+class CachingOne(Caching):
+    transient = "calls"
+
+
 class Computing(Pass):
     @cached_property
     def answer(self):
@@ -249,7 +253,9 @@ class Computing(Pass):
         self.ctx.forward(record.with_value(self.answer))
 
 
-@pytest.mark.parametrize(("supplier", "out"), [(Buffering, [1, 2]), (Caching, [1, 2]), (Computing, [42, 42])])
+@pytest.mark.parametrize(
+    ("supplier", "out"), [(Buffering, [1, 2]), (Caching, [1, 2]), (CachingOne, [1, 2]), (Computing, [42, 42])]
+)
 def test_what_need_not_last_may_be_kept_in_attributes(supplier, out):
     assert run(supplier, [1, 2]) == out
 

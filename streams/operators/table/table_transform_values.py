@@ -26,11 +26,11 @@ class ValueTransformer(ABC, Generic[K, V, VOut]):
 
     Attributes:
         ctx: The context.
-        transient: Names of attributes that may change after `init` and be lost.
+        transient: Names of attributes that may change after `init` and be lost, or one name.
     """
 
     ctx: ProcessorContext
-    transient: ClassVar[tuple[str, ...]] = ()
+    transient: ClassVar[str | tuple[str, ...]] = ()
 
     def init(self, ctx: ProcessorContext) -> None:
         """Called once per step, before the first update; `ctx.schedule` may be used, `ctx.forward` may not."""
