@@ -54,7 +54,7 @@ from streams.errors import (
 )
 from streams.model.aggregates import Aggregate, AggregateFunctions, NumericAggregate, agg
 from streams.model.custom_windows import CalendarWindows, UnlimitedWindows
-from streams.model.record import Change, Record, RecordContext, ValueAndTimestamp, Window, Windowed
+from streams.model.record import Change, Record, RecordContext, RecordMetadata, ValueAndTimestamp, Window, Windowed
 from streams.model.timestamps import (
     ConsumedRecord,
     FailOnInvalidTimestamp,
@@ -152,6 +152,7 @@ __all__ = [
     "Record",
     "RecordContext",
     "RecordError",
+    "RecordMetadata",
     "RegistryError",
     "Repartitioned",
     "SchemaRegistry",

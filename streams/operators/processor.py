@@ -160,10 +160,10 @@ class Processor(BaseProcessor[KIn, VIn, ProcessorContext[KOut, VOut]], Generic[K
 
     Attributes:
         ctx: The context.
-        transient: Names of attributes that may change after `init` and be lost.
+        transient: Names of attributes that may change after `init` and be lost, or one name.
     """
 
-    transient: ClassVar[tuple[str, ...]] = ()
+    transient: ClassVar[str | tuple[str, ...]] = ()
 
 
 class OuterProcessor(Processor[KIn, VIn, KOut, VOut]):

@@ -124,6 +124,33 @@ def test_others_cannot_write_to_it():
             stream.pipe_input("k", "EWR", 1)
 
 
+class Scanning(Processor):
+    def process(self, record):
+        store = self.ctx.store("by-code")
+        shown = {name for name in dir(store) if not name.startswith("_")}
+        rows = list(store.all()), list(store.prefix_scan("E")), store.approximate_num_entries(), hasattr(store, "codec")
+        self.ctx.forward(record.with_value([sorted(shown), *rows]))
+
+
+def test_it_shows_what_can_be_read():
+    with TopologyTestDriver(built(reader=Scanning)) as driver:
+        driver.create_input_topic("airports").pipe_input("Newark", {"code": "EWR"}, 5)
+        driver.create_input_topic("in").pipe_input("k", 1, 6)
+        [[shown, *rows]] = driver.create_output_topic("out").read_values_to_list()
+    reads = [
+        "all",
+        "approximate_num_entries",
+        "get",
+        "name",
+        "prefix",
+        "prefix_scan",
+        "range",
+        "reverse_all",
+        "reverse_range",
+    ]
+    assert (shown, rows) == (reads, [[["EWR", "Newark"]], [["EWR", "Newark"]], 1, False])
+
+
 def test_it_is_described_and_compared():
     topology = built()
     assert list(topology.stores) == []

@@ -81,6 +81,23 @@ def test_what_a_function_makes_is_looked_at_when_it_is_made(supplier, said):
         run(supplier, driver_settings={"processing": "skip"})
 
 
+class OfTheValue(ValueTransformer):
+    def transform(self, value):
+        return value
+
+
+def test_a_transformer_that_cannot_be_called_is_refused():
+    builder = StreamsBuilder()
+    builder.table("in").transform_values(OfTheValue).to_stream().to("out")
+    with (
+        TopologyTestDriver(builder.build(), processing="skip") as driver,
+        pytest.raises(
+            TopologyError, match=r"OfTheValue\.transform\(self, value\) cannot .* def transform\(self, key, value\)"
+        ),
+    ):
+        driver.create_input_topic("in").pipe_input("a", 1, 1)
+
+
 def returning(value):
     class Returning(Processor):
         def process(self, record):
@@ -223,6 +240,10 @@ class Caching(Pass):
         super().process(record)
 
 
+class CachingOne(Caching):
+    transient = "calls"
+
+
 class Computing(Pass):
     @cached_property
     def answer(self):
@@ -232,7 +253,9 @@ class Computing(Pass):
         self.ctx.forward(record.with_value(self.answer))
 
 
-@pytest.mark.parametrize(("supplier", "out"), [(Buffering, [1, 2]), (Caching, [1, 2]), (Computing, [42, 42])])
+@pytest.mark.parametrize(
+    ("supplier", "out"), [(Buffering, [1, 2]), (Caching, [1, 2]), (CachingOne, [1, 2]), (Computing, [42, 42])]
+)
 def test_what_need_not_last_may_be_kept_in_attributes(supplier, out):
     assert run(supplier, [1, 2]) == out
 
@@ -269,6 +292,10 @@ def test_a_wrapper_gets_the_users_own_processor():
     wrapped = {}
     run(Pass, wrapper=lambda node, inner: wrapped.setdefault(node, inner))
     assert type(wrapped["mine"]) is Pass
+
+
+def test_help_says_first_that_attributes_remember_nothing():
+    assert "its attributes remember nothing" in Processor.__doc__.split("\n\n")[0]
 
 
 class WithoutSuper(Processor):

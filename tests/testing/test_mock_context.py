@@ -1,10 +1,22 @@
 """`MockProcessorContext`: processors alone."""
 
 import inspect
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from streams import Processor, ProcessorContext, Record, Stores, StringSerde, ValueTransformer
+from streams import (
+    Processor,
+    ProcessorContext,
+    PunctuationType,
+    Record,
+    Stores,
+    StringSerde,
+    TopologyError,
+    ValueAndTimestamp,
+    ValueTransformer,
+)
+from streams.model.record import RecordMetadata
 from streams.operators.operator_context import OperatorContext
 from streams.operators.process.user_context import UserContext
 from streams.runtime.nodes import NodeContext
@@ -83,3 +95,32 @@ def test_contexts_are_called_as_the_protocol_says(context, protocol):
         given = inspect.signature(methods(context)[name]).parameters.values()
         asked = inspect.signature(wanted).parameters.values()
         assert [(one.name, one.default) for one in given] == [(one.name, one.default) for one in asked], name
+
+
+class Remembering(Processor):
+    def init(self, ctx):
+        super().init(ctx)
+        self.last = ctx.get_state_store("last")
+        ctx.schedule(timedelta(seconds=1), PunctuationType.WALL_CLOCK_TIME, lambda time: self.last.put("tick", time))
+
+    def process(self, record):
+        self.last.put(record.key, record.value)
+        self.ctx.forward(Record("a", 1, datetime(1970, 1, 1, 0, 0, 1, tzinfo=timezone.utc), {"h": "x"}))
+
+
+def test_it_takes_what_the_context_of_a_task_takes():
+    ctx = MockProcessorContext([Stores.timestamped_key_value_store("last", StringSerde(), Int64Serde())], now_ms=5)
+    ctx.stream_time, ctx.record_metadata = 7, RecordMetadata("in", 0, 3)
+    processor = Remembering()
+    processor.init(ctx)
+    processor.process(Record("a", 1, 7))
+    assert ctx.forwarded == [Forwarded(Record("a", 1, 1000, (("h", b"x"),)), None)]
+    assert (ctx.topic, ctx.current_stream_time_ms(), ctx.current_system_time_ms()) == ("in", 7, 5)
+    assert ctx.store("last").get("a") == ValueAndTimestamp(1, 7)
+    assert ctx.punctuate("WALL_CLOCK_TIME", 1005) == 1
+    assert ctx.store("last").get("tick").value == 1005
+
+
+def test_it_refuses_what_is_no_record():
+    with pytest.raises(TopologyError, match="forward takes a Record"):
+        MockProcessorContext().forward("a", 1)

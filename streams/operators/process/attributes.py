@@ -25,12 +25,12 @@ class Attributes:
 
     Args:
         owner: The object.
-        transient: Names of attributes that may change.
+        transient: Names of attributes that may change, or one name.
     """
 
-    def __init__(self, owner: object, transient: Collection[str]) -> None:
+    def __init__(self, owner: object, transient: str | Collection[str]) -> None:
         self._owner = owner
-        self._transient = transient
+        self._transient = (transient,) if isinstance(transient, str) else tuple(transient)
         self._values = dict(vars(owner))
         self._sizes = {name: len(value) for name, value in self._values.items() if isinstance(value, _CONTAINERS)}
 

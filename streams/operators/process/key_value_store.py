@@ -24,9 +24,6 @@ class _Rows(Protocol):
     def count(self) -> int: ...
 
 
-_WRITES = ("put", "put_if_absent", "put_all", "delete")
-
-
 class ReadOnlyKeyValueStore(Generic[K, V]):
     """Key to value, to be read (Kafka Streams: `ReadOnlyKeyValueStore`).
 
@@ -79,13 +76,20 @@ class ReadOnlyKeyValueStore(Generic[K, V]):
         """The number of rows; it is exact here, and takes as long as a scan of the store."""
         return self._store.count()
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _WRITES:
-            raise TopologyError(f"The global store '{self.name}' can only be read here: it holds what its topic says.")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
+
+
+class GlobalKeyValueStore(ReadOnlyKeyValueStore[K, V]):
+    """A global store as tasks see it: a task that wrote to it would change its own process's copy only.
+
+    The values of a timestamped one are `ValueAndTimestamp`.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(KeyValueStore, name):
+            raise TopologyError(f"The global store '{self.name}' can only be read here: it holds what its topic says.")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
 
 class KeyValueStore(ReadOnlyKeyValueStore[K, V]):
@@ -127,10 +131,6 @@ class KeyValueStore(ReadOnlyKeyValueStore[K, V]):
         if old is not None:
             self.put(key, None, timestamp)
         return old
-
-
-class ReadOnlyTimestampedKeyValueStore(ReadOnlyKeyValueStore[K, ValueAndTimestamp[V]], Generic[K, V]):
-    """Key to value and timestamp, to be read."""
 
 
 class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]], Generic[K, V]):

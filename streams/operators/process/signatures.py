@@ -1,4 +1,4 @@
-"""Whether users' processors can be called as they will be: said when they are declared or made, not at a record."""
+"""Whether processors and transformers of users can be called as they will be: said before any record is processed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from streams.operators.processor import Processor
 _METHODS = {
     "init": ("ctx",),
     "process": ("record",),
+    "transform": ("key", "value"),
     "advance": ("elapsed_ms", "limit"),
     "flush": (),
     "close": (),
 }
+"""What the engine calls of a `Processor` or a `ValueTransformer`, and with what."""
 # A processor is made for each micro-batch; its class is looked at once.
 _CHECKED: WeakSet[type[Any]] = WeakSet()
 

@@ -7,8 +7,6 @@ from typing import Any
 from streams.operators.process.in_process import InProcess
 from streams.operators.process.key_value_store import (
     KeyValueStore,
-    ReadOnlyKeyValueStore,
-    ReadOnlyTimestampedKeyValueStore,
     TimestampedKeyValueStore,
 )
 from streams.operators.process.session_store import SessionStore
@@ -21,7 +19,7 @@ from streams.operators.stores.window import TypedTimestampedWindowStore, TypedWi
 
 
 def user_store(name: str, store: Any, in_process: InProcess) -> Any:
-    """The store of a user over an operator's one; a store that can only be read is a user's already."""
+    """The store of a user over an operator's one; a global store is a user's already."""
     made: Any = store
     match store:
         case TypedKeyValueStore():
@@ -37,11 +35,3 @@ def user_store(name: str, store: Any, in_process: InProcess) -> Any:
         case TypedVersionedStore():
             made = VersionedKeyValueStore(name, store, in_process)
     return made
-
-
-def read_only_store(name: str, store: Any) -> ReadOnlyKeyValueStore[Any, Any]:
-    """A key-value store that can only be read: all that anyone may do with a global store but its own processor."""
-    kind = (
-        ReadOnlyTimestampedKeyValueStore if isinstance(store, TypedTimestampedKeyValueStore) else ReadOnlyKeyValueStore
-    )
-    return kind(name, store)

@@ -12,6 +12,7 @@ from streams.model.typing import K, V, VOut
 from streams.operators.operator_context import OperatorContext
 from streams.operators.process.attributes import Attributes
 from streams.operators.process.in_process import InProcess
+from streams.operators.process.signatures import check_methods
 from streams.operators.process.user_context import UserContext, expire_stores
 from streams.operators.processor import ProcessorContext
 from streams.operators.table.table_materializer import TableOperator
@@ -25,11 +26,11 @@ class ValueTransformer(ABC, Generic[K, V, VOut]):
 
     Attributes:
         ctx: The context.
-        transient: Names of attributes that may change after `init` and be lost.
+        transient: Names of attributes that may change after `init` and be lost, or one name.
     """
 
     ctx: ProcessorContext
-    transient: ClassVar[tuple[str, ...]] = ()
+    transient: ClassVar[str | tuple[str, ...]] = ()
 
     def init(self, ctx: ProcessorContext) -> None:
         """Called once per step, before the first update; `ctx.schedule` may be used, `ctx.forward` may not."""
@@ -65,6 +66,7 @@ class TableTransformValues(TableOperator):
     ) -> None:
         super().__init__(store, caching, send_old)
         self.transformer = supplier()
+        check_methods(type(self.transformer))
         self._in_process = InProcess()
 
     def init(self, ctx: OperatorContext) -> None:

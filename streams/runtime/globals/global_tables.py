@@ -22,7 +22,7 @@ from state.stores.task_store import TaskStore
 from streams.errors import ConfigError, RecordError, StreamsError
 from streams.model.record import Record, RecordMetadata
 from streams.model.timestamps import ConsumedRecord
-from streams.operators.process.user_stores import read_only_store
+from streams.operators.process.key_value_store import GlobalKeyValueStore
 from streams.operators.processor import AnyProcessor
 from streams.runtime.counters import Counters
 from streams.runtime.globals.global_context import GlobalContext
@@ -73,7 +73,7 @@ class GlobalTables:
     def stores(self) -> Mapping[str, Any]:
         """Typed stores by name, for `StreamTask`; they can only be read."""
         return {
-            table.store.name: read_only_store(table.store.name, typed_store(table.store, self._store, topic))
+            table.store.name: GlobalKeyValueStore(table.store.name, typed_store(table.store, self._store, topic))
             for topic, table in self._by_topic.items()
         }
 
