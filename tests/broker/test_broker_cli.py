@@ -167,6 +167,23 @@ def test_a_missing_topic_is_told_and_not_made(streams, broker: EmbeddedBroker, c
     assert "no-such-topic" not in streams("broker", "topics", "-d", broker.data_dir).output
 
 
+@pytest.mark.kafka
+def test_status_asks_kafka(streams, broker: EmbeddedBroker, topic, tmp_path: Path) -> None:
+    name = topic(2)
+    (tmp_path / "status_app.py").write_text(
+        "from streams import StreamsBuilder\nbuilder = StreamsBuilder()\n"
+        f"builder.stream({name!r}).group_by_key().count().to_stream().to('out')\n"
+    )
+    streams("topic", "send", name, "-d", broker.data_dir, answer="a\t1\nb\t2\n")
+    arguments = ("status", tmp_path / "status_app.py", "-b", broker.bootstrap_servers, "--interval", "1ms")
+    result = streams(*arguments, "--json")
+    assert result.exit_code == 3
+    assert "status-app-builder has not committed anything yet" in result.stderr
+    (sub,) = json.loads(result.stdout)["sub_topologies"]
+    assert (sub["sub_topology"], sub["lag"], sub["committed"]) == (name, 2, [])
+    assert "never" in streams(*arguments).output
+
+
 def test_topics_without_any_cluster_tells_what_to_do(streams, tmp_path: Path) -> None:
     result = streams("broker", "topics", "-d", tmp_path)
     assert result.exit_code == 1
