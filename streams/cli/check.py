@@ -21,7 +21,7 @@ def check(target: Target, as_json: AsJson = False) -> None:
     """Look for what will hurt later in a topology, without running it. Ends with 1 if there is a problem.
 
     Problems: generated names that hold state, loops through topics, streams that go nowhere, keys made of the clock or of random
-    numbers. Notes: keys that are written by the default serde, other functions whose results change from attempt to attempt.
+    numbers. Notes: keys of unknown type, other functions whose results change from attempt to attempt.
     """
     found = lint(load_topology(target))
     problems = sum(one.level is Level.PROBLEM for one in found)

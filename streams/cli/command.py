@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     # Typer's own copy of click; its classes are only needed as types here.
     from typer._click import Context, Parameter
 
-USAGE_ERROR = 2
 NOT_SAFE = 3
 """Exit code for "it is not running", "it is not safe": the answer that a script asks for, and no failure."""
 

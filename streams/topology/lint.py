@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from streams.serdes.derived import DefaultKeySerde
 from streams.topology.graph import Graph, InternalTopic, ProcessorNode, SinkNode, SourceNode
 from streams.topology.naming import is_generated
 from streams.topology.node_kind import NodeKind
@@ -67,15 +68,15 @@ def lint(topology: Graph) -> list[LintFinding]:
         *_changing_functions(topology),
         *(
             LintFinding(
-                "default-key-serde",
+                "untyped-keys",
                 Level.NOTE,
                 entry.keyed_by[-1],
-                f"the keys that it makes are written by {type(entry.key_serde).__name__}, the default. Other keys need a "
-                f"serde, as in group_by(..., Grouped(key_serde=...))",
+                "nothing says of what type the keys are that it makes, so they can only be text. For others, annotate what the "
+                "function returns, or name the serde, as in group_by(..., Grouped(key_serde=...))",
             )
             for sub in plan.sub_topologies
             for entry in sub.entries
-            if entry.keyed_by and entry.key_serde is topology.default_key_serde
+            if entry.keyed_by and isinstance(entry.key_serde, DefaultKeySerde)
         ),
     ]
     unique = dict.fromkeys(found)

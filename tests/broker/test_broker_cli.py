@@ -32,7 +32,7 @@ def test_help_names_the_commands_without_importing_what_they_need() -> None:
     program = (
         "import sys; from typer.testing import CliRunner; from streams.cli.main import app\n"
         "print(CliRunner().invoke(app, ['--help']).output)\n"
-        "heavy = {'confluent_kafka', 'pyspark', 'pydantic', 'numpy', 'streams.cli.broker'}\n"
+        "heavy = {'confluent_kafka', 'pyspark', 'numpy', 'streams.config', 'streams.cli.broker'}\n"
         "print('heavy:', sorted(heavy & set(sys.modules)))"
     )
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
@@ -165,6 +165,23 @@ def test_a_missing_topic_is_told_and_not_made(streams, broker: EmbeddedBroker, c
     result = streams("broker", command, "no-such-topic", "-d", broker.data_dir, answer="x\n")
     assert (result.exit_code, "'no-such-topic' does not exist" in result.output) == (1, True)
     assert "no-such-topic" not in streams("broker", "topics", "-d", broker.data_dir).output
+
+
+@pytest.mark.kafka
+def test_status_asks_kafka(streams, broker: EmbeddedBroker, topic, tmp_path: Path) -> None:
+    name = topic(2)
+    (tmp_path / "status_app.py").write_text(
+        "from streams import StreamsBuilder\nbuilder = StreamsBuilder()\n"
+        f"builder.stream({name!r}).group_by_key().count().to_stream().to('out')\n"
+    )
+    streams("topic", "send", name, "-d", broker.data_dir, answer="a\t1\nb\t2\n")
+    arguments = ("status", tmp_path / "status_app.py", "-b", broker.bootstrap_servers, "--interval", "1ms")
+    result = streams(*arguments, "--json")
+    assert result.exit_code == 3
+    assert "status-app-builder has not committed anything yet" in result.stderr
+    (sub,) = json.loads(result.stdout)["sub_topologies"]
+    assert (sub["sub_topology"], sub["lag"], sub["committed"]) == (name, 2, [])
+    assert "never" in streams(*arguments).output
 
 
 def test_topics_without_any_cluster_tells_what_to_do(streams, tmp_path: Path) -> None:

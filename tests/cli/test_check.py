@@ -116,10 +116,10 @@ def test_results_that_change_from_attempt_to_attempt_are_noted(define, called: s
     assert "test_check.py, line" in found.says
 
 
-def test_keys_of_the_default_serde_are_noted() -> None:
+def test_keys_of_unknown_type_are_noted() -> None:
     builder = StreamsBuilder()
     good(builder.stream("in"))
-    assert [(one.rule, one.level) for one in lint(builder.build())] == [("default-key-serde", Level.NOTE)]
+    assert [(one.rule, one.level) for one in lint(builder.build())] == [("untyped-keys", Level.NOTE)]
 
 
 @pytest.mark.parametrize(("attribute", "code"), [("stateless", 0), ("build", 0), ("careless", 1)])
