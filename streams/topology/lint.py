@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from streams.serdes.base import Serde
+from streams.serdes.derived import DefaultKeySerde
 from streams.topology.graph import Graph, InternalTopic, ProcessorNode, SinkNode, SourceNode
 from streams.topology.naming import is_generated
 from streams.topology.node_kind import NodeKind
@@ -70,16 +72,20 @@ def lint(topology: Graph) -> list[LintFinding]:
                 "default-key-serde",
                 Level.NOTE,
                 entry.keyed_by[-1],
-                f"the keys that it makes are written by {type(entry.key_serde).__name__}, the default. Other keys need a "
-                f"serde, as in group_by(..., Grouped(key_serde=...))",
+                f"the keys that it makes are written by {type(topology.default_key_serde).__name__}, the default. Other keys need "
+                f"a serde, as in group_by(..., Grouped(key_serde=...))",
             )
             for sub in plan.sub_topologies
             for entry in sub.entries
-            if entry.keyed_by and entry.key_serde is topology.default_key_serde
+            if entry.keyed_by and _is_default(topology, entry.key_serde)
         ),
     ]
     unique = dict.fromkeys(found)
     return sorted(unique, key=lambda one: one.level is Level.NOTE)
+
+
+def _is_default(topology: Graph, key_serde: Serde) -> bool:
+    return key_serde is topology.default_key_serde or isinstance(key_serde, DefaultKeySerde)
 
 
 def _generated_names(topology: Graph) -> Iterator[LintFinding]:
