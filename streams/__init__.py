@@ -7,6 +7,7 @@ for ``runtime``, and ``testing`` runs a topology without Spark and Kafka.
 
 # ruff: noqa: E402 - the check comes before the imports that it is about
 from importlib.metadata import version as _version
+from typing import TYPE_CHECKING, Any
 
 from streams import shadowing as _shadowing
 
@@ -97,6 +98,9 @@ from streams.serdes import (
 )
 from streams.topology.topology import Topology
 
+if TYPE_CHECKING:
+    from streams.spark.kafka_streams import KafkaStreams as KafkaStreams
+
 __version__ = _version("streams-on-spark")
 
 __all__ = [
@@ -134,6 +138,7 @@ __all__ = [
     "KGroupedTable",
     "KStream",
     "KTable",
+    "KafkaStreams",
     "KeyValueStore",
     "ListSerde",
     "LogAndSkipOnInvalidTimestamp",
@@ -197,3 +202,12 @@ __all__ = [
     "serde_for",
     "timestamp_field",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`KafkaStreams` on its first use: settings and their checks are loaded with it, which workers never need."""
+    if name == "KafkaStreams":
+        from streams.spark.kafka_streams import KafkaStreams
+
+        return KafkaStreams
+    raise AttributeError(f"module 'streams' has no attribute {name!r}")
