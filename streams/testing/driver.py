@@ -17,6 +17,7 @@ from state.kafka.headers import encode_headers
 from state.kafka.partitioner import partition_for_key
 from streams.config import StreamsConfig
 from streams.model.conversions import TimestampLike, to_timestamp_ms
+from streams.model.typing import K, V
 from streams.model.windows import Duration, to_ms
 from streams.operators.operator_context import Mode
 from streams.runtime.counters import Counters
@@ -25,20 +26,20 @@ from streams.testing.disks import Disks, FolderDisks, MemoryDisks
 from streams.testing.faults import Faults
 from streams.testing.global_tables import MemoryGlobalTables
 from streams.testing.input_topic import PipedRecord, TestInputTopic
-from streams.testing.known_topics import KnownTopics, listed
+from streams.testing.known_topics import KnownTopics
 from streams.testing.metrics import NodeMetrics, node_metrics
 from streams.testing.output_topic import TestOutputTopic
 from streams.testing.output_topics import MemoryTopics
 from streams.testing.query import DriverQuery
 from streams.testing.settings import merged_settings, task_settings
 from streams.testing.simulation import SimulatedKafka
-from streams.testing.stores import DriverStore
+from streams.testing.store_access import StoreAccess, TaskStores
 from streams.topology.patterns import has_patterns, with_matching_topics
 from streams.topology.plan import Plan, SubTopology, build_plan
 from streams.topology.topology import Topology
 
 
-class TopologyTestDriver:
+class TopologyTestDriver(StoreAccess):
     """Runs a topology in memory. Use it as a context manager.
 
     Args:
@@ -104,11 +105,11 @@ class TopologyTestDriver:
     def create_input_topic(
         self,
         name: str,
-        key_serde: Serde | None = None,
-        value_serde: Serde | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
         start_timestamp: TimestampLike | None = None,
         auto_advance: Duration = 0,
-    ) -> TestInputTopic[Any, Any]:
+    ) -> TestInputTopic[K, V]:
         """The writing end of a source topic.
 
         Args:
@@ -128,8 +129,8 @@ class TopologyTestDriver:
         )
 
     def create_output_topic(
-        self, name: str, key_serde: Serde | None = None, value_serde: Serde | None = None
-    ) -> TestOutputTopic[Any, Any]:
+        self, name: str, key_serde: Serde[K] | None = None, value_serde: Serde[V] | None = None
+    ) -> TestOutputTopic[K, V]:
         """The reading end of a sink topic; serdes default to the sink's, and to bytes for the dead-letter topic.
 
         Raises:
@@ -231,24 +232,19 @@ class TopologyTestDriver:
         for query in old.values():
             query.close()
 
-    def get_store(self, name: str) -> DriverStore:
-        """A store over all its tasks.
+    def _store_names(self) -> set[str]:
+        return {*self._topology.stores, *self._topology.global_tables}
 
-        Raises:
-            KeyError: The topology has no such store.
-        """
-        if name in self._topology.global_tables:
-            return DriverStore([lambda: self._global_tables.stores[name]], lambda key: 0)
-        query = next((query for query in self._queries if name in query.sub.stores), None)
-        if query is None:
-            known = {*self._topology.stores, *self._topology.global_tables}
-            raise KeyError(f"the topology has no store {name!r}: {listed(name, known)}")
-        serde, tasks = query.sub.stores[name].key_serde, query.tasks
+    def _task_stores(self, name: str) -> TaskStores:
+        if (table := self._topology.global_tables.get(name)) is not None:
+            return TaskStores(table.store.spec.kind, [lambda: self._global_tables.stores[name]], lambda key: 0)
+        query = next(query for query in self._queries if name in query.sub.stores)
+        node, tasks = query.sub.stores[name], query.tasks
 
         def task_of(key: Any) -> int:
-            return max(0, partition_for_key(serde.serialize(name, key), tasks))
+            return max(0, partition_for_key(node.key_serde.serialize(name, key), tasks))
 
-        return DriverStore([partial(query.typed_store, name, task) for task in range(tasks)], task_of)
+        return TaskStores(node.spec.kind, [partial(query.typed_store, name, task) for task in range(tasks)], task_of)
 
     def dropped(self, reason: str | None = None) -> int:
         """How many records (or windows of records) were dropped so far, for one reason or all."""

@@ -7,9 +7,10 @@ from typing import Any, Generic, NamedTuple, overload
 
 from streams.model.conversions import HeadersLike, TimestampLike, to_headers, to_timestamp_ms
 from streams.model.record import Headers
+from streams.model.typing import K, V
 from streams.model.windows import Duration, to_ms
 from streams.serdes.base import Serde
-from streams.testing.records import NOT_GIVEN, K, TestRecord, V, key_and_value
+from streams.testing.records import NOT_GIVEN, TestRecord, key_and_value
 
 
 class PipedRecord(NamedTuple):
@@ -45,8 +46,8 @@ class TestInputTopic(Generic[K, V]):
     def __init__(
         self,
         name: str,
-        key_serde: Serde,
-        value_serde: Serde,
+        key_serde: Serde[K],
+        value_serde: Serde[V],
         send: Send,
         now: Callable[[], int],
         start_timestamp: TimestampLike | None = None,

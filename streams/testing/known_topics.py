@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Any
 
 from streams.serdes.base import Serde
 from streams.serdes.primitives import BytesSerde
@@ -11,7 +12,7 @@ from streams.topology.graph import SinkNode, SourceNode
 from streams.topology.patterns import matches
 from streams.topology.plan import Plan
 
-Serdes = tuple[Serde, Serde]
+Serdes = tuple[Serde[Any], Serde[Any]]
 
 
 class KnownTopics:

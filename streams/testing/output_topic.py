@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Generic
 
 from state.kafka.headers import decode_headers
+from streams.model.typing import K, V
 from streams.serdes.base import Serde
-from streams.testing.records import K, TestRecord, V
+from streams.testing.records import TestRecord
 from streams.testing.simulation import Entry, SimulatedKafka
 
 
@@ -15,7 +16,7 @@ class TestOutputTopic(Generic[K, V]):
 
     __test__ = False
 
-    def __init__(self, name: str, key_serde: Serde, value_serde: Serde, kafka: SimulatedKafka) -> None:
+    def __init__(self, name: str, key_serde: Serde[K], value_serde: Serde[V], kafka: SimulatedKafka) -> None:
         self.name = name
         self._key_serde = key_serde
         self._value_serde = value_serde

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar, overload
+from typing import Any, Final, Generic, overload
 
 from streams.model.conversions import HeadersLike, TimestampLike, to_headers, to_timestamp_ms
 from streams.model.record import Headers
-
-K = TypeVar("K")
-V = TypeVar("V")
+from streams.model.typing import K, V
 
 
 class NotGiven:

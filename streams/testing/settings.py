@@ -11,7 +11,7 @@ from typing import Any, get_args
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
 from streams.model.windows import to_ms
-from streams.operators.processor import Mode
+from streams.operators.operator_context import Mode
 from streams.runtime.settings import Policy, TaskSettings
 from streams.suggest import did_you_mean
 

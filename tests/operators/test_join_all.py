@@ -178,8 +178,7 @@ def test_stores_keep_what_can_matter_and_no_more(rocksdb):
         assert run.pipe(("o", "b", "o", 2 * hour), ("s", "a", "s", hour // 2)) == [("a", "ops", hour)]
         run.pipe(*(("o", "b", "o", hours * hour) for hours in range(3, 40)))
         for name, most in (("order", 5), ("payment", 0), ("shipment", 0)):
-            (give_store,) = run.driver.get_store(f"j-{name}-join-store")._stores
-            store = give_store()
+            store = run.driver.get_window_store(f"j-{name}-join-store")
             assert len([*store.fetch_range("a", 0, 99 * hour), *store.fetch_range("b", 0, 99 * hour)]) <= most
 
 
