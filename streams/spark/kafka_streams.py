@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from streams.config import StreamsConfig, load_config
 from streams.spark.signals import stopped_by_signals
-from streams.topology.graph import Topology
+from streams.topology.topology import Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

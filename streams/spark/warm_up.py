@@ -22,8 +22,8 @@ from streams.runtime.settings import TaskSettings
 from streams.runtime.task.task import StreamTask
 from streams.source.offsets import OffsetRange
 from streams.source.planner import SourceSpec
-from streams.topology.graph import Topology
 from streams.topology.plan import SubTopology, build_plan
+from streams.topology.topology import Topology
 
 _APPLICATION, _TOPIC = "warm-up", "in"
 _TASKS = _PARTITIONS = 2
