@@ -6,8 +6,8 @@ for ``runtime``, and ``testing`` runs a topology without Spark and Kafka.
 """
 
 # ruff: noqa: E402 - the check comes before the imports that it is about
+import typing as _typing
 from importlib.metadata import version as _version
-from typing import TYPE_CHECKING, Any
 
 from streams import shadowing as _shadowing
 
@@ -98,7 +98,7 @@ from streams.serdes import (
 )
 from streams.topology.topology import Topology
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from streams.spark.kafka_streams import KafkaStreams as KafkaStreams
 
 __version__ = _version("streams-on-spark")
@@ -204,8 +204,8 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """`KafkaStreams` on its first use: settings and their checks are loaded with it, which workers never need."""
+def __getattr__(name: str) -> object:
+    """`KafkaStreams` on its first use: the settings are loaded with it, which workers never need."""
     if name == "KafkaStreams":
         from streams.spark.kafka_streams import KafkaStreams
 

@@ -293,7 +293,7 @@ def test_what_still_runs_when_the_program_ends_is_stopped_cleanly() -> None:
 
 
 def test_importing_streams_loads_neither_spark_nor_the_settings() -> None:
-    names = "{'pyspark', 'pydantic'} & set(sys.modules)"
+    names = "{'pyspark', 'pydantic_settings'} & set(sys.modules)"
     code = f"import sys, streams; print({names}); streams.KafkaStreams; print('pyspark' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "set()\nFalse\n"
