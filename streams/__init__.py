@@ -6,13 +6,13 @@ for ``runtime``, and ``testing`` runs a topology without Spark and Kafka.
 """
 
 # ruff: noqa: E402 - the check comes before the imports that it is about
+import typing as _typing
 from importlib.metadata import version as _version
 
 from streams import shadowing as _shadowing
 
 _shadowing.check_state_package()
 
-import typing as _typing
 
 from streams.dsl.branched import BranchedKStream
 from streams.dsl.builder import StreamsBuilder
@@ -100,6 +100,9 @@ from streams.serdes import (
 from streams.spelling.answers import names_of_package as _names_of_package
 from streams.topology.topology import Topology
 
+if _typing.TYPE_CHECKING:
+    from streams.spark.kafka_streams import KafkaStreams as KafkaStreams
+
 __version__ = _version("streams-on-spark")
 
 __all__ = [
@@ -137,6 +140,7 @@ __all__ = [
     "KGroupedTable",
     "KStream",
     "KTable",
+    "KafkaStreams",
     "KeyValueStore",
     "ListSerde",
     "LogAndSkipOnInvalidTimestamp",
@@ -203,4 +207,12 @@ __all__ = [
 ]
 
 if not _typing.TYPE_CHECKING:  # a type checker would believe that every name exists
-    __getattr__ = _names_of_package(__name__, __all__)
+    _unknown = _names_of_package(__name__, __all__)
+
+    def __getattr__(name: str) -> object:
+        """`KafkaStreams` on its first use: the settings are loaded with it, which workers never need."""
+        if name == "KafkaStreams":
+            from streams.spark.kafka_streams import KafkaStreams
+
+            return KafkaStreams
+        return _unknown(name)

@@ -15,7 +15,7 @@ from streams.microbatch.job import QueryJob
 from streams.microbatch.rows import Row, TaskInput
 from streams.runtime.outputs import OutputTopics
 from streams.runtime.task.task import StepOutput, StreamTask
-from streams.source.partition_times import remember
+from streams.source.partition_times import with_partition_times
 
 GlobalStores = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Logged ends of the topics of global tables, as JSON -> typed stores by name."""
@@ -63,12 +63,11 @@ def run_step(
     task = step.identity.task
 
     def process(store: TaskStore, last: CommitMarker | None) -> StepOutput:
-        state = dict(last.operator_state) if last else {}
+        state = with_partition_times(last.operator_state if last else {}, given.partition_times)
         tables = global_stores(given.global_topics)
         stream_task = StreamTask(job.sub, task, store, state, job.settings, tables, topics)
         halfway = partial(job.crash.reach, "process_halfway", task, (last.version if last else 0) + 1)
         output = stream_task.process(given.batches, batch.now_ms, batch.start, given.backlog, halfway)
-        remember(output.operator_state, given.partition_times)
         note_needed(output.operator_state, state, store.trim_offsets, batch.now_ms, job.trim_delay_ms)
         return output
 

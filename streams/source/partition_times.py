@@ -74,16 +74,23 @@ def asks_for_partition_time(source: SourceNode) -> bool:
     return not isinstance(source.timestamp_extractor, _DO_NOT_ASK)
 
 
-def remember(operator_state: dict[str, Any], times: Mapping[TopicPartition, tuple[int, int]]) -> None:
-    """Writes what readers reported into the state that goes into a commit marker.
+def with_partition_times(
+    operator_state: Mapping[str, Any], times: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[str, Any]:
+    """The state that a step begins with: that of the last commit, and the times that readers report.
 
     Args:
-        operator_state: the task's.
-        times: partition -> (end of its range, partition time there).
+        operator_state: The task's, of the last commit marker; it stays as it is.
+        times: Partition -> (end of its range, partition time there).
     """
+    if not times:
+        return dict(operator_state)
+    of_task = dict(operator_state.get("task", {}))
+    known = {topic: dict(of_topic) for topic, of_topic in of_task.get(_NAME, {}).items()}
     for (topic, partition), (offset, time) in times.items():
-        of_topic = operator_state.setdefault("task", {}).setdefault(_NAME, {}).setdefault(topic, {})
+        of_topic = known.setdefault(topic, {})
         of_topic[str(partition)] = [*of_topic.get(str(partition), []), [offset, time]][-_KEPT:]
+    return {**operator_state, "task": {**of_task, _NAME: known}}
 
 
 class PartitionTimes:

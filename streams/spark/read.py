@@ -12,27 +12,17 @@ from streams.microbatch.read import call_every_task, read_range
 from streams.microbatch.rows import TaskRow
 from streams.source.range_size import bounded
 from streams.spark.job import load_job
+from streams.spark.row_schema import COLUMNS
 from streams.spark.shuffle_keys import shuffle_keys
 
-ROW_SCHEMA = pa.schema(
-    [
-        ("task_key", pa.int32()),
-        ("batch", pa.string()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("first", pa.int64()),
-        ("last", pa.int64()),
-        ("topic_id", pa.string()),
-        ("counters", pa.string()),
-        ("partition_time", pa.string()),
-        ("global_topics", pa.string()),
-        ("payload", pa.binary()),
-        ("backlog", pa.bool_()),
-        ("routing", pa.string()),
-    ]
-)
-"""`streams.spark.source.SPARK_SCHEMA` in Arrow's words, and the fields of `TaskRow` behind the task's key: the order and the
-types must be the same."""
+_ARROW_TYPES = {
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "BOOLEAN": pa.bool_(),
+    "STRING": pa.string(),
+    "BINARY": pa.binary(),
+}
+ROW_SCHEMA = pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in COLUMNS])
 
 CHUNK_RECORDS = 100_000
 """Records read at once: large enough for vectorised work, small enough for a few tens of MB of memory."""

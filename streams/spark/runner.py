@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from types import FrameType
 from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
@@ -33,6 +31,7 @@ from streams.spark.progress import Progress
 from streams.spark.query import Report, start_query
 from streams.spark.session import check_session, start_session
 from streams.spark.settings import spark_settings
+from streams.spark.signals import stopped_by_signals
 from streams.spark.source import source_class
 from streams.spark.stopping import StopGate
 from streams.spark.supervisor import Supervisor
@@ -53,13 +52,26 @@ class StreamsApplication:
         >>> application = StreamsApplication(build(), load_config(Path("app.toml")))
         >>> application.run()
 
+    Args:
+        topology: What to run.
+        config: The settings.
+        progress: Shows what happens.
+        on_running: Called once all queries that can run have been started.
+
     Guarantees: every result is visible exactly once to `read_committed` readers, whatever process dies when.
     """
 
-    def __init__(self, topology: Topology, config: StreamsConfig, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        config: StreamsConfig,
+        progress: Progress | None = None,
+        on_running: Callable[[], object] = lambda: None,
+    ) -> None:
         self.topology = topology
         self.config = config
         self.progress = progress or Progress(config.application_id)
+        self._on_running = on_running
         self._stop = threading.Event()
         self._gates: dict[str, StopGate] = {}
         self._steps = 0
@@ -95,14 +107,16 @@ class StreamsApplication:
         finally:
             admin.close()
         write_manifest(application.plan, self.config.checkpoint_dir)
-        with self._signals(), self.progress:
+        with stopped_by_signals(self._interrupted), self.progress:
             own = session is None
+            if self._stop.is_set():
+                return
             if own:
                 self.progress.say("starting Spark …")
             spark = session or start_session(self.config.application_id, self.config.spark, self.config.checkpoint_dir)
             try:
                 # Once more: as it starts, pyspark puts a handler of its own for Ctrl-C in the place of ours.
-                with self._signals(), needs_java(self._stop.is_set):
+                with stopped_by_signals(self._interrupted), needs_java(self._stop.is_set):
                     self._run_queries(spark, application, counts)
             finally:
                 if own and not has_gone():
@@ -118,6 +132,8 @@ class StreamsApplication:
             suppress(_StopRequestedError),
             BrokerWatch(probe_of(self.config.client, topics), self.progress.say, servers) as self._watch,
         ):
+            if self._stop.is_set():
+                return
             if self.config.available_now:
                 self._run_once(spark, application, counts)
                 return
@@ -191,7 +207,9 @@ class StreamsApplication:
         """Starts queries and waits for them to end; the first failure that stays stops the others."""
         assert self._watch is not None
         wait_s = self.config.broker_wait_ms / 1000
-        self._read |= Supervisor(self._stop, self._gates, self.progress, self._watch, wait_s).run(starts)
+        self._read |= Supervisor(
+            self._stop, self._gates, self.progress, self._watch, wait_s, on_started=self._on_running
+        ).run(starts)
 
     def _ask(self, question: Callable[[KafkaAdmin], _Answer]) -> _Answer:
         """Asks Kafka, and waits for brokers that are away."""
@@ -203,21 +221,6 @@ class StreamsApplication:
         if self._stop.wait(seconds):
             raise _StopRequestedError
 
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM stop the queries; a second one ends the process as usual."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def handler(number: int, frame: FrameType | None) -> None:
-            self.progress.say("stopping …")
-            self._stop.set()
-            signal.signal(number, signal.SIG_DFL)
-
-        before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, old in before.items():
-                signal.signal(number, old)
+    def _interrupted(self) -> None:
+        self.progress.say("stopping …")
+        self._stop.set()

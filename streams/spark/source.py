@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from streams.source.offsets import SourceOffsets
+from streams.spark.row_schema import SPARK_SCHEMA
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,11 +26,6 @@ if TYPE_CHECKING:
     from streams.microbatch.job import QueryJob
     from streams.microbatch.partitions import BatchPartitioner, PlannedPartition
     from streams.source.planner import BatchPlanner
-
-SPARK_SCHEMA = (
-    "task_key INT, batch STRING, topic STRING, partition INT, first BIGINT, last BIGINT, topic_id STRING, "
-    "counters STRING, partition_time STRING, global_topics STRING, payload BINARY, backlog BOOLEAN, routing STRING"
-)
 
 
 class BatchPartition(InputPartition):
@@ -105,7 +101,7 @@ class KafkaSource(DataSource):
     job: bytes = b""
 
     def schema(self) -> str:
-        """Columns of a row: see `streams.spark.read`."""
+        """Columns of a row."""
         return SPARK_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

@@ -79,6 +79,7 @@ class Supervisor:
         watch: knows whether the brokers answer.
         wait_s: how long queries may fail because brokers are away.
         clock: seconds that only go forward.
+        on_started: called once all queries have been started.
     """
 
     stop: threading.Event
@@ -87,6 +88,7 @@ class Supervisor:
     watch: BrokerWatch
     wait_s: float
     clock: Callable[[], float] = time.monotonic
+    on_started: Callable[[], object] = lambda: None
     _start_tries: int = field(default=START_TRIES, init=False)
 
     def run(self, starts: Sequence[Callable[[], StreamingQuery]]) -> dict[str, SourceOffsets]:
@@ -99,6 +101,7 @@ class Supervisor:
             ApplicationFailedError: a query has failed.
         """
         queries = [_Supervised(start, start(), Retry(self.wait_s)) for start in starts]
+        self.on_started()
         try:
             while not self.stop.is_set():
                 for one in queries:

@@ -1,24 +1,70 @@
-"""Compiles every kernel (or loads it from numba's cache on disk) by running a small topology in memory."""
+"""Compiles every kernel (or loads it from numba's cache on disk) by running one step of a small topology in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from state.kafka.columns import RecordColumns
 from state.kafka.native.warm_up import warm_up as warm_up_kafka
+from state.stores.task_store import TaskStore
+from state.tables.memory import MemoryTable
 from streams import StreamsBuilder, TimeWindows, agg
-from streams.testing import TopologyTestDriver
+from streams.microbatch.job import QueryJob
+from streams.microbatch.partitions import PlannedRange
+from streams.microbatch.read import read_range
+from streams.microbatch.rows import TaskInput, TaskRow
+from streams.runtime.settings import TaskSettings
+from streams.runtime.task.task import StreamTask
+from streams.source.offsets import OffsetRange
+from streams.source.planner import SourceSpec
+from streams.topology.plan import SubTopology, build_plan
+from streams.topology.topology import Topology
+
+_APPLICATION, _TOPIC = "warm-up", "in"
+_TASKS = _PARTITIONS = 2
+_RECORDS = 2
 
 
 def warm_up() -> None:
     """Runs all that is vectorised once: JSON scanning, merging, windows, groups, murmur2, gathering."""
     warm_up_kafka()
+    (sub,) = build_plan(_topology(), _APPLICATION).sub_topologies
+    settings = TaskSettings(application_id=_APPLICATION)
+    rows = list(_rows(sub, settings))
+    for task in range(_TASKS):
+        store = TaskStore(MemoryTable(), [node.spec for node in sub.stores.values()])
+        given = TaskInput.of(row for row in rows if row.task == task)
+        StreamTask(sub, task, store, {}, settings).process(given.batches, now_ms=0)
+
+
+def _topology() -> Topology:
     builder = StreamsBuilder()
-    grouped = builder.stream("in").group_by_key()
-    windowed = grouped.windowed_by(TimeWindows.of_size_and_grace(2, 1).advance_by(1))
+    windowed = builder.stream(_TOPIC).group_by_key().windowed_by(TimeWindows.of_size_and_grace(2, 1).advance_by(1))
     windowed.aggregate(n=agg.count(), low=agg.min("x"), high=agg.max("x"), mean=agg.mean("x"), last=agg.last("s"))
-    with TopologyTestDriver(builder.build(), application_id="warm-up", partitions={"in": 2}, tasks=2) as driver:
-        topic = driver.create_input_topic("in")
-        with driver.batch():
-            for n in range(4):
-                topic.pipe_input(f"key-{n}", {"x": n / 2, "s": "text"}, timestamp=n)
+    return builder.build()
+
+
+def _rows(sub: SubTopology, settings: TaskSettings) -> Iterator[TaskRow]:
+    """What readers give to the tasks, of both partitions."""
+    job = QueryJob(sub, _TASKS, settings, SourceSpec({_TOPIC: "earliest"}), {}, Path(), 0, 0, bulk_io=False)
+    for partition in range(_PARTITIONS):
+        planned = PlannedRange("batch", "topic", OffsetRange(_TOPIC, partition, 0, _RECORDS), now_ms=0)
+        yield from read_range(job, planned, [_records(partition)])
+
+
+def _records(partition: int) -> RecordColumns:
+    """Keys that go to either task."""
+    numbers = np.arange(_RECORDS, dtype=np.int64)
+    keys = [f"key-{number}".encode() for number in numbers]
+    values = [orjson.dumps({"x": number / 2, "s": "text"}) for number in range(_RECORDS)]
+    return RecordColumns(
+        _TOPIC, partition, numbers, numbers, pa.array(keys, pa.binary()), pa.array(values, pa.binary()), None
+    )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ _APPLICATION = "StreamsBuilder() begins a topology"
 
 PACKAGE: dict[str, str] = {
     "Serdes": "every serde is a class of its own, such as StringSerde(), Int64Serde() or JsonSerde()",
-    "KafkaStreams": "`streams run module:topology` runs a topology",
     "StreamsConfig": "settings go into streams.toml, the environment or `streams run --set`",
     **dict.fromkeys(("KeyValue", "KeyValuePair"), "a pair is a tuple here: (key, value)"),
     **dict.fromkeys(

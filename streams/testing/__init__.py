@@ -1,14 +1,19 @@
 """Testing of topologies without Spark and Kafka, by the code that runs in production."""
 
 from streams.testing.driver import TopologyTestDriver
+from streams.testing.input_topic import TestInputTopic
+from streams.testing.metrics import NodeMetrics
 from streams.testing.mock_context import Forwarded, MockProcessorContext
-from streams.testing.topics import OutputRecord, TestInputTopic, TestOutputTopic
+from streams.testing.output_topic import TestOutputTopic
+from streams.testing.records import OutputRecord, TestRecord
 
 __all__ = [
     "Forwarded",
     "MockProcessorContext",
+    "NodeMetrics",
     "OutputRecord",
     "TestInputTopic",
     "TestOutputTopic",
+    "TestRecord",
     "TopologyTestDriver",
 ]

@@ -15,56 +15,75 @@ from typing import Any
 from state.errors import CheckpointMismatchError
 from state.kafka.headers import encode_headers
 from state.kafka.partitioner import partition_for_key
+from streams.config import StreamsConfig
+from streams.model.conversions import TimestampLike, to_timestamp_ms
+from streams.model.typing import K, V
+from streams.model.windows import Duration, to_ms
 from streams.operators.operator_context import Mode
 from streams.runtime.counters import Counters
-from streams.runtime.settings import TaskSettings
 from streams.serdes.base import Serde
-from streams.serdes.primitives import BytesSerde
 from streams.testing.disks import Disks, FolderDisks, MemoryDisks
 from streams.testing.faults import Faults
 from streams.testing.global_tables import MemoryGlobalTables
+from streams.testing.input_topic import PipedRecord, TestInputTopic
+from streams.testing.known_topics import KnownTopics
+from streams.testing.metrics import NodeMetrics, node_metrics
+from streams.testing.output_topic import TestOutputTopic
 from streams.testing.output_topics import MemoryTopics
 from streams.testing.query import DriverQuery
+from streams.testing.settings import merged_settings, task_settings
 from streams.testing.simulation import SimulatedKafka
-from streams.testing.stores import DriverStore
-from streams.testing.topics import PipedRecord, TestInputTopic, TestOutputTopic
-from streams.topology.patterns import has_patterns, matches, with_matching_topics
-from streams.topology.plan import SubTopology, build_plan
+from streams.testing.store_access import StoreAccess, TaskStores
+from streams.topology.patterns import has_patterns, with_matching_topics
+from streams.topology.plan import Plan, SubTopology, build_plan
 from streams.topology.topology import Topology
 
 
-class TopologyTestDriver:
+class TopologyTestDriver(StoreAccess):
     """Runs a topology in memory. Use it as a context manager.
 
     Args:
         topology: What to run.
-        application_id: Prefix of internal topics.
+        application_id: Prefix of internal topics; default: "test". The settings may also stand here, as in Kafka Streams.
         partitions: Partitions by topic; others have one. A source that reads a pattern reads those of them that match, and
             from the next `restart` on those that records were piped into.
         tasks: Tasks of each sub-topology; default: the most partitions among its topics.
-        mode: `strict` or `compat`.
+        mode: `strict` (default) or `compat`.
         start_ms: The wall clock at the start; it stands still but for `advance_wall_clock_time`.
         rocksdb: Stores on disk, in a temporary directory, instead of in memory.
         topic_configs: Settings of output topics by name, as Kafka's. If they are given, what Kafka would refuse for them meets
             the production policy, and the topics that records choose must be among them. By default every topic takes all.
-        **settings: Further fields of `TaskSettings`, such as error policies, `idle_timeout_ms` and, for `compat`,
-            `emit_interval_ms`. `max_future_ms` is off unless given: the clock stands still, whatever times records have.
+        settings: Settings of the application as `StreamsConfig` calls them, or a `StreamsConfig`. In memory matter: the error
+            policies `deserialization`, `processing`, `production` and `future` (each "fail", "skip" or "dlq"),
+            `dead_letter_topic`, `global_table_errors`, `max_record_bytes`, `max_future_ms`, `idle_timeout_ms`, and, in
+            `compat` mode, `emit_interval_ms`. `max_future_ms` is off unless given: the clock stands still, whatever times
+            records have.
+        **further: The same as keywords, which win: `TopologyTestDriver(topology, processing="skip")`.
+
+    Raises:
+        ConfigError: There is no such setting, or a value does not fit.
     """
 
     def __init__(
         self,
         topology: Topology,
-        application_id: str = "test",
+        application_id: str | Mapping[str, Any] | StreamsConfig | None = None,
         partitions: Mapping[str, int] | None = None,
         tasks: int | None = None,
-        mode: Mode = "strict",
-        start_ms: int = 0,
+        mode: Mode | None = None,
+        start_ms: TimestampLike = 0,
         rocksdb: bool = False,
         topic_configs: Mapping[str, Mapping[str, str]] | None = None,
-        **settings: Any,
+        *,
+        settings: Mapping[str, Any] | StreamsConfig | None = None,
+        **further: Any,
     ) -> None:
-        self.now_ms = start_ms
+        if isinstance(application_id, Mapping | StreamsConfig):
+            settings, application_id = application_id, None
+        merged = merged_settings(settings, {**further, "application_id": application_id, "mode": mode, "tasks": tasks})
+        self.now_ms = to_timestamp_ms(start_ms, "start_ms")
         self.counters = Counters()
+        self._declared = frozenset(partitions or ())
         self._kafka = SimulatedKafka(partitions, auto_create=True)
         self._given = topology
         topology = self._topology = with_matching_topics(topology, self._kafka.topics)
@@ -75,42 +94,55 @@ class TopologyTestDriver:
         self._batching = False
         self._clock_moved = False
         self._disks: Disks = FolderDisks() if rocksdb else MemoryDisks()
-        plan = build_plan(topology, application_id)
-        counts = {sub.index: tasks or self._most_partitions(sub) for sub in plan.sub_topologies}
-        for sub in plan.sub_topologies:
-            for sink in sub.sinks:
-                if isinstance(sink.topic, str) and sink.topic in plan.repartition_topics:
-                    self._kafka.create_topic(sink.topic, plan.repartition_topics[sink.topic] or counts[sub.index])
-        settings.setdefault(
-            "partition_counts", {name: self._kafka.partition_count(name) for name in self._sink_topics(plan)}
-        )
-        self._settings = TaskSettings(application_id=application_id, mode=mode, **settings)
-        self._tasks = tasks
+        plan = build_plan(topology, merged.get("application_id", "test"))
+        self._tasks: int | None = merged.get("tasks")
+        self._create_repartition_topics(plan)
+        self._settings = task_settings(merged, {name: self._kafka.partition_count(name) for name in _sink_topics(plan)})
+        self._topics = KnownTopics(plan, self._settings.dead_letter_topic, self._declared)
         self._global_tables = MemoryGlobalTables(topology, self._settings, self._kafka)
         self._queries = [self._query(sub) for sub in plan.sub_topologies]
 
     def create_input_topic(
-        self, name: str, key_serde: Serde | None = None, value_serde: Serde | None = None
-    ) -> TestInputTopic:
-        """The writing end of a source topic; serdes default to the source's."""
-        sources = [*self._topology.sources(), *(table.source for table in self._topology.global_tables.values())]
-        found = [source for source in sources if name in source.topics or matches(source, name)]
-        key = key_serde or (found[0].key_serde if found else self._topology.default_key_serde)
-        value = value_serde or (found[0].value_serde if found else self._topology.default_value_serde)
-        return TestInputTopic(name, key, value, self._send, lambda: self.now_ms)
+        self,
+        name: str,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        start_timestamp: TimestampLike | None = None,
+        auto_advance: Duration = 0,
+    ) -> TestInputTopic[K, V]:
+        """The writing end of a source topic.
+
+        Args:
+            name: The topic.
+            key_serde: Writes keys; default: the source's.
+            value_serde: Writes values; default: the source's.
+            start_timestamp: Of the first record that is given none; default: the driver's clock.
+            auto_advance: How much later each next one is.
+
+        Raises:
+            LookupError: The topology does not read the topic.
+        """
+        key, value = self._topics.input_serdes(name)
+        now = lambda: self.now_ms  # noqa: E731
+        return TestInputTopic(
+            name, key_serde or key, value_serde or value, self._send, now, start_timestamp, auto_advance
+        )
 
     def create_output_topic(
-        self, name: str, key_serde: Serde | None = None, value_serde: Serde | None = None
-    ) -> TestOutputTopic:
-        """The reading end of a sink topic; serdes default to the sink's, and to bytes for the dead-letter topic."""
-        found = [sink for sink in self._topology.sinks() if sink.topic == name]
-        if name == self._settings.dead_letter_topic:
-            defaults: tuple[Serde, Serde] = (BytesSerde(), BytesSerde())
-        elif found:
-            defaults = (found[0].key_serde, found[0].value_serde)
-        else:
-            defaults = (self._topology.default_key_serde, self._topology.default_value_serde)
-        return TestOutputTopic(name, key_serde or defaults[0], value_serde or defaults[1], self._kafka)
+        self, name: str, key_serde: Serde[K] | None = None, value_serde: Serde[V] | None = None
+    ) -> TestOutputTopic[K, V]:
+        """The reading end of a sink topic; serdes default to the sink's, and to bytes for the dead-letter topic.
+
+        Raises:
+            LookupError: The topology does not write the topic, and no sink chooses its topics by the record.
+        """
+        key, value = self._topics.output_serdes(name)
+        return TestOutputTopic(name, key_serde or key, value_serde or value, self._kafka)
+
+    def produced_topic_names(self) -> set[str]:
+        """The topics that records were written to so far: outputs, repartition topics and changelogs."""
+        commits = {query.commits_topic for query in self._queries}
+        return {name for name in self._kafka.topics - commits if self._kafka.was_produced_to(name)}
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -122,8 +154,9 @@ class TopologyTestDriver:
             self._batching = False
         self._run()
 
-    def advance_wall_clock_time(self, milliseconds: int) -> None:
-        """Move the clock on and give every task a step without records."""
+    def advance_wall_clock_time(self, advance: Duration) -> None:
+        """Move the clock on, by a `timedelta` or milliseconds, and give every task a step without records."""
+        milliseconds = to_ms(advance, "How far the wall clock advances")
         if not self._clock_moved:
             # As in production, every task has run when the clock moves on: what it schedules counts from the start.
             self._every_task()
@@ -181,40 +214,37 @@ class TopologyTestDriver:
     def _upgrade(self, topology: Topology) -> None:
         """Put another program in the place of the first; like a real start, it refuses state of another structure."""
         old = {query.sub.name: query for query in self._queries}
-        subs = build_plan(topology, self._settings.application_id).sub_topologies
-        for sub in subs:
+        plan = build_plan(topology, self._settings.application_id)
+        for sub in plan.sub_topologies:
             if sub.name in old and old[sub.name].sub.topology_hash != sub.topology_hash:
                 raise CheckpointMismatchError(
                     f"The state of '{sub.name}' was written by another topology: operators, windows or stores have changed. "
                     f"streams.topology.diff.compare() tells which."
                 )
         self._topology = topology
+        self._topics = KnownTopics(plan, self._settings.dead_letter_topic, self._declared)
         self._global_tables = MemoryGlobalTables(topology, self._settings, self._kafka)
         self._queries = []
-        for sub in subs:
+        for sub in plan.sub_topologies:
             query = old.pop(sub.name, None) or self._query(sub)
             query.replace(sub, self._global_tables)
             self._queries.append(query)
         for query in old.values():
             query.close()
 
-    def get_store(self, name: str) -> DriverStore:
-        """A store over all its tasks.
+    def _store_names(self) -> set[str]:
+        return {*self._topology.stores, *self._topology.global_tables}
 
-        Raises:
-            KeyError: No sub-topology has it.
-        """
-        if name in self._topology.global_tables:
-            return DriverStore([lambda: self._global_tables.stores[name]], lambda key: 0)
-        query = next((query for query in self._queries if name in query.sub.stores), None)
-        if query is None:
-            raise KeyError(f"no store {name!r} in this topology; it has {sorted(self._topology.stores)}")
-        serde, tasks = query.sub.stores[name].key_serde, query.tasks
+    def _task_stores(self, name: str) -> TaskStores:
+        if (table := self._topology.global_tables.get(name)) is not None:
+            return TaskStores(table.store.spec.kind, [lambda: self._global_tables.stores[name]], lambda key: 0)
+        query = next(query for query in self._queries if name in query.sub.stores)
+        node, tasks = query.sub.stores[name], query.tasks
 
         def task_of(key: Any) -> int:
-            return max(0, partition_for_key(serde.serialize(name, key), tasks))
+            return max(0, partition_for_key(node.key_serde.serialize(name, key), tasks))
 
-        return DriverStore([partial(query.typed_store, name, task) for task in range(tasks)], task_of)
+        return TaskStores(node.spec.kind, [partial(query.typed_store, name, task) for task in range(tasks)], task_of)
 
     def dropped(self, reason: str | None = None) -> int:
         """How many records (or windows of records) were dropped so far, for one reason or all."""
@@ -235,6 +265,10 @@ class TopologyTestDriver:
             for name, count in counters.items():
                 counts.add(name, count)
         return counts
+
+    def metrics(self) -> dict[str, NodeMetrics]:
+        """The counters by node: `driver.metrics()["my-filter"].records_in`, `.records_out`, `.dropped`, `.skipped`."""
+        return node_metrics(self.counts())
 
     def close(self) -> None:
         """Close the stores and delete their directory."""
@@ -283,8 +317,12 @@ class TopologyTestDriver:
     def _most_partitions(self, sub: SubTopology) -> int:
         return max((self._kafka.partition_count(topic) for topic in sub.topics), default=1)
 
-    def _sink_topics(self, plan: Any) -> list[str]:
-        return [sink.topic for sub in plan.sub_topologies for sink in sub.sinks if isinstance(sink.topic, str)]
+    def _create_repartition_topics(self, plan: Plan) -> None:
+        for sub in plan.sub_topologies:
+            tasks = self._tasks or self._most_partitions(sub)
+            for sink in sub.sinks:
+                if isinstance(sink.topic, str) and sink.topic in plan.repartition_topics:
+                    self._kafka.create_topic(sink.topic, plan.repartition_topics[sink.topic] or tasks)
 
     def _users_topics(self, repartition_topics: Mapping[str, object]) -> set[str]:
         """The topics that are not the application's own."""
@@ -298,3 +336,7 @@ class TopologyTestDriver:
         """The topics that the program names itself."""
         named = {str(sink.topic) for query in self._queries for sink in query.sub.sinks}
         return {*named, str(self._settings.dead_letter_topic)}
+
+
+def _sink_topics(plan: Plan) -> list[str]:
+    return [sink.topic for sub in plan.sub_topologies for sink in sub.sinks if isinstance(sink.topic, str)]

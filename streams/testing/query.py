@@ -52,6 +52,9 @@ class DriverQuery:
         faults: Where tasks are to die.
         count: Takes the counters of each step.
         output_topics: What topics take that are written to.
+
+    Attributes:
+        commits_topic: The topic of its markers.
     """
 
     def __init__(
@@ -91,11 +94,11 @@ class DriverQuery:
         app = self._settings.application_id
         source = SourceSpec(dict.fromkeys(sub.topics, "earliest"))
         self._job = QueryJob(sub, self.tasks, self._settings, source, {}, Path(), 60_000, 1 << 26, False, self._faults)
-        self._commits = commits_topic(app, sub.name)
-        for topic in (self._commits, *(changelog_topic(app, store) for store in sub.stores)):
+        self.commits_topic = commits_topic(app, sub.name)
+        for topic in (self.commits_topic, *(changelog_topic(app, store) for store in sub.stores)):
             self._kafka.create_topic(topic, self.tasks)
         asked = any(asks_for_partition_time(one) for one in sub.sources)
-        self._times = PartitionTimes(self._kafka, self._commits, lambda partitions: None) if asked else None
+        self._times = PartitionTimes(self._kafka, self.commits_topic, lambda partitions: None) if asked else None
 
     @property
     def pending(self) -> bool:
@@ -221,7 +224,7 @@ class DriverQuery:
     def _restore(self) -> None:
         """Brings the stores to where the last commits were, also of tasks that have nothing to do."""
         for task in range(self.tasks):
-            last = read_last_marker(self._kafka, (self._commits, task))
+            last = read_last_marker(self._kafka, (self.commits_topic, task))
             if last is not None:
                 stores = self._stores(task, 0)
                 with stores.open() as store:

@@ -1,47 +1,175 @@
-"""A store of the driver: the stores of all tasks as one."""
+"""The stores of a driver: those of all tasks as one, to be read.
+
+A key is looked up in its task; scans go task by task, each in the order of its store. Nothing is written here: what a task has
+comes from records, through its commits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, overload
 
 from state.stores.codec import MAX_TIME
+from state.stores.spec import StoreKind
+from streams.model.conversions import TimestampLike, to_timestamp_ms
+from streams.model.record import ValueAndTimestamp, Window, Windowed
+from streams.model.typing import K, V
 
 
-class DriverStore:
-    """Reads a store over all tasks.
+class DriverStore(Generic[K, V]):
+    """What the stores of all kinds have in common.
 
     Args:
-        stores: Give the typed store of each task, as it is now.
+        name: The store's name.
+        tasks: Give the store of each task, as it is now.
         task_of: The task of a key.
+        value_of: Makes the value that is shown of the one that is stored.
     """
 
-    def __init__(self, stores: Sequence[Callable[[], Any]], task_of: Callable[[Any], int]) -> None:
-        self._stores = stores
+    def __init__(
+        self,
+        name: str,
+        tasks: Sequence[Callable[[], Any]],
+        task_of: Callable[[Any], int],
+        value_of: Callable[[Any], Any] = lambda value: value,
+    ) -> None:
+        self.name = name
+        self._tasks = tasks
         self._task_of = task_of
+        self._value_of = value_of
 
-    def get(self, key: Any, as_of: int | None = None) -> Any:
-        """What the task's store gives: a value, or value and timestamp; of a versioned store, as of a time in ms."""
-        store = self._stores[self._task_of(key)]()
-        return store.get(key) if as_of is None else store.get(key, as_of)
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
 
-    def fetch(self, key: Any, start: int) -> Any:
-        """One window of a key."""
-        return self._stores[self._task_of(key)]().fetch(key, start)
+    def _of(self, key: Any) -> Any:
+        """The store of the key's task."""
+        return self._tasks[self._task_of(key)]()
 
-    def find_sessions(self, key: Any, earliest_end: int = 0, latest_start: int = MAX_TIME) -> Iterator[tuple[Any, Any]]:
-        """Sessions of a key with end >= earliest_end and start <= latest_start: window and value."""
-        found: Iterator[tuple[Any, Any]] = self._stores[self._task_of(key)]().find_sessions(
-            key, earliest_end, latest_start
-        )
+    def _scan(self, rows: Callable[[Any], Iterator[Any]], reverse: bool = False) -> Iterator[Any]:
+        """The rows of every task's store, with the values that are shown: a row's value is the last of its fields."""
+        for store in reversed(self._tasks) if reverse else self._tasks:
+            yield from self._shown(rows(store()))
+
+    def _shown(self, rows: Iterator[Any]) -> Iterator[Any]:
+        return ((*row[:-1], self._value_of(row[-1])) for row in rows)
+
+
+class DriverKeyValueStore(DriverStore[K, V]):
+    """Key to value."""
+
+    def get(self, key: K) -> V | None:
+        """The value, or None."""
+        found: V | None = self._value_of(self._of(key).get(key))
         return found
 
-    def all(self) -> Iterator[tuple[Any, Any]]:
-        """All rows of a key-value store, task by task."""
-        for store in self._stores:
-            yield from store().all()
+    def range(self, lower: K | None = None, upper: K | None = None, reverse: bool = False) -> Iterator[tuple[K, V]]:
+        """Rows with lower <= key <= upper in the order of the keys' bytes; None = open."""
+        return self._scan(lambda store: store.range(lower, upper, reverse), reverse)
 
-    def fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
-        """All windows with time_from <= start <= time_to, task by task."""
-        for store in self._stores:
-            yield from store().fetch_all(time_from, time_to)
+    def reverse_range(self, lower: K | None = None, upper: K | None = None) -> Iterator[tuple[K, V]]:
+        """The same rows as `range`, the last one first."""
+        return self.range(lower, upper, reverse=True)
+
+    def all(self, reverse: bool = False) -> Iterator[tuple[K, V]]:
+        """All rows."""
+        return self._scan(lambda store: store.all(reverse), reverse)
+
+    def reverse_all(self) -> Iterator[tuple[K, V]]:
+        """All rows, the last one first."""
+        return self.all(reverse=True)
+
+    def prefix_scan(self, prefix: bytes | str) -> Iterator[tuple[K, V]]:
+        """Rows whose keys' bytes start with the prefix; text is written as UTF-8."""
+        data = prefix.encode() if isinstance(prefix, str) else prefix
+        return self._scan(lambda store: store.prefix(data))
+
+    def approximate_num_entries(self) -> int:
+        """The number of rows."""
+        return sum(1 for _ in self.all())
+
+
+class DriverWindowStore(DriverStore[K, V]):
+    """Key and start of a window to value; times are milliseconds, a `datetime`, or a `timedelta` since the epoch."""
+
+    @overload
+    def fetch(self, key: K, time: TimestampLike) -> V | None: ...
+
+    @overload
+    def fetch(self, key: K, time: TimestampLike, time_to: TimestampLike) -> Iterator[tuple[int, V]]: ...
+
+    def fetch(
+        self, key: K, time: TimestampLike, time_to: TimestampLike | None = None
+    ) -> V | Iterator[tuple[int, V]] | None:
+        """With one time the value of the window that starts then; with two the windows that start in between."""
+        if time_to is not None:
+            return self.fetch_range(key, time, time_to)
+        found: V | None = self._value_of(self._of(key).fetch(key, to_timestamp_ms(time)))
+        return found
+
+    def fetch_range(
+        self, key: K, time_from: TimestampLike, time_to: TimestampLike, reverse: bool = False
+    ) -> Iterator[tuple[int, V]]:
+        """Start and value of a key's windows with time_from <= start <= time_to, the earliest first."""
+        first, last = to_timestamp_ms(time_from), to_timestamp_ms(time_to)
+        return self._shown(self._of(key).fetch_range(key, first, last, reverse))
+
+    def fetch_all(
+        self, time_from: TimestampLike, time_to: TimestampLike, reverse: bool = False
+    ) -> Iterator[tuple[K, int, V]]:
+        """Key, start and value of all windows with time_from <= start <= time_to, by start."""
+        first, last = to_timestamp_ms(time_from), to_timestamp_ms(time_to)
+        return self._scan(lambda store: store.fetch_all(first, last, reverse), reverse)
+
+    def all(self) -> Iterator[tuple[K, int, V]]:
+        """Key, start and value of all windows, by start."""
+        return self.fetch_all(0, MAX_TIME)
+
+
+class DriverSessionStore(DriverStore[K, V]):
+    """Key and session to value; times are milliseconds, a `datetime`, or a `timedelta` since the epoch."""
+
+    def find_sessions(
+        self, key: K, earliest_end: TimestampLike = 0, latest_start: TimestampLike = MAX_TIME
+    ) -> Iterator[tuple[Window, V]]:
+        """Sessions of a key with end >= earliest_end and start <= latest_start, by end, then start."""
+        end, start = to_timestamp_ms(earliest_end), to_timestamp_ms(latest_start)
+        found: Iterator[tuple[Window, V]] = self._of(key).find_sessions(key, end, start)
+        return found
+
+    def fetch(self, key: K) -> Iterator[tuple[Window, V]]:
+        """All sessions of a key with their values."""
+        return self.find_sessions(key)
+
+    def fetch_session(self, key: K, start: TimestampLike, end: TimestampLike) -> V | None:
+        """The value of one session, or None."""
+        found: V | None = self._of(key).fetch(key, to_timestamp_ms(start), to_timestamp_ms(end))
+        return found
+
+    def all(self) -> Iterator[tuple[Windowed[K], V]]:
+        """All sessions of all keys, by end."""
+        return self._scan(lambda store: store.fetch_all(0, MAX_TIME))
+
+
+class DriverVersionedStore(DriverStore[K, V]):
+    """Key and time to the value that held then."""
+
+    def get(self, key: K, as_of: TimestampLike | None = None) -> ValueAndTimestamp[V] | None:
+        """The newest value and its time; with `as_of` those that held then. None if there was none, or a deletion."""
+        time = None if as_of is None else to_timestamp_ms(as_of)
+        found: ValueAndTimestamp[V] | None = self._of(key).get(key, time)
+        return found
+
+
+KINDS: Mapping[StoreKind, type[DriverStore[Any, Any]]] = {
+    StoreKind.KEY_VALUE: DriverKeyValueStore,
+    StoreKind.TIMESTAMPED_KEY_VALUE: DriverKeyValueStore,
+    StoreKind.WINDOW: DriverWindowStore,
+    StoreKind.TIMESTAMPED_WINDOW: DriverWindowStore,
+    StoreKind.SESSION: DriverSessionStore,
+    StoreKind.VERSIONED: DriverVersionedStore,
+}
+
+
+def bare_value(value: ValueAndTimestamp[V] | V | None) -> V | None:
+    """The value without its timestamp."""
+    return value.value if isinstance(value, ValueAndTimestamp) else value

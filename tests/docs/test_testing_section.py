@@ -9,7 +9,7 @@ from tests.docs.page import PAGE
 
 def build() -> Topology:
     builder = StreamsBuilder()
-    counts = builder.stream("in").group_by_key().count(materialized=Materialized(name="counts"))
+    counts = builder.stream("in").group_by_key().count(named="per-key", materialized=Materialized(name="counts"))
     counts.to_stream().to("counts")
     return builder.build()
 

@@ -64,14 +64,16 @@ def run(build: Any, feed: Feed, idle: list[int], by_records: bool) -> tuple[Any,
     """Rows, and how many records were late; idle time is either that, or made by a record with the time that it leads to."""
     builder = StreamsBuilder(optimize=True)
     build(builder).to("out")
-    with TopologyTestDriver(builder.build(), idle_timeout_ms=None if by_records else 1) as driver:
-        topics = {name: driver.create_input_topic(name) for name in ("in", "other")}
-        read = {str(topic) for source in driver._topology.sources() for topic in source.topics}
+    topology = builder.build()
+    with TopologyTestDriver(topology, idle_timeout_ms=None if by_records else 1) as driver:
+        topics = {
+            str(name): driver.create_input_topic(str(name)) for source in topology.sources() for name in source.topics
+        }
         time, at = -1, 0
         for step, waited in zip(feed.steps, idle, strict=False):
             with driver.batch():
                 for topic, _, key, value, timestamp in step:
-                    if topic in read:
+                    if topic in topics:
                         topics[topic].pipe_input(key, value, timestamp)
                         time = max(time, timestamp)
             at += len(step)

@@ -10,14 +10,13 @@ from state.kafka.reader import close_shared_readers
 from state.kafka.transactions import wait_until_decided
 from streams.broker import EmbeddedBroker
 from streams.source.offsets import OffsetRange
-from streams.source.partition_times import NO_TIME, LiveLog, PartitionTimes, remember
+from streams.source.partition_times import NO_TIME, LiveLog, PartitionTimes, with_partition_times
 from tests.conftest import TopicFactory
 
 
 def marker() -> CommitMarker:
     """Of a step that has read `in-0` up to offset 5, where the partition time was 77."""
-    state: dict[str, object] = {}
-    remember(state, {("in", 0): (5, 77)})
+    state = with_partition_times({}, {("in", 0): (5, 77)})
     return CommitMarker(
         query_id="query",
         task=0,

@@ -68,6 +68,10 @@ class Topics:
         """Number of partitions."""
         return len(self._topic(topic).logs)
 
+    def was_produced_to(self, topic: str) -> bool:
+        """Whether a transaction has written records to a topic that readers see."""
+        return any(entry.span is not None for log in self._topic(topic).logs for entry in log.readable())
+
     def log(self, topic: str, partition: int) -> PartitionLog:
         """A partition.
 
