@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from state.commit.marker import CommitMarker
 from state.kafka.columns import RecordColumns
 from state.kafka.reader import shared_reader
+from streams.model.times import NO_TIME
 from streams.model.timestamps import (
     FailOnInvalidTimestamp,
     FieldTimestampExtractor,
@@ -29,7 +30,7 @@ from streams.topology.graph import SourceNode
 if TYPE_CHECKING:
     from streams.source.admin import Admin
 
-NO_TIME = -1
+
 TopicPartition = tuple[str, int]
 _NAME = "partition_times"
 _KEPT = 2

@@ -13,9 +13,10 @@ from functools import partial
 from typing import Any
 
 from streams.model.record import Record
+from streams.model.waiting import LEFT
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
-from streams.operators.stores.time_ordered_buffer import LEFT, TimeOrderedBuffer
+from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.stream_time import SharedStreamTime
 from streams.serdes.base import Serde

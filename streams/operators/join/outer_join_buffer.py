@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any
 
 from streams.model.record import Headers, HeldRecord, Record
-from streams.operators.stores.time_ordered_buffer import LEFT, NEVER, RIGHT, DueRecord, TimeOrderedBuffer
+from streams.model.waiting import LEFT, RIGHT
+from streams.operators.stores.time_ordered_buffer import NEVER, DueRecord, TimeOrderedBuffer
 
 Emit = Callable[[int, Any, Any, int, Headers], None]
 """`(side, key, value, timestamp, headers)`: forward the row of a record without a partner."""

@@ -13,10 +13,11 @@ from typing import Any
 
 from streams.model.record import Headers, Record
 from streams.model.times import NO_TIME
+from streams.model.waiting import LEFT, RIGHT
 from streams.operators.join.outer_join_buffer import StrictOuterJoinBuffer, sides
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
-from streams.operators.stores.time_ordered_buffer import LEFT, RIGHT, TimeOrderedBuffer
+from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import StreamTime
 from streams.serdes.base import Serde

@@ -16,6 +16,7 @@ from typing import Any
 
 from streams.model.record import Headers, Record
 from streams.model.times import NO_TIME
+from streams.model.waiting import LEFT, RIGHT
 from streams.operators.join.outer_join_buffer import (
     CompatOuterJoinBuffer,
     OuterJoinBuffer,
@@ -24,7 +25,7 @@ from streams.operators.join.outer_join_buffer import (
 )
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
-from streams.operators.stores.time_ordered_buffer import LEFT, RIGHT, TimeOrderedBuffer
+from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import SharedStreamTime
 from streams.serdes.base import Serde
