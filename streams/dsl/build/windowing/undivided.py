@@ -18,7 +18,6 @@ from streams.topology.specs.base import Parameters
 class Undivided(WindowKind[None]):
     """A group that is not divided into windows."""
 
-    closes = False
     on_columns = True
 
     @property

@@ -44,7 +44,7 @@ class Windowing:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", kind_of(self.windows))
-        if self.emit.on_close and not self.kind.closes:
+        if self.emit.on_close and not (self.windows is not None and self.windows.closes):
             raise TopologyError(
                 f"{type(self.windows).__name__} never close, so nothing would ever be emitted on close."
             )
