@@ -253,4 +253,4 @@ def test_accumulators_rest_in_the_store_as_json() -> None:
     with TopologyTestDriver(builder.build()) as driver:
         driver.create_input_topic("in").pipe_input("a", {"v": 2}, 1)
         driver.create_input_topic("in").pipe_input("a", {"v": 4}, 1)
-        assert driver.get_store("s").get("a") == [[2, 4]]
+        assert driver.get_store("s").get("a").value == [[2, 4]]
