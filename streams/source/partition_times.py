@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from state.commit.marker import CommitMarker
 from state.kafka.columns import RecordColumns
 from state.kafka.reader import shared_reader
+from state.kafka.topics import TopicPartition
 from streams.model.times import NO_TIME
 from streams.model.timestamps import (
     FailOnInvalidTimestamp,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from streams.source.admin import Admin
 
 
-TopicPartition = tuple[str, int]
 _NAME = "partition_times"
 _KEPT = 2
 _DO_NOT_ASK = (
