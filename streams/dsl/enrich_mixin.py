@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streams.dsl import functions
-from streams.dsl.build.enrich import OnError, add_enrich
+from streams.dsl.build.enrich import EnrichOptions, OnError, add_enrich
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.options import NameLike, plain_name
 from streams.model.windows import Duration
@@ -70,16 +70,5 @@ class EnrichMixin:
         """
         from streams.dsl.kstream import KStream
 
-        port = add_enrich(
-            self._graph,
-            self._port,
-            function,
-            batch_size,
-            concurrency,
-            timeout,
-            retries,
-            backoff,
-            on_error,
-            plain_name(named),
-        )
-        return KStream(self._graph, port)
+        options = EnrichOptions(batch_size, concurrency, timeout, retries, backoff, on_error)
+        return KStream(self._graph, add_enrich(self._graph, self._port, function, options, plain_name(named)))
