@@ -10,11 +10,34 @@ import pytest
 ROOT = Path(__file__).parent.parent
 RULES = {
     "state": {"streams", "pyspark", "topologies"},
-    "streams/operators": {"pyspark", "confluent_kafka", "streams.spark", "streams.runtime", "streams.dsl"},
+    "streams/model": {
+        "pyspark",
+        "confluent_kafka",
+        "streams.serdes",
+        "streams.operators",
+        "streams.topology",
+        "streams.dsl",
+        "streams.runtime",
+    },
+    "streams/operators": {
+        "pyspark",
+        "confluent_kafka",
+        "streams.spark",
+        "streams.runtime",
+        "streams.dsl",
+        "streams.topology",
+    },
     "streams/runtime": {"pyspark", "confluent_kafka", "streams.spark", "streams.dsl", "streams.source"},
     "streams/dsl": {"pyspark", "confluent_kafka", "streams.spark", "streams.runtime"},
     "streams/topology": {"pyspark", "confluent_kafka", "streams.spark", "streams.runtime", "streams.dsl"},
-    "streams/serdes": {"pyspark", "streams.spark", "streams.runtime", "streams.dsl", "streams.topology"},
+    "streams/serdes": {
+        "pyspark",
+        "streams.spark",
+        "streams.runtime",
+        "streams.dsl",
+        "streams.topology",
+        "streams.operators",
+    },
     "streams/source": {"pyspark", "streams.spark", "streams.runtime", "streams.dsl"},
     "streams/microbatch": {"pyspark", "confluent_kafka", "streams.spark", "streams.dsl"},
     "streams/checkpoint": {

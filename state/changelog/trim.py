@@ -18,9 +18,8 @@ from typing import Any
 
 from state.changelog.topics import changelog_topic, cleanup_policy
 from state.kafka.patience import RecordDeleter, delete_if_possible
+from state.kafka.topics import TopicPartition
 from state.stores.spec import StoreSpec
-
-TopicPartition = tuple[str, int]
 
 DAY_MS = 24 * 60 * 60 * 1000
 TRIM_DELAY_MS = DAY_MS

@@ -8,8 +8,7 @@ from typing import Protocol
 
 from state.commit.marker import MarkerCopy
 from state.kafka.columns import RecordColumns
-
-TopicPartition = tuple[str, int]
+from state.kafka.topics import TopicPartition
 
 
 class MarkerLog(Protocol):

@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from state.commit.marker import CommitMarker
 from state.kafka.columns import RecordColumns
+from state.kafka.topics import TopicPartition
 from state.stores.task_store import TaskStore
-
-TopicPartition = tuple[str, int]
 
 
 class Producer(Protocol):

@@ -18,7 +18,9 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     TopicCollection,
-    TopicPartition,
+)
+from confluent_kafka import (
+    TopicPartition as KafkaPartition,
 )
 from confluent_kafka.admin import (
     AdminClient,
@@ -33,9 +35,9 @@ from confluent_kafka.admin import (
 from state.errors import ClientFailure, KafkaClientError, TopicMismatchError, TopicNotFoundError
 from state.kafka.config import QUIET, ClientConfig, admin_config
 from state.kafka.error_mapping import TOPIC_NOT_FOUND, TRANSIENT, failure_of, timed_out
-from state.kafka.topics import Partition, TopicInfo, TopicSpec
+from state.kafka.topics import TopicInfo, TopicPartition, TopicSpec
 
-__all__ = ["KafkaAdmin", "Partition", "TopicInfo", "TopicSpec"]
+__all__ = ["KafkaAdmin", "TopicInfo", "TopicPartition", "TopicSpec"]
 
 _Result = TypeVar("_Result")
 _POLL_S = 0.05
@@ -207,17 +209,17 @@ class KafkaAdmin:
             raise
         return {key: entry.value for key, entry in entries.items() if entry.value is not None}
 
-    def begin_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    def begin_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """First offset of each partition's log."""
         found = self._list_offsets(dict.fromkeys(partitions, OffsetSpec.earliest()))
         return {partition: info.offset for partition, info in found.items()}
 
-    def end_offsets(self, partitions: Iterable[Partition], committed: bool = True) -> dict[Partition, int]:
+    def end_offsets(self, partitions: Iterable[TopicPartition], committed: bool = True) -> dict[TopicPartition, int]:
         """End of each partition: the last stable offset, or (`committed` False) the end of the log (high watermark)."""
         found = self._list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()), committed)
         return {partition: info.offset for partition, info in found.items()}
 
-    def offsets_for_times(self, times: Mapping[Partition, int]) -> dict[Partition, int]:
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """First offset whose timestamp is at or past a time; the (committed) end where there is none.
 
         The whole log counts in this, also what was read long ago. So do control records, which have the broker's clock as
@@ -231,7 +233,7 @@ class KafkaAdmin:
         none_later = [where for where, offset in offsets.items() if offset < 0]
         return {**offsets, **self.end_offsets(none_later)}
 
-    def max_timestamps(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    def max_timestamps(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Largest timestamp of each partition, milliseconds; -1 for an empty partition.
 
         Control records count in this, with the broker's clock as timestamp.
@@ -240,8 +242,8 @@ class KafkaAdmin:
         return {partition: info.timestamp for partition, info in found.items()}
 
     def _list_offsets(
-        self, specs: Mapping[Partition, OffsetSpec], committed: bool = True, new: bool = False
-    ) -> dict[Partition, ListOffsetsResultInfo]:
+        self, specs: Mapping[TopicPartition, OffsetSpec], committed: bool = True, new: bool = False
+    ) -> dict[TopicPartition, ListOffsetsResultInfo]:
         """One request for all partitions; asked again of those whose leader is being elected or has just been.
 
         Args:
@@ -254,8 +256,8 @@ class KafkaAdmin:
             KafkaClientError: it has no leader (transient), or the request failed.
         """
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        found: dict[Partition, ListOffsetsResultInfo] = {}
-        waiting = {place: (TopicPartition(*place), spec) for place, spec in specs.items()}
+        found: dict[TopicPartition, ListOffsetsResultInfo] = {}
+        waiting = {place: (KafkaPartition(*place), spec) for place, spec in specs.items()}
         begun = time.monotonic()
         while waiting:
             request = dict(waiting.values())
@@ -274,7 +276,7 @@ class KafkaAdmin:
                 time.sleep(_POLL_S)
         return found
 
-    def _raise_unless_passing(self, where: TopicPartition, error: KafkaClientError, waited_s: float) -> None:
+    def _raise_unless_passing(self, where: KafkaPartition, error: KafkaClientError, waited_s: float) -> None:
         """Raise the failure of one partition by its name, unless it may pass by itself and has not had its time."""
         if error.code in _NO_LEADER:
             # The client says the same of a partition that was never made as of one whose broker is away for now.
@@ -289,7 +291,7 @@ class KafkaAdmin:
         if error.code not in TRANSIENT or waited_s > self._timeout_s:
             raise error
 
-    def delete_records(self, before: Mapping[Partition, int]) -> dict[Partition, int]:
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete the records below an offset (refused by topics that are only compacted).
 
         Args:
@@ -300,7 +302,7 @@ class KafkaAdmin:
         """
         if not before:
             return {}
-        request = [TopicPartition(topic, number, offset) for (topic, number), offset in before.items()]
+        request = [KafkaPartition(topic, number, offset) for (topic, number), offset in before.items()]
         futures = self._client.delete_records(request, request_timeout=self._timeout_s)
         return {
             (where.topic, where.partition): self._result(
@@ -309,7 +311,9 @@ class KafkaAdmin:
             for where, future in futures.items()
         }
 
-    def group_offsets(self, group: str, partitions: Iterable[Partition] | None = None) -> dict[Partition, int]:
+    def group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, int]:
         """Committed offsets of a consumer group; empty for a group that does not exist.
 
         Args:
@@ -330,7 +334,7 @@ class KafkaAdmin:
             partitions = [(name, number) for name, count in self._metadata().items() for number in range(count)]
         consumer = Consumer(properties)
         try:
-            asked = [TopicPartition(topic, number) for topic, number in partitions]
+            asked = [KafkaPartition(topic, number) for topic, number in partitions]
             found = consumer.committed(asked, self._timeout_s) if asked else []
         except KafkaException as exception:
             failure = failure_of(exception.args[0])

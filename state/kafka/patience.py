@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from state.errors import KafkaClientError
-from state.kafka.topics import Partition
+from state.kafka.topics import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ _LONGEST_PAUSE_S = 5.0
 class RecordDeleter(Protocol):
     """What is needed of `state.kafka.admin.KafkaAdmin`."""
 
-    def delete_records(self, before: Mapping[Partition, int]) -> object:
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> object:
         """Deletes the records below the given offsets."""
 
 
@@ -69,7 +69,7 @@ class Patience:
 _told: set[tuple[str, int | None]] = set()
 
 
-def delete_if_possible(admin: RecordDeleter, before: Mapping[Partition, int]) -> bool:
+def delete_if_possible(admin: RecordDeleter, before: Mapping[TopicPartition, int]) -> bool:
     """Deletes records that nobody needs any more. That it fails is no reason to stop: the next time will do.
 
     Each topic's failure is told once for each of its reasons, a missing right for instance.

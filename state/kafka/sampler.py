@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, Message
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from state.errors import ClientFailure, ReadTimeoutError
 from state.kafka.config import ClientConfig, consumer_config
 from state.kafka.error_mapping import OFFSETS_LOST, PARTITION_EOF, REFUSED, TRANSIENT, failure_of, read_error
-from state.kafka.topics import Partition
+from state.kafka.topics import TopicPartition
 
 RECORDS = 20
 """Records that are read at a place."""
@@ -74,8 +75,8 @@ class RecordSampler:
         self._trouble = failure_of(error)  # type: ignore[arg-type]
 
     def sample(
-        self, at: Mapping[Partition, int], ends: Mapping[Partition, int]
-    ) -> dict[Partition, list[SampledRecord]]:
+        self, at: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, list[SampledRecord]]:
         """The first few records at or after a place of each partition.
 
         Args:
@@ -93,7 +94,7 @@ class RecordSampler:
         places = {where: _Place(ends[where]) for where, offset in at.items() if offset < ends[where]}
         if places:
             self._trouble = None
-            assigned = [TopicPartition(*where, at[where]) for where in places]
+            assigned = [KafkaPartition(*where, at[where]) for where in places]
             consumer = self._open()
             consumer.assign(assigned)
             try:
@@ -109,7 +110,9 @@ class RecordSampler:
             self._consumer = Consumer({**self._properties, "error_cb": self._on_error})
         return self._consumer
 
-    def _read(self, consumer: Consumer, places: Mapping[Partition, _Place], at: Mapping[Partition, int]) -> None:
+    def _read(
+        self, consumer: Consumer, places: Mapping[TopicPartition, _Place], at: Mapping[TopicPartition, int]
+    ) -> None:
         deadline = time.monotonic() + self._timeout_s
         while waiting := [where for where, place in places.items() if not place.done]:
             # The call waits until it has all it was asked for: so take what is there, else wait for one.
@@ -125,7 +128,7 @@ class RecordSampler:
                     *where, at[where], places[where].end, seconds=self._timeout_s, failure=self._trouble
                 )
 
-    def _serve(self, consumer: Consumer, message: Message, places: Mapping[Partition, _Place]) -> bool:
+    def _serve(self, consumer: Consumer, message: Message, places: Mapping[TopicPartition, _Place]) -> bool:
         """Takes in a message; whether it brought anything on."""
         where = (message.topic() or "", message.partition() or 0)
         place, error = places[where], message.error()
@@ -135,7 +138,7 @@ class RecordSampler:
             place.take(message)
             if place.done:
                 # Batches are large, however little is asked for: the rest of it is dropped unseen.
-                consumer.pause([TopicPartition(*where)])
+                consumer.pause([KafkaPartition(*where)])
             return True
         failure = failure_of(error)
         if failure.code in TRANSIENT:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-Partition = tuple[str, int]
+TopicPartition: TypeAlias = tuple[str, int]
 """(topic, partition)."""
 
 

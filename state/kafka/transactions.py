@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from state.errors import HangingTransactionError
-from state.kafka.topics import Partition
+from state.kafka.topics import TopicPartition
 
 DECIDE_S = 30.0
 """What brokers get beyond a transaction's timeout, to notice it and to write the control records, seconds."""
@@ -22,10 +22,14 @@ _POLL_S = 0.02
 class LogEnds(Protocol):
     """What is needed of `state.kafka.admin.KafkaAdmin`."""
 
-    def end_offsets(self, partitions: Iterable[Partition], committed: bool = True) -> dict[Partition, int]: ...  # noqa: D102
+    def end_offsets(  # noqa: D102
+        self, partitions: Iterable[TopicPartition], committed: bool = True
+    ) -> dict[TopicPartition, int]: ...
 
 
-def wait_until_decided(admin: LogEnds, partitions: Iterable[Partition], timeout_s: float) -> dict[Partition, int]:
+def wait_until_decided(
+    admin: LogEnds, partitions: Iterable[TopicPartition], timeout_s: float
+) -> dict[TopicPartition, int]:
     """Wait until each transaction that has written to the partitions by now is committed or aborted, for readers too.
 
     Args:

@@ -14,13 +14,12 @@ from typing import Protocol
 from state.changelog.topics import changelog_topic
 from state.errors import RestoreError
 from state.kafka.columns import RecordColumns
+from state.kafka.topics import TopicPartition
 from state.restore.listener import RestoreListener, RestoreReport
 from state.restore.loading import Chunk, Loading, Reach, nowhere
 from state.restore.plan import Action, LogRange, RestoreTarget, StorePlan, check_changelog_id, plan_restore
 from state.restore.proof import UnprovenError
 from state.stores.task_store import TaskStore
-
-TopicPartition = tuple[str, int]
 
 
 class ChangelogSource(Protocol):

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from state.kafka.topics import TopicPartition
 from streams.checkpoint.log import Checkpoint
 from streams.errors import ConfigError
-
-TopicPartition = tuple[str, int]
 
 
 class Admin(Protocol):

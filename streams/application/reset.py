@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from state.commit.last_marker import MarkerLog
 from state.errors import KafkaClientError
-from state.kafka.admin import KafkaAdmin, Partition
+from state.kafka.admin import KafkaAdmin, TopicPartition
 from state.restore.directory import StateDirectory
 from streams.application.belongings import COMMITS, Belongings, belongings
 from streams.application.reset_checkpoint import delete_checkpoint, note_reset, noted_topics, query_folders
@@ -117,7 +117,7 @@ def _sub_topologies(application_id: str, topics: Iterable[str]) -> set[str]:
     return {name[len(application_id) + 1 : -len(COMMITS)] for name in topics if name.endswith(COMMITS)}
 
 
-def _warnings(admin: KafkaAdmin, commits: list[Partition]) -> Iterable[str]:
+def _warnings(admin: KafkaAdmin, commits: list[TopicPartition]) -> Iterable[str]:
     """What shows that the application may still run: it must be stopped, or it makes its topics anew."""
     if not commits:
         return

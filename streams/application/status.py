@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from state.changelog.topics import commits_topic
 from state.commit.last_marker import MarkerLog
-from state.kafka.admin import KafkaAdmin, Partition
+from state.kafka.admin import KafkaAdmin, TopicPartition
 from streams.application.newest_marker import newest_markers
 from streams.application.prepare import Application
 
@@ -49,8 +49,8 @@ class SubStatus:
 
     name: str
     tasks: int
-    read: Mapping[Partition, int]
-    ends: Mapping[Partition, int]
+    read: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
     committed: tuple[TaskStatus, ...]
 
     @property

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from state.commit.marker import FORMAT, CommitMarker
+from state.kafka.topics import TopicPartition
 from streams.checkpoint.compare import Markers, SubIdentity, misfit
 from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets, batch_digest
 
-TopicPartition = tuple[str, int]
 NEVER = -1
 """The micro-batch of a task that is to run the first one."""
 

@@ -15,7 +15,7 @@ from streams.dsl.build.aggregation import by_functions
 from streams.dsl.build.materialize import table_names
 from streams.dsl.build.stream_join import common_key_serde
 from streams.dsl.build.table_node import TableNode
-from streams.dsl.build.windowing import Windowing
+from streams.dsl.build.windowing import NO_WINDOWS, Windowing, windowing_of
 from streams.dsl.facade import CogroupFacade
 from streams.dsl.grouped import Group, KGroupedStream
 from streams.dsl.options import Materialized, NameLike
@@ -78,7 +78,7 @@ class CogroupedKStream(CogroupFacade, Generic[K, R]):
         Raises:
             TopologyError: the streams are keyed by different serdes.
         """
-        return _table(self._parts, Windowing(), initializer, None, named, materialized)
+        return _table(self._parts, NO_WINDOWS, initializer, None, named, materialized)
 
     @overload
     def windowed_by(self, windows: Windows | SlidingWindows) -> TimeWindowedCogroupedKStream[K, R]: ...
@@ -94,7 +94,7 @@ class CogroupedKStream(CogroupFacade, Generic[K, R]):
         Raises:
             TopologyError: these are no windows.
         """
-        windowing = Windowing(windows)
+        windowing = windowing_of(windows)
         if isinstance(windows, SessionWindows):
             return SessionWindowedCogroupedKStream(self._parts, windowing)
         return TimeWindowedCogroupedKStream(self._parts, windowing)

@@ -10,7 +10,7 @@ from streams.dsl.aggregating import Aggregating, AggregatingByRecord, Name, Stor
 from streams.dsl.build.aggregation import Aggregation, by_functions, of_fields
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import table_names
-from streams.dsl.build.windowing import Windowing
+from streams.dsl.build.windowing import NO_WINDOWS, Windowing, windowing_of
 from streams.dsl.options import Grouped, Materialized, NameLike
 from streams.errors import TopologyError
 from streams.model.aggregates import Aggregate
@@ -105,7 +105,7 @@ class KGroupedStream(AggregatingByRecord[K, V, K], Generic[K, V]):
 
         Source: Kafka Streams' `windowedBy`.
         """
-        windowing = Windowing(windows)
+        windowing = windowing_of(windows)
         if isinstance(windows, SessionWindows):
             return SessionWindowedKStream(self._group, windowing)
         return TimeWindowedKStream(self._group, windowing)
@@ -126,7 +126,7 @@ class KGroupedStream(AggregatingByRecord[K, V, K], Generic[K, V]):
         return CogroupedKStream(((self._group, functions.aggregator(aggregator)),))
 
     def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable[K, Any]:
-        return self._group.table(what, how, name, Windowing())
+        return self._group.table(what, how, name, NO_WINDOWS)
 
 
 class TimeWindowedKStream(AggregatingByRecord[K, V, Windowed[K]], Generic[K, V]):

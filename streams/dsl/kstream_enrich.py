@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from streams.dsl import functions
 from streams.dsl.arguments import operator_name
-from streams.dsl.build.enrich import OnError, add_enrich
+from streams.dsl.build.enrich import EnrichOptions, OnError, add_enrich
 from streams.dsl.kstream_base import KStreamPart
 from streams.dsl.options import NameLike
 from streams.model.typing import V2, K, T, V
@@ -128,16 +128,6 @@ class EnrichMixin(KStreamPart[K, V]):
 
         Source: ours; for Kafka Streams, KIP-311 and KIP-408 asked for it.
         """
-        port = add_enrich(
-            self._graph,
-            self._port,
-            function,
-            batch_size,
-            concurrency,
-            timeout,
-            retries,
-            backoff,
-            on_error,
-            operator_name("enrich", named),
-        )
+        options = EnrichOptions(batch_size, concurrency, timeout, retries, backoff, on_error)
+        port = add_enrich(self._graph, self._port, function, options, operator_name("enrich", named))
         return self._stream(port)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from streams.errors import TopologyError
@@ -89,6 +89,8 @@ class UnlimitedWindows(Windows):
 
         UnlimitedWindows.start_on(datetime(2026, 1, 1, tzinfo=timezone.utc))
     """
+
+    closes: ClassVar[bool] = False
 
     start_ms: int = 0
     grace_ms: int = 0

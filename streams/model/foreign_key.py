@@ -7,11 +7,8 @@ joins the response with its row, if the row is still the one that asked (the has
 
 from __future__ import annotations
 
-import hashlib
 from enum import IntEnum
 from typing import Any, NamedTuple
-
-from streams.serdes.base import Serde
 
 
 class Instruction(IntEnum):
@@ -58,9 +55,3 @@ class CombinedKey(NamedTuple):
 
     foreign: Any
     primary: Any
-
-
-def value_hash(serde: Serde, node: str, value: Any) -> bytes | None:
-    """16 bytes that tell left values apart; None for None."""
-    data = serde.serialize(f"{node}-value-hash", value)
-    return None if data is None else hashlib.blake2b(data, digest_size=16).digest()

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from streams.errors import TopologyError
 from streams.spelling.answers import AnswersUnknownNames
@@ -33,6 +33,17 @@ class GroupingWindows(AnswersUnknownNames, ABC):
 
     grace_ms: int
     """How long a window takes records after its end, ms."""
+
+    closes: ClassVar[bool] = True
+    """Whether a window ever closes."""
+
+    inclusive_end: ClassVar[bool] = False
+    """Whether the end belongs to the window, so that it closes one millisecond later."""
+
+    @property
+    def wait_ms(self) -> int:
+        """How long after its end a window closes, ms."""
+        return self.grace_ms
 
 
 class Windows(GroupingWindows):
@@ -126,6 +137,8 @@ class SlidingWindows(GroupingWindows):
     A window takes records until stream time has passed its end plus grace. A negative duration is a ``TopologyError``.
     """
 
+    inclusive_end: ClassVar[bool] = True
+
     difference_ms: int
     grace_ms: int
 
@@ -164,6 +177,8 @@ class SessionWindows(GroupingWindows):
     A negative duration is a ``TopologyError``. Source: Kafka Streams' ``SessionWindows`` (KIP-94).
     """
 
+    inclusive_end: ClassVar[bool] = True
+
     gap_ms: int
     grace_ms: int
 
@@ -172,6 +187,11 @@ class SessionWindows(GroupingWindows):
             raise TopologyError(f"The gap between two sessions must not be negative: {self.gap_ms} ms.")
         if self.grace_ms < 0:
             raise TopologyError(f"Grace must not be negative, but is {self.grace_ms} ms.")
+
+    @property
+    def wait_ms(self) -> int:
+        """A session may go on for a gap after its end."""
+        return self.gap_ms + self.grace_ms
 
     @classmethod
     def of_inactivity_gap_with_no_grace(cls, gap: Duration) -> SessionWindows:

@@ -13,14 +13,13 @@ from typing import Any
 
 from state.kafka.headers import decode_headers
 from streams.model.record import Headers, HeldRecord, Record, RecordMetadata
+from streams.model.times import NO_TIME
 from streams.runtime.counters import Counters
 from streams.runtime.dead_letters import DeadLetter, fitted
 from streams.runtime.handlers import NOWHERE, ErrorHandlers, Origin
 from streams.runtime.outputs import Outputs, OutputTopics, UnlimitedTopics
 from streams.runtime.settings import TaskSettings
 from streams.runtime.task.collector import Collector
-
-NO_TIME = -1
 
 
 @dataclass(slots=True)

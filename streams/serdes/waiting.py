@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from state.kafka.headers import decode_headers, encode_headers
-from streams.operators.stores.time_ordered_buffer import WaitingKey, WaitingRecord
+from streams.model.waiting import WaitingKey, WaitingRecord
 from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize
 
 _TIME_SIDE = struct.Struct(">qB")

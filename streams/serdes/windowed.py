@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol
+from typing import Any, Generic
 
 from streams.errors import TopologyError
 from streams.model.record import Window, Windowed
-from streams.model.windows import Duration, to_ms
+from streams.model.times import MAX_TIME
+from streams.model.windows import Duration, Windows, to_ms
 from streams.serdes.base import Headers, Serde, T, cannot_deserialize, cannot_serialize, check_serde, serde_identity
 
 _START = struct.Struct(">q")
 _END_START = struct.Struct(">qq")
-_MAX_TIME = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -63,15 +63,7 @@ class TimeWindowedSerde(Serde[Windowed], Generic[T]):
         if data is None:
             return None
         key, start = _key_and_start(self, self.inner, topic, data, headers)
-        return Windowed(key, Window(start, _MAX_TIME if self.size_ms is None else start + self.size_ms))
-
-
-class _HasEnds(Protocol):
-    """Windows that are known by their start."""
-
-    def end_of(self, start: int) -> int:
-        """End of the window that begins at ``start``."""
-        ...
+        return Windowed(key, Window(start, MAX_TIME if self.size_ms is None else start + self.size_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +76,7 @@ class CustomWindowedSerde(Serde[Windowed], Generic[T]):
     """
 
     inner: Serde[T]
-    windows: _HasEnds
+    windows: Windows
 
     def serialize(self, topic: str, value: Windowed | None, headers: Headers = None) -> bytes | None:
         """Key and start. Raises ``SerdeError`` for anything but a ``Windowed``."""

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from state.kafka.topics import TopicPartition
+
 if TYPE_CHECKING:
     from state.kafka.admin import KafkaAdmin
     from state.kafka.patience import Patience
     from state.kafka.topics import TopicInfo as KafkaTopicInfo
-
-TopicPartition = tuple[str, int]
 
 
 class TopicInfo(Protocol):

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from state.commit.marker import CommitMarker
 from state.kafka.columns import RecordColumns
 from state.kafka.reader import shared_reader
+from state.kafka.topics import TopicPartition
+from streams.model.times import NO_TIME
 from streams.model.timestamps import (
     FailOnInvalidTimestamp,
     FieldTimestampExtractor,
@@ -29,8 +31,7 @@ from streams.topology.graph import SourceNode
 if TYPE_CHECKING:
     from streams.source.admin import Admin
 
-NO_TIME = -1
-TopicPartition = tuple[str, int]
+
 _NAME = "partition_times"
 _KEPT = 2
 _DO_NOT_ASK = (

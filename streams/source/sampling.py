@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Protocol
 
-TopicPartition = tuple[str, int]
+from state.kafka.topics import TopicPartition
+
 Positions = Mapping[TopicPartition, int]
 
 AHEAD_MS = 24 * 3600 * 1000

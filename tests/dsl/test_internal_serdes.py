@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from streams import Change, Int64Serde, JsonSerde, SerdeError, StringSerde
 from streams.model.foreign_key import CombinedKey, Response, Subscription
-from streams.operators.stores.time_ordered_buffer import WaitingKey, WaitingRecord
+from streams.model.waiting import WaitingKey, WaitingRecord
 from streams.serdes.change import ChangeSerde
 from streams.serdes.foreign_key import CombinedKeySerde, ResponseSerde, SubscriptionSerde
 from streams.serdes.waiting import WaitingKeySerde, WaitingSerde

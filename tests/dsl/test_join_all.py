@@ -52,7 +52,7 @@ def test_stores_and_nodes():
     operator = topology.nodes["j-payment-join"].processor()
     assert isinstance(operator, StreamJoinAll)
     assert (operator.name, operator.difference_ms, operator.grace_ms) == ("payment", 10, 5)
-    assert operator.joiner("k", {"a": 1}) == [1]
+    assert operator.join.joiner("k", {"a": 1}) == [1]
 
 
 def test_describe_shows_every_side_with_all_stores():

@@ -11,6 +11,7 @@ from streams import (
     Consumed,
     EmitStrategy,
     Int64Serde,
+    JoinWindows,
     Materialized,
     SessionWindows,
     SlidingWindows,
@@ -186,3 +187,41 @@ def test_impossible_aggregations():
     longs = builder.stream("longs", Consumed(key_serde=Int64Serde())).group_by_key()
     with pytest.raises(TopologyError, match="Read both with the same key serde"):
         numbers.cogroup(lambda v, n: n).cogroup(longs, lambda v, n: n).aggregate(int)
+
+
+@dataclass(frozen=True)
+class Hours(Windows):
+    """The sizes may be fields of a dataclass."""
+
+    size_ms: int
+    grace_ms: int
+
+    def starts(self, timestamp):
+        return [timestamp // self.size_ms * self.size_ms]
+
+    def end_of(self, start):
+        return start + self.size_ms
+
+
+def test_sizes_of_own_windows_may_be_fields():
+    grouped = StreamsBuilder().stream("in").group_by_key()
+    assert grouped.windowed_by(Hours(HOUR, 0)).count().store_name
+
+
+def test_own_windows_must_say_their_size_and_grace():
+    class Endless(Windows):
+        def starts(self, timestamp):
+            return [0]
+
+        def end_of(self, start):
+            return 1
+
+    grouped = StreamsBuilder().stream("in").group_by_key()
+    with pytest.raises(TopologyError, match=r"Endless has no size_ms and no grace_ms: windows of your own say"):
+        grouped.windowed_by(Endless())
+
+
+@pytest.mark.parametrize("wrong", [5, None, "1h", Hours, JoinWindows.of_time_difference_with_no_grace(5)])
+def test_what_are_no_windows_is_refused(wrong):
+    with pytest.raises(TopologyError, match="windowed_by takes TimeWindows, SlidingWindows"):
+        StreamsBuilder().stream("in").group_by_key().windowed_by(wrong)

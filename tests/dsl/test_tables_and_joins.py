@@ -17,6 +17,8 @@ from streams import (
     TopologyError,
     agg,
 )
+from streams.model.waiting import LEFT, RIGHT
+from streams.operators.join.options import JoinSide
 
 TEN = JoinWindows.of_time_difference_with_no_grace(10)
 
@@ -31,10 +33,9 @@ def test_join_of_streams():
     assert (this.spec.kind, this.spec.retain_duplicates, this.spec.retention_ms) == (StoreKind.WINDOW, True, 18)
     assert (this.value_serde, other.value_serde) == (JsonSerde(), StringSerde())
     one, two = topology.nodes["j-this-join"].processor(), topology.nodes["j-other-join"].processor()
-    assert (one.this_name, one.other_name, one.is_left) == (this.name, other.name, True)
-    assert (two.this_name, two.other_name, two.is_left) == (other.name, this.name, False)
-    assert one.state_name == two.state_name
-    assert one.joiner("k", 1, 2) == (1, 2)
+    assert one.side == JoinSide(LEFT, this.name, other.name, "j-merge")
+    assert two.side == JoinSide(RIGHT, other.name, this.name, "j-merge")
+    assert one.join.joined(LEFT, "k", 1, 2) == two.join.joined(RIGHT, "k", 2, 1) == (1, 2)
     assert topology.nodes["j-merge"].parents == ("j-this-join", "j-other-join")
 
 

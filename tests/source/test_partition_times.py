@@ -9,8 +9,9 @@ from state.kafka.producer import TransactionalProducer
 from state.kafka.reader import close_shared_readers
 from state.kafka.transactions import wait_until_decided
 from streams.broker import EmbeddedBroker
+from streams.model.times import NO_TIME
 from streams.source.offsets import OffsetRange
-from streams.source.partition_times import NO_TIME, LiveLog, PartitionTimes, with_partition_times
+from streams.source.partition_times import LiveLog, PartitionTimes, with_partition_times
 from tests.conftest import TopicFactory
 
 

@@ -54,58 +54,69 @@ class _Shape:
         return cls(False, function, inspect.iscoroutinefunction(called))
 
 
+@dataclass(frozen=True, slots=True)
+class EnrichOptions:
+    """How the function of an ``enrich`` is called, as the user says it.
+
+    Attributes:
+        batch_size: How many values a call gets at most; None: calls are for one value.
+        concurrency: How many calls may be under way; None: ``CONCURRENCY``.
+        timeout: How long a call may take; None: ``TIMEOUT_MS``.
+        retries: How often a call that fails is made again.
+        backoff: How long to wait before the first of these.
+        on_error: What becomes of a record for which all calls have failed.
+    """
+
+    batch_size: int | None
+    concurrency: int | None
+    timeout: Duration | None
+    retries: int
+    backoff: Duration
+    on_error: OnError
+
+    def rules(self, shape: _Shape, stop: bool) -> CallRules:
+        """The same, checked, with defaults; ``stop``: a record that fails ends the calls."""
+        batch_size, is_async = self.batch_size, shape.is_async
+        return CallRules(
+            is_async=is_async,
+            takes_key=functions.takes_key(shape.called, many=batch_size is not None),
+            batch_size=None if batch_size is None else _whole(batch_size, "batch_size", 1),
+            concurrency=_concurrency(self.concurrency) if is_async else 1,
+            timeout_ms=_timeout_ms(self.timeout) if is_async else None,
+            retries=_whole(self.retries, "retries", 0),
+            backoff_ms=_whole(to_ms(self.backoff, "enrich(backoff=...)"), "backoff", 0),
+            stop=stop,
+        )
+
+    def check_sort(self, function: functions.Function, shape: _Shape) -> None:
+        """A plain function runs in the reader's own thread: nothing runs beside it, and nothing can stop it."""
+        if shape.is_async:
+            return
+        name = getattr(function, "__name__", type(function).__name__)
+        if self.batch_size is None:
+            raise TopologyError(
+                f"enrich({name}): a function that is called for each record must be `async def`, so that calls run side by side. "
+                f"Or give a batch_size, and the function gets a list of values; for a plain function of one value there is "
+                f"map_values."
+            )
+        if self.concurrency is not None or self.timeout is not None:
+            raise TopologyError(
+                f"enrich({name}): concurrency and timeout are for `async def` functions; a plain one is called for one batch after "
+                f"the other, and cannot be stopped. Let its client have a timeout."
+            )
+
+
 def add_enrich(
-    graph: GraphBuilder,
-    port: Port,
-    function: functions.Function,
-    batch_size: int | None,
-    concurrency: int | None,
-    timeout: Duration | None,
-    retries: int,
-    backoff: Duration,
-    on_error: OnError,
-    name: str | None,
+    graph: GraphBuilder, port: Port, function: functions.Function, options: EnrichOptions, name: str | None
 ) -> Port:
     """A node in a head: in that of the stream, or behind a repartition topic in that of the next sub-topology."""
     shape = _Shape.of(function)
-    _check_sort(function, shape, batch_size, concurrency, timeout)
-    failing = _on_error(on_error)
-    rules = CallRules(
-        is_async=shape.is_async,
-        takes_key=functions.takes_key(shape.called, many=batch_size is not None),
-        batch_size=None if batch_size is None else _whole(batch_size, "batch_size", 1),
-        concurrency=_concurrency(concurrency) if shape.is_async else 1,
-        timeout_ms=_timeout_ms(timeout) if shape.is_async else None,
-        retries=_whole(retries, "retries", 0),
-        backoff_ms=_whole(to_ms(backoff, "enrich(backoff=...)"), "backoff", 0),
-        stop=failing == "fail",
-    )
+    options.check_sort(function, shape)
+    failing = _on_error(options.on_error)
+    rules = options.rules(shape, stop=failing == "fail")
     placed = graph.in_reader(port, name, graph.key_serde(port.key_serde), graph.value_serde(port.value_serde))
     client = UserClient(function, shape.is_factory, shape.is_async)
     return graph.stateless(EnrichSpec(client, rules, failing), placed, name, new_value=True)
-
-
-def _check_sort(
-    function: functions.Function,
-    shape: _Shape,
-    batch_size: int | None,
-    concurrency: int | None,
-    timeout: Duration | None,
-) -> None:
-    """A plain function runs in the reader's own thread: nothing runs beside it, and nothing can stop it."""
-    if shape.is_async:
-        return
-    name = getattr(function, "__name__", type(function).__name__)
-    if batch_size is None:
-        raise TopologyError(
-            f"enrich({name}): a function that is called for each record must be `async def`, so that calls run side by side. "
-            f"Or give a batch_size, and the function gets a list of values; for a plain function of one value there is map_values."
-        )
-    if concurrency is not None or timeout is not None:
-        raise TopologyError(
-            f"enrich({name}): concurrency and timeout are for `async def` functions; a plain one is called for one batch after "
-            f"the other, and cannot be stopped. Let its client have a timeout."
-        )
 
 
 def _whole(number: int, what: str, least: int) -> int:

@@ -20,7 +20,8 @@ from streams.errors import TopologyError
 from streams.serdes.base import Serde
 from streams.topology.naming import check_name, stateful_name
 from streams.topology.node_kind import NodeKind
-from streams.topology.specs.stream_joins import JoinAll, JoinAllSpec
+from streams.operators.join.options import JoinAll
+from streams.topology.specs.stream_joins import JoinAllSpec
 from streams.topology.specs.streams import MergeSpec
 from streams.wording import a_kind_of
 

@@ -17,7 +17,8 @@ from streams.serdes.foreign_key import CombinedKeySerde
 from streams.serdes.json import JsonSerde
 from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
 from streams.topology.naming import stateful_name
-from streams.topology.specs.stream_joins import AsOf, AsOfJoinSpec
+from streams.operators.join.options import AsOf
+from streams.topology.specs.stream_joins import AsOfJoinSpec
 from streams.topology.specs.streams import DeduplicateSpec, MergeSpec
 
 

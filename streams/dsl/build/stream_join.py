@@ -14,7 +14,8 @@ from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
 from streams.topology.naming import stateful_name
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import Parameters
-from streams.topology.specs.stream_joins import StreamJoin, StreamJoinSpec, StreamSelfJoinSpec
+from streams.operators.join.options import StreamJoin
+from streams.topology.specs.stream_joins import StreamJoinSpec, StreamSelfJoinSpec
 from streams.topology.specs.streams import MergeSpec
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from state.stores.spec import StoreKind, StoreSpec
-from streams.model.custom_windows import UnlimitedWindows
-from streams.model.windows import GroupingWindows, SessionWindows, SlidingWindows
+from streams.model.windows import SessionWindows
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.suppressed import Suppressed
 from streams.dsl.build.table_node import TableNode
@@ -73,10 +72,10 @@ def _rules(topology: Graph, port: Port, how: Suppressed) -> SuppressRules:
                 f"'{port.node}' has no windows, so none of them closes: suppress it with Suppressed.until_time_limit(...), "
                 f"or aggregate in windows first."
             )
-        if any(isinstance(windows, UnlimitedWindows) for windows in found):
+        if any(not windows.closes for windows in found):
             raise TopologyError(f"The windows of '{port.node}' never close, so nothing would ever be emitted.")
         # As Kafka Streams (GraphGraceSearchUtil): of several, the longest.
-        wait_ms, inclusive = max(_wait(windows) for windows in found)
+        wait_ms, inclusive = max((windows.wait_ms, windows.inclusive_end) for windows in found)
     buffer = how.buffer
     return SuppressRules(
         wait_ms, how.limit_ms is None, inclusive, buffer.max_records, buffer.max_bytes, buffer.emit_early is True
@@ -92,12 +91,6 @@ def _windowed_above(topology: Graph, name: str) -> dict[str, AggregationSpec]:
     for parent in node.parents:
         found |= _windowed_above(topology, parent)
     return found
-
-
-def _wait(windows: GroupingWindows) -> tuple[int, bool]:
-    """How long windows wait for late records, ms, and whether their ends are inclusive."""
-    gap_ms = windows.gap_ms if isinstance(windows, SessionWindows) else 0
-    return windows.grace_ms + gap_ms, isinstance(windows, SessionWindows | SlidingWindows)
 
 
 def _update_sessions_at_once(graph: GraphBuilder, port: Port) -> None:

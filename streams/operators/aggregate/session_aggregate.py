@@ -38,8 +38,6 @@ class SessionAggregate(WindowedAggregation[SessionWindows]):
             matter.
     """
 
-    inclusive_end = True
-
     def __init__(
         self,
         store: str,
@@ -65,7 +63,7 @@ class SessionAggregate(WindowedAggregation[SessionWindows]):
             self.ctx.drop(record, "null_key")
             return
         at, gap = record.timestamp, self.windows.gap_ms
-        close_time = self._time.observe(at) - self._wait_ms
+        close_time = self._time.observe(at) - self.windows.wait_ms
         found = list(self.store.find_sessions(record.key, at - gap, at + gap))
         merged, aggregate = Window(at, at), self.functions.initial()
         for session, value in found:
@@ -82,11 +80,6 @@ class SessionAggregate(WindowedAggregation[SessionWindows]):
                     self._delete(record.key, session, value, stays=session == merged)
             self._added(record.key, merged, added, self._told(merged, found))
         self._emit_closed(at, record.headers)
-
-    @property
-    def _wait_ms(self) -> int:
-        """A session may go on for a gap after its end."""
-        return self.windows.gap_ms + self.windows.grace_ms
 
     def _flush_held(self) -> None:
         """Emit each session's last value, in order of time."""

@@ -29,7 +29,7 @@ class SessionRetention:
         # Segment of ends -> the oldest start of a session that ends there; keys are text, as JSON has them.
         self._oldest: dict[str, int] = state.setdefault(_OLDEST, {})
         self._windows = windows
-        self._nominal_ms = windows.gap_ms + windows.grace_ms
+        self._nominal_ms = windows.wait_ms
         self._width = max(_LEAST_SEGMENT_MS, self._nominal_ms)
 
     def add(self, start: int, end: int) -> None:

@@ -31,8 +31,6 @@ class SlidingAggregate(WindowedAggregation[SlidingWindows]):
         windows: See `WindowedAggregation`, as the others.
     """
 
-    inclusive_end = True
-
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores and take up stream time."""
         super().init(ctx)

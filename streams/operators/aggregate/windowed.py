@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from streams.model.record import Change, Headers, Record, Window, Windowed
 from streams.model.windows import GroupingWindows
@@ -50,9 +50,6 @@ class WindowedAggregation(Operator, Generic[W]):
         send_old: Whether `Change.old` is wanted downstream. On close, a window has one result, and nothing before it.
     """
 
-    inclusive_end: ClassVar[bool] = False
-    """Whether the end belongs to the window, so that a window closes one millisecond later."""
-
     def __init__(
         self,
         store: str,
@@ -90,18 +87,13 @@ class WindowedAggregation(Operator, Generic[W]):
         time = self._expiry_time()
         if self._open is not None and self._open.first_end is not None:
             # In compat mode a window may be closed and not emitted yet.
-            time = min(time, self._open.first_end + self._wait_ms)
+            time = min(time, self._open.first_end + self.windows.wait_ms)
         self.ctx.expire(self.store_name, time)
 
     def close(self) -> None:
         """Let go of the open windows."""
         if self._open is not None:
             self._open.let_go()
-
-    @property
-    def _wait_ms(self) -> int:
-        """How long after its end a window closes, ms."""
-        return self.windows.grace_ms
 
     def _flush_held(self) -> None:
         """Emit, or write, what was held back until the end of the step."""
@@ -124,7 +116,7 @@ class WindowedAggregation(Operator, Generic[W]):
         """Emit the windows that stream time has closed, if results come on close; `headers` are those of what closes them."""
         if self._open is None:
             return
-        last_end = self._time.now - self._wait_ms - (1 if self.inclusive_end else 0)
+        last_end = self._time.now - self.windows.wait_ms - (1 if self.windows.inclusive_end else 0)
         for key, start, end in self._open.close(last_end, timestamp):
             windowed = Windowed(self.store.codec.read_key(key), Window(start, end))
             found = self.store.get(windowed)

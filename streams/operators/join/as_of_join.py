@@ -8,17 +8,16 @@ records with one key and timestamp the last to come counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from streams.model.record import Record
+from streams.model.waiting import LEFT
+from streams.operators.join.options import AsOf
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
-from streams.operators.stores.time_ordered_buffer import LEFT, TimeOrderedBuffer
+from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.stream_time import SharedStreamTime
-from streams.serdes.base import Serde
 
 
 class AsOfJoin(Operator):
@@ -27,38 +26,19 @@ class AsOfJoin(Operator):
     Null values are dropped. A null key is dropped; on the left of a left join it gives a row with None at once.
 
     Args:
+        join: What both sides have in common.
+        is_left: Which side this is.
         store: Timestamped window store of the right records.
         waiting: Key-value store of the left records that wait (`serdes.waiting`).
-        key_serde: Of the keys in it.
         state_name: Name of the state that both sides share.
-        within_ms: How much older than the left record the right one may be.
-        grace_ms: How late a record may be.
-        joiner: `(key, left value, right value) -> value`.
-        is_left: Which side this is.
-        left_join: A left record that found nobody is joined with None; otherwise it gives nothing.
     """
 
-    def __init__(
-        self,
-        store: str,
-        waiting: str,
-        key_serde: Serde,
-        state_name: str,
-        within_ms: int,
-        grace_ms: int,
-        joiner: Callable[[Any, Any, Any], Any],
-        is_left: bool,
-        left_join: bool,
-    ) -> None:
+    def __init__(self, join: AsOf, is_left: bool, store: str, waiting: str, state_name: str) -> None:
+        self.join = join
+        self.is_left = is_left
         self.store_name = store
         self.waiting_name = waiting
-        self.key_serde = key_serde
         self.state_name = state_name
-        self.within_ms = within_ms
-        self.grace_ms = grace_ms
-        self.joiner = joiner
-        self.is_left = is_left
-        self.left_join = left_join
 
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores and the shared time."""
@@ -66,7 +46,7 @@ class AsOfJoin(Operator):
         self._store: TypedTimestampedWindowStore = ctx.store(self.store_name)
         state = ctx.shared_state(self.state_name)
         self._time = SharedStreamTime(state, sides=2)
-        self._waiting = TimeOrderedBuffer(ctx.store(self.waiting_name), self.key_serde, self.waiting_name, state)
+        self._waiting = TimeOrderedBuffer(ctx.store(self.waiting_name), self.join.key_serde, self.waiting_name, state)
 
     def process(self, record: Record) -> None:
         """Let go of left records whose time has come; then keep this one."""
@@ -76,10 +56,10 @@ class AsOfJoin(Operator):
             self.ctx.drop(record, "null_value")
         elif record.key is None:
             self._without_key(record)
-        elif record.timestamp + self.grace_ms < time:
+        elif record.timestamp + self.join.grace_ms < time:
             self.ctx.drop(record, "late")
         elif self.is_left:
-            wait_until = record.timestamp + self.grace_ms
+            wait_until = record.timestamp + self.join.grace_ms
             self._waiting.add(wait_until, LEFT, record.key, record.value, record.headers)
         else:
             self._store.put(record.key, record.timestamp, record.value, record.timestamp)
@@ -90,7 +70,7 @@ class AsOfJoin(Operator):
         if least is None:
             return limit
         self._join_due(self._time.advance(elapsed_ms, least))
-        return min(least, self._waiting.first_time - self.grace_ms)
+        return min(least, self._waiting.first_time - self.join.grace_ms)
 
     def flush(self) -> None:
         """Right records that no left one can meet any more may go."""
@@ -98,20 +78,20 @@ class AsOfJoin(Operator):
 
     def _join_due(self, time: int) -> None:
         for due in self._waiting.take(time):
-            row = Record(due.key, due.value, due.place.time - self.grace_ms, due.headers)
+            row = Record(due.key, due.value, due.place.time - self.join.grace_ms, due.headers)
             # They are taken out already: one that fails must not take the others along, nor the record that made them due.
             self.ctx.attempt(partial(self._join, row), due.held(row.timestamp))
 
     def _join(self, record: Record) -> None:
-        earliest = max(0, record.timestamp - self.within_ms)
+        earliest = max(0, record.timestamp - self.join.within_ms)
         newest = next(self._store.fetch_range(record.key, earliest, record.timestamp, reverse=True), None)
-        if newest is None and not self.left_join:
+        if newest is None and not self.join.is_left_join:
             return
         value = None if newest is None else newest[1].value
-        self.ctx.forward(record.with_value(self.joiner(record.key, record.value, value)))
+        self.ctx.forward(record.with_value(self.join.joiner(record.key, record.value, value)))
 
     def _without_key(self, record: Record) -> None:
-        if self.is_left and self.left_join:
-            self.ctx.forward(record.with_value(self.joiner(None, record.value, None)))
+        if self.is_left and self.join.is_left_join:
+            self.ctx.forward(record.with_value(self.join.joiner(None, record.value, None)))
         else:
             self.ctx.drop(record, "null_key")

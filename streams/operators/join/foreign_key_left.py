@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from streams.model.foreign_key import Instruction, Response, Subscription, value_hash
+from streams.model.foreign_key import Instruction, Response, Subscription
 from streams.model.record import Change, Record
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
@@ -67,7 +68,7 @@ class ForeignKeySubscribe(Operator):
         return None if value is None else self.extractor(key, value)
 
     def _send(self, record: Record, foreign_key: Any, instruction: Instruction) -> None:
-        digest = value_hash(self.value_serde, self.ctx.node, record.value.new)
+        digest = _value_hash(self.value_serde, self.ctx.node, record.value.new)
         subscription = Subscription(digest, int(instruction), record.key)
         self.ctx.forward(Record(foreign_key, subscription, record.timestamp, record.headers))
 
@@ -103,9 +104,15 @@ class ForeignKeyResult(Operator):
         response: Response = record.value
         found = self._lookup(record.key, None)
         value = None if found is None else found.value
-        if value_hash(self.value_serde, self.ctx.node, value) != response.hash:
+        if _value_hash(self.value_serde, self.ctx.node, value) != response.hash:
             self.ctx.drop(record, "stale_response")
             return
         nothing = value is None or (response.value is None and not self.left)
         joined = None if nothing else self.joiner(record.key, value, response.value)
         self.ctx.forward(record.with_value(joined))
+
+
+def _value_hash(serde: Serde, node: str, value: Any) -> bytes | None:
+    """16 bytes that tell left values apart; None for None."""
+    data = serde.serialize(f"{node}-value-hash", value)
+    return None if data is None else hashlib.blake2b(data, digest_size=16).digest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streams.model.foreign_key import CombinedKey, Instruction, Response, Subscription
 from streams.model.record import Change, Record
@@ -10,9 +10,7 @@ from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.key_value import TypedKeyValueStore
 from streams.operators.table.value_getter import ValueGetter
-
-if TYPE_CHECKING:
-    from streams.serdes.foreign_key import CombinedKeySerde
+from streams.serdes.foreign_key import CombinedKeySerde
 
 
 class ForeignKeySubscriptions(Operator):

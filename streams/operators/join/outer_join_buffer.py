@@ -13,7 +13,9 @@ from functools import partial
 from typing import Any
 
 from streams.model.record import Headers, HeldRecord, Record
-from streams.operators.stores.time_ordered_buffer import LEFT, NEVER, RIGHT, DueRecord, TimeOrderedBuffer
+from streams.model.waiting import LEFT, RIGHT
+from streams.model.windows import JoinWindows
+from streams.operators.stores.time_ordered_buffer import NEVER, DueRecord, TimeOrderedBuffer
 
 Emit = Callable[[int, Any, Any, int, Headers], None]
 """`(side, key, value, timestamp, headers)`: forward the row of a record without a partner."""
@@ -165,11 +167,10 @@ class CompatOuterJoinBuffer(OuterJoinBuffer):
         self._rows.remove_all(timestamp, side, key)
 
 
-def sides(before_ms: int, after_ms: int, grace_ms: int, strict: bool) -> tuple[int, int]:
+def waits_of(windows: JoinWindows, strict: bool) -> tuple[int, int]:
     """How long a right and a left record wait, ms: `waits` of an `OuterJoinBuffer`, by side."""
-    if strict:
-        before_ms, after_ms = max(0, before_ms), max(0, after_ms)
-    waits = {RIGHT: before_ms + grace_ms, LEFT: after_ms + grace_ms}
+    ahead = {RIGHT: windows.before_ms, LEFT: windows.after_ms}
+    waits = {side: (max(0, ms) if strict else ms) + windows.grace_ms for side, ms in ahead.items()}
     return waits[RIGHT], waits[LEFT]
 
 

@@ -15,11 +15,12 @@ the second's, and so on.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from streams.model.record import Record
 from streams.model.times import NO_TIME
+from streams.operators.join.options import JoinAll
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.window import TypedWindowStore
@@ -38,29 +39,18 @@ class StreamJoinAll(Operator):
     m ** (n - 1) of them. Nothing is combined while any other stream has no record in reach.
 
     Args:
+        join: What all sides have in common.
         name: Which stream this is.
-        stores: Window stores of all the streams, duplicates kept, by name of the stream, in the order of the results.
+        stores: Window stores of all the streams, duplicates kept, in the order of the join's streams.
         state_name: Name of the state that all sides share.
-        difference_ms: How far apart the oldest and the newest record of a combination may be.
-        grace_ms: How long a record waits beyond that.
-        joiner: `(key, {name of the stream: value}) -> value`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        stores: Mapping[str, str],
-        state_name: str,
-        difference_ms: int,
-        grace_ms: int,
-        joiner: Callable[[Any, dict[str, Any]], Any],
-    ) -> None:
+    def __init__(self, join: JoinAll, name: str, stores: Sequence[str], state_name: str) -> None:
+        self.join = join
         self.name = name
-        self.stores = stores
+        self.stores = dict(zip(join.streams, stores, strict=True))
         self.state_name = state_name
-        self.difference_ms = difference_ms
-        self.grace_ms = grace_ms
-        self.joiner = joiner
+        self.difference_ms, self.grace_ms = join.windows.after_ms, join.windows.grace_ms
 
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores and the shared time."""
@@ -100,7 +90,7 @@ class StreamJoinAll(Operator):
         for combination in combinations(rows, self.difference_ms, record.timestamp, record.timestamp):
             values = dict(zip(self._opened, (value for _, value in combination), strict=True))
             newest = max(timestamp for timestamp, _ in combination)
-            self.ctx.forward(Record(record.key, self.joiner(record.key, values), newest, record.headers))
+            self.ctx.forward(Record(record.key, self.join.joiner(record.key, values), newest, record.headers))
 
     def _rows(self, record: Record, time: int) -> list[list[Row]]:
         """Of each stream the rows in reach of the record, of its own the record alone; empty if a stream has none."""

@@ -8,18 +8,18 @@ window, unless it is older than the store's retention.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from streams.model.record import Headers, Record
 from streams.model.times import NO_TIME
-from streams.operators.join.outer_join_buffer import StrictOuterJoinBuffer, sides
+from streams.model.waiting import LEFT, RIGHT
+from streams.operators.join.options import StreamJoin
+from streams.operators.join.outer_join_buffer import StrictOuterJoinBuffer, waits_of
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
-from streams.operators.stores.time_ordered_buffer import LEFT, RIGHT, TimeOrderedBuffer
+from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import StreamTime
-from streams.serdes.base import Serde
 
 _NEWEST = "newest"
 
@@ -28,44 +28,26 @@ class StreamSelfJoin(Operator):
     """Both sides of a self-join.
 
     Args:
+        join: How it joins.
         store: Window store of the records, duplicates kept.
-        before_ms: A right record at r joins a left one at l if l - before <= r <= l + after.
-        after_ms: See above.
-        grace_ms: How long a record waits beyond its window.
-        joiner: `(key, left value, right value) -> value`.
-        unjoined_store: Key-value store of the records that found nobody; None: an inner join.
-        key_serde: Of the keys in it.
-        outer: By side (right, left): records of it give a row without a partner, too.
+        buffer: Key-value store of the records that found no partner; None: an inner join.
     """
 
-    def __init__(
-        self,
-        store: str,
-        before_ms: int,
-        after_ms: int,
-        grace_ms: int,
-        joiner: Callable[[Any, Any, Any], Any],
-        unjoined_store: str | None,
-        key_serde: Serde,
-        outer: tuple[bool, bool],
-    ) -> None:
+    def __init__(self, join: StreamJoin, store: str, buffer: str | None = None) -> None:
+        self.join = join
         self.store_name = store
-        self.before_ms, self.after_ms, self.grace_ms = before_ms, after_ms, grace_ms
-        self.joiner = joiner
-        self.unjoined_name = unjoined_store
-        self.key_serde = key_serde
-        self.outer = outer
+        self.buffer_name = buffer
 
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores."""
         super().init(ctx)
         self._store: TypedWindowStore = ctx.store(self.store_name)
         self._time = StreamTime(ctx.state)
-        self._waits = sides(self.before_ms, self.after_ms, self.grace_ms, strict=True)
-        self._unjoined: StrictOuterJoinBuffer | None = None
-        if self.unjoined_name is not None and ctx.mode == "strict":
-            rows = TimeOrderedBuffer(ctx.store(self.unjoined_name), self.key_serde, self.unjoined_name, ctx.state)
-            self._unjoined = StrictOuterJoinBuffer(rows, self._waits, self._emit_alone, ctx.attempt)
+        self._waits = waits_of(self.join.windows, strict=True)
+        self._buffer: StrictOuterJoinBuffer | None = None
+        if self.buffer_name is not None and ctx.mode == "strict":
+            rows = TimeOrderedBuffer(ctx.store(self.buffer_name), self.join.key_serde, self.buffer_name, ctx.state)
+            self._buffer = StrictOuterJoinBuffer(rows, self._waits, self._emit_alone, ctx.attempt)
 
     def process(self, record: Record) -> None:
         """Join the record with those before it and with itself, then keep it."""
@@ -79,20 +61,20 @@ class StreamSelfJoin(Operator):
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """Stream time moves on: emit the rows of records that wait no longer."""
         time = self._time.advance(elapsed_ms, limit)
-        if self._unjoined is None:
+        if self._buffer is None:
             return limit
-        self._unjoined.expire(time, LEFT, Record(None, None, time))
-        return min(limit, self._unjoined.oldest)
+        self._buffer.expire(time, LEFT, Record(None, None, time))
+        return min(limit, self._buffer.oldest)
 
     def flush(self) -> None:
         """Rows that no record can meet any more may go."""
         self.ctx.expire(self.store_name, self._time.now)
 
     def _process_strict(self, record: Record, time: int) -> None:
-        if self._unjoined is not None:
-            self._unjoined.expire(time, LEFT, record)
+        if self._buffer is not None:
+            self._buffer.expire(time, LEFT, record)
         is_open = {side: record.timestamp + self._waits[side] >= time for side in (LEFT, RIGHT)}
-        meets_itself = all(is_open.values()) and self.before_ms >= 0 and self.after_ms >= 0
+        meets_itself = all(is_open.values()) and min(self.join.windows.before_ms, self.join.windows.after_ms) >= 0
         for side in (LEFT, RIGHT):
             if record.key is None or record.value is None:
                 self._without_key_or_value(side, record)
@@ -100,14 +82,14 @@ class StreamSelfJoin(Operator):
                 self.ctx.drop(record, "late")
             else:
                 found = self._join_strict(side, record, time, meets_itself)
-                if not found and self._unjoined is not None and self.outer[side]:
-                    self._unjoined.add(time, side, record)
+                if not found and self._buffer is not None and self.join.is_outer(side):
+                    self._buffer.add(time, side, record)
         if record.key is not None and record.value is not None and any(is_open.values()):
             self._store.put(record.key, record.timestamp, record.value)
 
     def _join_strict(self, side: int, record: Record, time: int, meets_itself: bool) -> bool:
         """Pairs with earlier records of the other side, and, for the right one, with itself; whether it has any."""
-        back_ms, ahead_ms = self._reach(side)
+        back_ms, ahead_ms = self.join.reach(side)
         other_side = RIGHT if side == LEFT else LEFT
         earliest = max(0, record.timestamp - back_ms, time - self._waits[other_side])
         found = meets_itself
@@ -117,18 +99,19 @@ class StreamSelfJoin(Operator):
                 self._emit(record, LEFT, record.value, record.timestamp)
                 itself_due = False
             found = True
-            if self._unjoined is not None and self.outer[other_side]:
-                self._unjoined.joined(other_side, record.key, timestamp)
+            if self._buffer is not None and self.join.is_outer(other_side):
+                self._buffer.joined(other_side, record.key, timestamp)
             self._emit(record, side, other, timestamp)
         if itself_due:
             self._emit(record, LEFT, record.value, record.timestamp)
         return found
 
     def _process_compat(self, record: Record, time: int) -> None:
-        oldest = _newest(self.ctx.state) - self.before_ms - self.after_ms - self.grace_ms
-        itself_due = record.timestamp > time - (self.before_ms + self.after_ms + self.grace_ms) + 1
+        retention_ms = self.join.windows.size_ms + self.join.windows.grace_ms
+        oldest = _newest(self.ctx.state) - retention_ms
+        itself_due = record.timestamp > time - retention_ms + 1
         for side in (LEFT, RIGHT):
-            back_ms, ahead_ms = self._reach(side)
+            back_ms, ahead_ms = self.join.reach(side)
             earliest, latest = max(0, record.timestamp - back_ms), max(0, record.timestamp + ahead_ms)
             for timestamp, other in self._store.fetch_range(record.key, max(earliest, oldest + 1), latest):
                 if side == RIGHT and itself_due and timestamp > record.timestamp:
@@ -140,24 +123,18 @@ class StreamSelfJoin(Operator):
         self.ctx.state[_NEWEST] = max(_newest(self.ctx.state), record.timestamp)
         self._store.put(record.key, record.timestamp, record.value)
 
-    def _reach(self, side: int) -> tuple[int, int]:
-        """How far back and ahead of a record of this side its partners lie, ms."""
-        return (self.before_ms, self.after_ms) if side == LEFT else (self.after_ms, self.before_ms)
-
     def _emit(self, record: Record, side: int, other: Any, timestamp: int) -> None:
-        left, right = (record.value, other) if side == LEFT else (other, record.value)
-        value = self.joiner(record.key, left, right)
+        value = self.join.joined(side, record.key, record.value, other)
         self.ctx.forward(Record(record.key, value, max(timestamp, record.timestamp), record.headers))
 
     def _without_key_or_value(self, side: int, record: Record) -> None:
-        if record.value is not None and self.outer[side]:
+        if record.value is not None and self.join.is_outer(side):
             self._emit_alone(side, None, record.value, record.timestamp, record.headers)
         else:
             self.ctx.drop(record, "null_key" if record.key is None else "null_value")
 
     def _emit_alone(self, side: int, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        left, right = (value, None) if side == LEFT else (None, value)
-        self.ctx.forward(Record(key, self.joiner(key, left, right), timestamp, headers))
+        self.ctx.forward(Record(key, self.join.joined(side, key, value, None), timestamp, headers))
 
 
 def _newest(state: dict[str, Any]) -> int:

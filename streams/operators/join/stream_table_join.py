@@ -8,9 +8,10 @@ from typing import Any
 
 from streams.errors import RecordError
 from streams.model.record import Record
+from streams.model.waiting import LEFT
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
-from streams.operators.stores.time_ordered_buffer import LEFT, TimeOrderedBuffer
+from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stream_time import StreamTime
 from streams.operators.table.value_getter import ValueGetter
 from streams.serdes.base import Serde

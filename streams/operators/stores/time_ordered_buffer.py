@@ -10,38 +10,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from streams.model.record import Headers, HeldRecord
+from streams.model.times import MAX_TIME
+from streams.model.waiting import LAST, WaitingKey, WaitingRecord
 from streams.operators.stores.key_value import TypedKeyValueStore
 from streams.serdes.base import Serde
 
-NEVER = 2**63 - 1
-RIGHT, LEFT, LAST = 0, 1, 255
+NEVER = MAX_TIME
 _FARTHEST_MS = 1024
 _EARLIEST, _NUMBER = "earliest", "number"
-
-
-class WaitingKey(NamedTuple):
-    """Place of a waiting record.
-
-    Attributes:
-        time: What it waits for, ms.
-        side: `RIGHT` or `LEFT`; `RIGHT` comes first.
-        key: The record key's bytes.
-        number: Counts the records in order of arrival.
-    """
-
-    time: int
-    side: int
-    key: bytes
-    number: int
-
-
-class WaitingRecord(NamedTuple):
-    """A waiting record, besides its place; `data` is the value as it was in the store."""
-
-    side: int
-    value: Any
-    headers: Headers
-    data: bytes = b""
 
 
 class DueRecord(NamedTuple):

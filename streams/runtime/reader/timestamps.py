@@ -10,12 +10,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from streams.model.times import NO_TIME
 from streams.model.timestamps import ConsumedRecord, FieldTimestampExtractor, WallclockTimestampExtractor
 from streams.operators.aggregate.columns.column_rows import INT
 from streams.runtime.event_time import checked, latest, too_far
 from streams.runtime.reader.json_fields import JsonFields
 from streams.runtime.rows import NOW
-from streams.runtime.step_context import NO_TIME, SourceRows, StepContext
+from streams.runtime.step_context import SourceRows, StepContext
 from streams.serdes.json import is_plain_json
 from streams.topology.graph import SourceNode
 

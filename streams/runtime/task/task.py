@@ -14,6 +14,7 @@ from typing import Any
 
 from state.changelog.topics import commits_topic
 from state.kafka.headers import decode_headers
+from streams.model.times import NO_TIME
 from streams.operators.punctuation import PunctuationType
 from streams.runtime.dead_letters import DeadLetter
 from streams.runtime.handlers import NOWHERE
@@ -21,7 +22,7 @@ from streams.runtime.operator_state import check_operator_state
 from streams.runtime.outputs import OutputTopics, UnlimitedTopics
 from streams.runtime.rows import DEAD_LETTER_ENTRY, RowBatch
 from streams.runtime.settings import TaskSettings
-from streams.runtime.step_context import NO_TIME, StepContext
+from streams.runtime.step_context import StepContext
 from streams.runtime.task.collector import SendBatch
 from streams.runtime.task.idle import idle_ms
 from streams.runtime.task.row_order import TaskRows, admit, in_order

@@ -20,6 +20,7 @@ from state.changelog.topics import DELETE_RETENTION_MS
 from state.errors import FencedError, KafkaClientError
 from state.kafka.columns import RecordColumns
 from state.kafka.partitioner import choose_partitions, partition_for_key
+from state.kafka.topics import TopicPartition
 from streams.testing.simulation.events import Event, Fate, Hook, NothingHappens
 from streams.testing.simulation.log import Span, as_columns
 from streams.testing.simulation.producer import SimulatedProducer
@@ -29,7 +30,6 @@ from streams.testing.simulation.transactions import Transactional
 if TYPE_CHECKING:
     from state.commit.protocols import Send
 
-TopicPartition = tuple[str, int]
 _SAMPLE = 20
 
 

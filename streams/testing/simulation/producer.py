@@ -12,13 +12,12 @@ import pyarrow as pa
 from state.errors import ProduceError, ProducerStateError
 from state.kafka.headers import Header, encode_headers
 from state.kafka.partitioner import partition_for_key
+from state.kafka.topics import TopicPartition
 from streams.testing.simulation.events import Event, Fate
 
 if TYPE_CHECKING:
     from streams.testing.simulation.events import Hook
     from streams.testing.simulation.transactions import Transactional
-
-TopicPartition = tuple[str, int]
 
 
 class Coordinator(Protocol):

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from state.errors import FencedError
+from state.kafka.topics import TopicPartition
 from streams.testing.simulation.log import PartitionLog, Span
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(slots=True)

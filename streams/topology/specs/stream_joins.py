@@ -6,44 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from streams.model.windows import JoinWindows
+from streams.model.waiting import LEFT, RIGHT
 from streams.operators.join.as_of_join import AsOfJoin
+from streams.operators.join.options import AsOf, JoinAll, JoinSide, StreamJoin
 from streams.operators.join.stream_join_all import StreamJoinAll
 from streams.operators.join.stream_self_join import StreamSelfJoin
 from streams.operators.join.stream_stream_join import StreamStreamJoin
 from streams.operators.join.stream_table_join import GraceTableJoin, StreamGlobalJoin, StreamTableJoin
 from streams.operators.processor import AnyProcessor
-from streams.operators.table.value_getter import JoinKind, ValueGetter
+from streams.operators.table.value_getter import ValueGetter
 from streams.serdes.base import Serde
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import NodeSpec, Parameters
-
-
-@dataclass(frozen=True, slots=True)
-class StreamJoin:
-    """A join of two streams in time, whichever nodes it takes.
-
-    Attributes:
-        join_kind: Which side may be missing.
-        windows: How far apart two records may be.
-        joiner: `(key, left value, right value) -> value`.
-        key_serde: Of the keys on both sides.
-    """
-
-    join_kind: JoinKind
-    windows: JoinWindows
-    joiner: Callable[[Any, Any, Any], Any]
-    key_serde: Serde
-
-    @property
-    def parameters(self) -> Parameters:
-        """The windows, and the sort of join unless it is an inner one."""
-        return (
-            ("before_ms", self.windows.before_ms),
-            ("after_ms", self.windows.after_ms),
-            ("grace_ms", self.windows.grace_ms),
-            *((("kind", self.join_kind),) if self.join_kind != "inner" else ()),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +46,9 @@ class StreamJoinSpec(NodeSpec):
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the stores of both sides; the third one is missing in an inner join."""
-        left, right, *outer = stores
-        join, windows = self.join, self.join.windows
-        left_outer, right_outer = join.join_kind != "inner", join.join_kind == "outer"
-        return StreamStreamJoin(
-            this_store=left if self.is_left else right,
-            other_store=right if self.is_left else left,
-            state_name=self.state_name,
-            before_ms=windows.before_ms,
-            after_ms=windows.after_ms,
-            grace_ms=windows.grace_ms,
-            joiner=join.joiner,
-            is_left=self.is_left,
-            unjoined_store=outer[0] if outer else None,
-            key_serde=join.key_serde,
-            outer=left_outer if self.is_left else right_outer,
-            other_outer=right_outer if self.is_left else left_outer,
-        )
+        left, right, *buffer = stores
+        side, own, other = (LEFT, left, right) if self.is_left else (RIGHT, right, left)
+        return StreamStreamJoin(self.join, JoinSide(side, own, other, self.state_name), *buffer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,38 +69,8 @@ class StreamSelfJoinSpec(NodeSpec):
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store; the second one is missing in an inner join."""
-        records, *outer = stores
-        join, windows = self.join, self.join.windows
-        return StreamSelfJoin(
-            records,
-            windows.before_ms,
-            windows.after_ms,
-            windows.grace_ms,
-            join.joiner,
-            outer[0] if outer else None,
-            join.key_serde,
-            (join.join_kind == "outer", join.join_kind != "inner"),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class JoinAll:
-    """A join of several streams in time, whichever nodes it takes.
-
-    Attributes:
-        streams: Names of all the streams, in the order of the results.
-        windows: How far apart records may be.
-        joiner: `(key, {name of the stream: value}) -> value`.
-    """
-
-    streams: tuple[str, ...]
-    windows: JoinWindows
-    joiner: Callable[[Any, dict[str, Any]], Any]
-
-    @property
-    def parameters(self) -> Parameters:
-        """The windows."""
-        return (("difference_ms", self.windows.after_ms), ("grace_ms", self.windows.grace_ms))
+        records, *buffer = stores
+        return StreamSelfJoin(self.join, records, *buffer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,34 +95,7 @@ class JoinAllSpec(NodeSpec):
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the stores of all streams."""
-        join = self.join
-        by_stream = dict(zip(join.streams, stores, strict=True))
-        times = join.windows.after_ms, join.windows.grace_ms
-        return StreamJoinAll(self.stream, by_stream, self.state_name, *times, join.joiner)
-
-
-@dataclass(frozen=True, slots=True)
-class AsOf:
-    """A join of each left record with the newest right one that is not newer than itself, whichever nodes it takes.
-
-    Attributes:
-        within_ms: How much older the right record may be.
-        grace_ms: How late a record may be.
-        is_left_join: Whether a left record that finds nothing is joined with None.
-        joiner: `(key, left value, right value) -> value`.
-        key_serde: Of the keys on both sides.
-    """
-
-    within_ms: int
-    grace_ms: int
-    is_left_join: bool
-    joiner: Callable[[Any, Any, Any], Any]
-    key_serde: Serde
-
-    @property
-    def parameters(self) -> Parameters:
-        """The times, and the sort of join."""
-        return (("within_ms", self.within_ms), ("grace_ms", self.grace_ms), ("left", self.is_left_join))
+        return StreamJoinAll(self.join, self.stream, stores, self.state_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,18 +125,7 @@ class AsOfJoinSpec(NodeSpec):
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over both stores."""
         right, waiting = stores
-        join = self.join
-        return AsOfJoin(
-            right,
-            waiting,
-            join.key_serde,
-            self.state_name,
-            join.within_ms,
-            join.grace_ms,
-            join.joiner,
-            is_left=self.is_left,
-            left_join=join.is_left_join,
-        )
+        return AsOfJoin(self.join, self.is_left, right, waiting, self.state_name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,6 @@ A new kind of windows is a class in `streams.model` (what it is) and a class her
 in the topology hash, its store, the serde of its keys, its operator), registered with `kind_of`.
 """
 
-from streams.dsl.build.windowing.windowing import Windowing
+from streams.dsl.build.windowing.windowing import NO_WINDOWS, Windowing, windowing_of
 
-__all__ = ["Windowing"]
+__all__ = ["NO_WINDOWS", "Windowing", "windowing_of"]

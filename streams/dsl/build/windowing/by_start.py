@@ -9,7 +9,6 @@ from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl.build.windowing.kind import Supplier, WindowKind, kind_of, segmented_store
 from streams.dsl.options import Materialized
 from streams.errors import TopologyError
-from streams.model.custom_windows import UnlimitedWindows
 from streams.model.windows import TimeWindows, Windows
 from streams.operators.aggregate.emit_on_close import WindowAggregateOnClose
 from streams.operators.aggregate.functions import AggregationFunctions
@@ -60,7 +59,7 @@ class TumblingOrHopping(_ByStart[TimeWindows]):
 
 @kind_of.register(Windows)
 class Custom(_ByStart[Windows]):
-    """`CalendarWindows`, and classes of users': only the windows themselves know their ends."""
+    """`CalendarWindows`, `UnlimitedWindows`, and classes of users': only the windows themselves know their ends."""
 
     def __init__(self, windows: Windows) -> None:
         super().__init__(windows)
@@ -86,10 +85,3 @@ class Custom(_ByStart[Windows]):
     def key_serde(self, inner: Serde) -> Serde:
         """Key and start; the windows give the end."""
         return CustomWindowedSerde(inner, self.windows)
-
-
-@kind_of.register(UnlimitedWindows)
-class Unlimited(Custom):
-    """`UnlimitedWindows`: one window without an end."""
-
-    closes = False

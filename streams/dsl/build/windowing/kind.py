@@ -29,9 +29,6 @@ class WindowKind(ABC, Generic[W]):
         windows: The windows.
     """
 
-    closes: ClassVar[bool] = True
-    """Whether windows ever close, so that results can be emitted then."""
-
     on_columns: ClassVar[bool] = False
     """Whether aggregates of fields work on columns in them."""
 

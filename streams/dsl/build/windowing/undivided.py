@@ -6,7 +6,7 @@ from functools import partial
 
 from state.stores.spec import StoreSpec
 from streams.dsl.build.materialize import key_value_store
-from streams.dsl.build.windowing.kind import Supplier, WindowKind, kind_of
+from streams.dsl.build.windowing.kind import Supplier, WindowKind
 from streams.dsl.options import Materialized
 from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.stream_aggregate import StreamAggregate
@@ -14,11 +14,9 @@ from streams.serdes.base import Serde
 from streams.topology.specs.base import Parameters
 
 
-@kind_of.register(type(None))
 class Undivided(WindowKind[None]):
     """A group that is not divided into windows."""
 
-    closes = False
     on_columns = True
 
     @property

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl.build.aggregation import Aggregation
 from streams.dsl.build.graph_builder import GraphBuilder
-from streams.dsl.build.windowing import by_start, session, sliding, undivided  # noqa: F401 - where the kinds are registered
+from streams.dsl.build.windowing import by_start, session, sliding  # noqa: F401 - where the kinds are registered
 from streams.dsl.build.windowing.kind import Supplier, WindowKind, kind_of
+from streams.dsl.build.windowing.undivided import Undivided
 from streams.dsl.options import Materialized
 from streams.errors import TopologyError
 from streams.model.windows import EmitStrategy, GroupingWindows
@@ -38,13 +39,13 @@ class Windowing:
         TopologyError: These are no windows, or they never close and results are to come on close.
     """
 
-    windows: GroupingWindows | None = None
+    windows: GroupingWindows | None
     emit: EmitStrategy = _ON_UPDATE
     kind: WindowKind[Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kind", kind_of(self.windows))
-        if self.emit.on_close and not self.kind.closes:
+        object.__setattr__(self, "kind", Undivided(None) if self.windows is None else kind_of(self.windows))
+        if self.emit.on_close and not (self.windows is not None and self.windows.closes):
             raise TopologyError(
                 f"{type(self.windows).__name__} never close, so nothing would ever be emitted on close."
             )
@@ -85,3 +86,16 @@ class Windowing:
                 ColumnAggregate, stores[0], fields.aggregates, windows, caching=how.caching, bare=fields.bare
             )
         return self.kind.operator(what.functions, stores[0], stores[1] if self.emit.on_close else None, how)
+
+
+def windowing_of(windows: GroupingWindows) -> Windowing:
+    """The windows that a user gives, emitting with every update.
+
+    Raises:
+        TopologyError: These are none.
+    """
+    kind_of(windows)
+    return Windowing(windows)
+
+
+NO_WINDOWS: Final = Windowing(None)

@@ -6,15 +6,13 @@ Rows are in processing order, so "stream time when the row came" is a running ma
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from state.numba_kernels import kernel
-
-if TYPE_CHECKING:
-    from streams.model.windows import TimeWindows
+from streams.model.windows import TimeWindows
 
 Int64s = npt.NDArray[np.int64]
 

@@ -1,0 +1,121 @@
+"""What the operators of one join of streams have in common: how it joins, whichever side an operator is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from streams.model.waiting import LEFT, RIGHT
+from streams.model.windows import JoinWindows
+from streams.operators.table.value_getter import JoinKind
+from streams.serdes.base import Serde
+
+Parameters: TypeAlias = tuple[tuple[str, str | int | bool | None], ...]
+"""What names and the topology hash say of a join."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamJoin:
+    """A join of two streams in time.
+
+    Attributes:
+        join_kind: Which side may be missing.
+        windows: A right record at r joins a left one at l if l - before <= r <= l + after.
+        joiner: `(key, left value, right value) -> value`.
+        key_serde: Of the keys on both sides.
+    """
+
+    join_kind: JoinKind
+    windows: JoinWindows
+    joiner: Callable[[Any, Any, Any], Any]
+    key_serde: Serde
+
+    @property
+    def parameters(self) -> Parameters:
+        """The windows, and the sort of join unless it is an inner one."""
+        return (
+            ("before_ms", self.windows.before_ms),
+            ("after_ms", self.windows.after_ms),
+            ("grace_ms", self.windows.grace_ms),
+            *((("kind", self.join_kind),) if self.join_kind != "inner" else ()),
+        )
+
+    def is_outer(self, side: int) -> bool:
+        """Whether records of a side give a row without a partner, too."""
+        return self.join_kind == "outer" or (self.join_kind == "left" and side == LEFT)
+
+    def reach(self, side: int) -> tuple[int, int]:
+        """How far back and ahead of a record of a side its partners lie, ms."""
+        before, after = self.windows.before_ms, self.windows.after_ms
+        return (before, after) if side == LEFT else (after, before)
+
+    def joined(self, side: int, key: Any, value: Any, other: Any) -> Any:
+        """The result for a value of a side and one of the other side; None: there is none."""
+        return self.joiner(key, value, other) if side == LEFT else self.joiner(key, other, value)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSide:
+    """One of the two streams of a join, as the operator of that side sees it.
+
+    Attributes:
+        side: `LEFT` or `RIGHT`.
+        store: Window store of this side's records, duplicates kept.
+        other_store: That of the other side's.
+        state_name: Name of the state that both sides share.
+    """
+
+    side: int
+    store: str
+    other_store: str
+    state_name: str
+
+    @property
+    def other(self) -> int:
+        """The other side."""
+        return RIGHT if self.side == LEFT else LEFT
+
+
+@dataclass(frozen=True, slots=True)
+class JoinAll:
+    """A join of several streams in time.
+
+    Attributes:
+        streams: Names of all the streams, in the order of the results.
+        windows: How far apart records may be.
+        joiner: `(key, {name of the stream: value}) -> value`.
+    """
+
+    streams: tuple[str, ...]
+    windows: JoinWindows
+    joiner: Callable[[Any, dict[str, Any]], Any]
+
+    @property
+    def parameters(self) -> Parameters:
+        """The windows."""
+        return (("difference_ms", self.windows.after_ms), ("grace_ms", self.windows.grace_ms))
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """A join of each left record with the newest right one that is not newer than itself.
+
+    Attributes:
+        within_ms: How much older the right record may be.
+        grace_ms: How late a record may be.
+        is_left_join: Whether a left record that finds nothing is joined with None.
+        joiner: `(key, left value, right value) -> value`.
+        key_serde: Of the keys on both sides.
+    """
+
+    within_ms: int
+    grace_ms: int
+    is_left_join: bool
+    joiner: Callable[[Any, Any, Any], Any]
+    key_serde: Serde
+
+    @property
+    def parameters(self) -> Parameters:
+        """The times, and the sort of join."""
+        return (("within_ms", self.within_ms), ("grace_ms", self.grace_ms), ("left", self.is_left_join))
