@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.shown import way
-from streams.dsl.build.windowing import Windowing
+from streams.dsl.build.windowing import NO_WINDOWS, Windowing
 from streams.spelling.answers import AnswersUnknownNames
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class GroupFacade(Facade):
     """Shown as `KGroupedStream('orders' → select_key)`, with the windows behind that where there are any."""
 
     _group: Group
-    _windowing: Windowing = Windowing()
+    _windowing: Windowing = NO_WINDOWS
 
     def _shown(self) -> str:
         windows = self._windowing.windows

@@ -137,7 +137,7 @@ def joiner(left: object, right: object) -> object:
             lambda b, s: s.join(b.table("t"), joiner, JoinWindows.of_time_difference_with_no_grace(5)),
             "A join with a table takes no windows: the table's value at the time of the record counts.",
         ),
-        (lambda b, s: s.join(b.stream("other"), joiner, 5), "A join of two streams needs JoinWindows, not 5:"),
+        (lambda b, s: s.join(b.stream("other"), joiner), "A join of two streams needs JoinWindows, not None:"),
         (lambda b, s: s.merge(b.table("t")), "This argument takes a stream, not a KTable: a table has to_stream()."),
         (lambda b, s: s.map_values({"a": 1}), "The value mapper must be a function, not a dict."),
         (

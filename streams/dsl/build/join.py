@@ -58,7 +58,7 @@ def join_any(
         assert isinstance(how, StreamJoined), "the facade chooses the option"
         return join_streams(graph, kind, left, other._port, joiner, windows, how)
     if windows is not None:
-        raise _no_windows(windows)
+        raise TopologyError("A join with a table takes no windows: the table's value at the time of the record counts.")
     if kind == "outer":
         raise TopologyError("A stream has no outer join with a table: updates of the table alone give no result.")
     assert isinstance(how, Joined), "the facade chooses the option"
@@ -143,15 +143,6 @@ def _grace(table: TableNode, port: Port, how: Joined) -> int | None:
             f"'{port.node}' {has}: give it Materialized(history_retention=...)."
         )
     return grace_ms
-
-
-def _no_windows(windows: object) -> TopologyError:
-    """What stands in the place of windows in a join with a table."""
-    if isinstance(windows, JoinWindows):
-        return TopologyError("A join with a table takes no windows: the table's value at the time of the record counts.")
-    return TopologyError(
-        f"A join with a table has the form join(table, joiner, Joined(...)); behind the joiner it got {described(windows)}."
-    )
 
 
 def _refuse_windowed(stream: Port, table: Port) -> None:
