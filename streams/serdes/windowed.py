@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any
 
 from streams.errors import TopologyError
 from streams.model.record import Window, Windowed
@@ -21,7 +21,7 @@ _END_START = struct.Struct(">qq")
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class TimeWindowedSerde(Serde[Windowed], Generic[T]):
+class TimeWindowedSerde(Serde[Windowed[T]]):
     """``Windowed`` keys of tumbling and hopping windows: ``key ∥ start(8)``.
 
     Example::
@@ -48,17 +48,17 @@ class TimeWindowedSerde(Serde[Windowed], Generic[T]):
         object.__setattr__(self, "inner", inner)
         object.__setattr__(self, "size_ms", size)
 
-    def serialize(self, topic: str, value: Windowed | None, headers: Headers = None) -> bytes | None:
+    def serialize(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes | None:
         """Key and start. Raises ``SerdeError`` for anything but a ``Windowed``."""
         return (
             None if value is None else self.serialize_base_key(topic, value, headers) + _START.pack(value.window.start)
         )
 
-    def serialize_base_key(self, topic: str, value: Windowed | None, headers: Headers = None) -> bytes:
+    def serialize_base_key(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes:
         """The inner key's bytes: what a record is partitioned by."""
         return _base_key(self, self.inner, topic, value, headers)
 
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Windowed | None:
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Windowed[T] | None:
         """Key and window. Raises ``SerdeError`` if the bytes are too few."""
         if data is None:
             return None
@@ -67,7 +67,7 @@ class TimeWindowedSerde(Serde[Windowed], Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class CustomWindowedSerde(Serde[Windowed], Generic[T]):
+class CustomWindowedSerde(Serde[Windowed[T]]):
     """``Windowed`` keys of windows whose ends only they themselves know: ``key ∥ start(8)``, as all time windows.
 
     Attributes:
@@ -78,17 +78,17 @@ class CustomWindowedSerde(Serde[Windowed], Generic[T]):
     inner: Serde[T]
     windows: Windows
 
-    def serialize(self, topic: str, value: Windowed | None, headers: Headers = None) -> bytes | None:
+    def serialize(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes | None:
         """Key and start. Raises ``SerdeError`` for anything but a ``Windowed``."""
         return (
             None if value is None else self.serialize_base_key(topic, value, headers) + _START.pack(value.window.start)
         )
 
-    def serialize_base_key(self, topic: str, value: Windowed | None, headers: Headers = None) -> bytes:
+    def serialize_base_key(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes:
         """The inner key's bytes: what a record is partitioned by."""
         return _base_key(self, self.inner, topic, value, headers)
 
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Windowed | None:
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Windowed[T] | None:
         """Key and window. Raises ``SerdeError`` if the bytes are too few."""
         if data is None:
             return None
@@ -101,7 +101,7 @@ class CustomWindowedSerde(Serde[Windowed], Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class SessionWindowedSerde(Serde[Windowed], Generic[T]):
+class SessionWindowedSerde(Serde[Windowed[T]]):
     """``Windowed`` keys of sessions: ``key ∥ end(8) ∥ start(8)``.
 
     Attributes:
@@ -113,28 +113,29 @@ class SessionWindowedSerde(Serde[Windowed], Generic[T]):
     def __post_init__(self) -> None:
         check_serde(self.inner, "SessionWindowedSerde(inner)")
 
-    def serialize(self, topic: str, value: Windowed | None, headers: Headers = None) -> bytes | None:
+    def serialize(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes | None:
         """Key, end and start. Raises ``SerdeError`` for anything but a ``Windowed``."""
         if value is None:
             return None
         base = self.serialize_base_key(topic, value, headers)
         return base + _END_START.pack(value.window.end, value.window.start)
 
-    def serialize_base_key(self, topic: str, value: Windowed | None, headers: Headers = None) -> bytes:
+    def serialize_base_key(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes:
         """The inner key's bytes: what a record is partitioned by."""
         return _base_key(self, self.inner, topic, value, headers)
 
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Windowed | None:
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Windowed[T] | None:
         """Key and window. Raises ``SerdeError`` if the bytes are too few."""
         if data is None:
             return None
         if len(data) < _END_START.size:
             raise cannot_deserialize(self, topic, data, "a session's bounds alone take 16 bytes")
         end, start = _END_START.unpack_from(data, len(data) - _END_START.size)
-        return Windowed(self.inner.deserialize(topic, data[: -_END_START.size], headers), Window(start, end))
+        key: Any = self.inner.deserialize(topic, data[: -_END_START.size], headers)
+        return Windowed(key, Window(start, end))
 
 
-def _base_key(serde: object, inner: Serde[T], topic: str, value: Windowed | None, headers: Headers) -> bytes:
+def _base_key(serde: object, inner: Serde[T], topic: str, value: Windowed[T] | None, headers: Headers) -> bytes:
     if not isinstance(value, Windowed):
         raise cannot_serialize(serde, topic, value)
     key = inner.serialize(topic, value.key, headers)
