@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 from streams.dsl import functions
 from streams.dsl.arguments import named_option
 from streams.dsl.build.aggregation import Aggregation, by_functions, counting, of_fields, reduction
+from streams.dsl.build.result_types import aggregate_type
 from streams.dsl.build.top import TopAggregator, checked_top
 from streams.dsl.facade import GroupFacade
 from streams.dsl.options import Materialized, NameLike
@@ -193,7 +194,10 @@ class AggregatingByRecord(Aggregating[K, V, KR]):
             )
         if initializer is not None and aggregator is not None:
             what = by_functions(
-                NodeKind.KSTREAM_AGGREGATE, functions.initializer(initializer), functions.aggregator(aggregator)
+                NodeKind.KSTREAM_AGGREGATE,
+                functions.initializer(initializer),
+                functions.aggregator(aggregator),
+                value_type=aggregate_type(initializer, aggregator),
             )
         else:
             what = of_fields(built_in)

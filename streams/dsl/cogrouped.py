@@ -13,6 +13,7 @@ from streams.dsl import functions
 from streams.dsl.arguments import named_option
 from streams.dsl.build.aggregation import by_functions
 from streams.dsl.build.materialize import table_names
+from streams.dsl.build.result_types import aggregate_type
 from streams.dsl.build.stream_join import common_key_serde
 from streams.dsl.build.table_node import TableNode
 from streams.dsl.build.windowing import NO_WINDOWS, Windowing, windowing_of
@@ -170,7 +171,7 @@ def _table(
     key_serde, lineage = placed[0][1], placed[0][0].lineage
     for port, _ in placed[1:]:
         key_serde, lineage = common_key_serde(graph, placed[0][0], port, key_serde), lineage | port.lineage
-    value_serde = graph.value_serde(how.value_serde)
+    value_serde = graph.value_serde(how.value_serde, graph.serde_of_values(aggregate_type(initializer)))
     groups: Parameters = tuple((f"grouped:{at}", group.how) for at, (group, _) in enumerate(parts))
     parameters: Parameters = (*groups, *windowing.parameters)
     kind = NodeKind.COGROUPKSTREAM_AGGREGATE

@@ -10,6 +10,7 @@ from streams.dsl.aggregating import Aggregating, AggregatingByRecord, Name, Stor
 from streams.dsl.build.aggregation import Aggregation, by_functions, of_fields
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import table_names
+from streams.dsl.build.result_types import aggregate_type
 from streams.dsl.build.windowing import NO_WINDOWS, Windowing, windowing_of
 from streams.dsl.options import Grouped, Materialized, NameLike
 from streams.errors import TopologyError
@@ -56,7 +57,7 @@ class Group:
         what.check_values(self._port.node, self.grouped.value_serde or self._port.value_serde)
         port, key_serde = self.placed_port(how)
         own = (self.grouped.value_serde, self._port.value_serde) if what.keeps_type else ()
-        value_serde = graph.value_serde(how.value_serde, what.value_serde, *own)
+        value_serde = graph.value_serde(how.value_serde, what.value_serde, graph.serde_of_values(what.value_type), *own)
         parameters: Parameters = (("grouped", self.how), *windowing.parameters, *what.parameters)
         name, store = table_names(what.kind, port.lineage, name, how, parameters)
         stores = windowing.add_stores(graph, store, how, how.key_serde or key_serde, value_serde)
@@ -255,6 +256,7 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
                 functions.initializer(initializer),
                 functions.aggregator(aggregator),
                 functions.merger(merger),
+                aggregate_type(initializer, aggregator, merger),
             )
         else:
             what = of_fields(built_in)

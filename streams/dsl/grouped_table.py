@@ -10,6 +10,7 @@ from streams.dsl import functions
 from streams.dsl.arguments import named_option
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import key_value_store, table_names
+from streams.dsl.build.result_types import aggregate_type
 from streams.dsl.build.top import checked_top
 from streams.dsl.facade import Facade
 from streams.dsl.options import Grouped, Materialized, NameLike
@@ -110,7 +111,8 @@ class KGroupedTable(Facade, Generic[K, V]):
         """
         initial = functions.initializer(initializer)
         add, subtract = functions.aggregator(adder), functions.aggregator(subtractor)
-        return self._table("aggregate", NodeKind.KTABLE_AGGREGATE, initial, add, subtract, None, named, materialized)
+        value_serde = self._graph.serde_of_values(aggregate_type(initializer, adder, subtractor))
+        return self._table("aggregate", NodeKind.KTABLE_AGGREGATE, initial, add, subtract, value_serde, named, materialized)
 
     def top(
         self,

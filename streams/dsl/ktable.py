@@ -165,7 +165,8 @@ class KTable(TableJoinMixin[K, V], Generic[K, V]):
         """
         fn = functions.key_value(mapper, "value mapper")
         name, how = named_option("map_values", Materialized, named, materialized)
-        return self._table(*add_map_values(self._port, self._node, fn, name, how))
+        value_type = result_type(mapper, self._port.key_serde, self._port.value_serde)
+        return self._table(*add_map_values(self._port, self._node, fn, name, how, value_type))
 
     def transform_values(
         self,

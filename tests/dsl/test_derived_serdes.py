@@ -22,14 +22,17 @@ from streams import (
     Materialized,
     Processor,
     Produced,
+    SessionWindows,
     StreamsBuilder,
     StringSerde,
+    TimeWindows,
     TopologyError,
     TupleSerde,
     serde_for,
 )
 from streams.serdes.base import serde_identity
 from streams.testing import TopologyTestDriver
+from streams.topology.graph import SinkNode
 from streams.topology.manifest import manifest_json
 
 CustomerId = NewType("CustomerId", int)
@@ -291,3 +294,78 @@ def test_keys_of_typed_values_go_through_stores_and_topics():
         found = driver.create_output_topic("counts", TupleSerde(StringSerde(), Int64Serde()), Int64Serde())
         assert found.read_key_values_to_map() == {("eu", 0): 2, ("eu", 1): 1}
         assert driver.get_store("by-count").get(2).value == 2
+
+
+@dataclass
+class Totals:
+    n: int = 0
+    amount: Decimal = Decimal(0)
+
+
+def add(value: Any, totals: Totals) -> Totals:
+    return Totals(totals.n + 1, totals.amount + Decimal(value["amount"]))
+
+
+def subtract(value: Any, totals: Totals) -> Totals:
+    return Totals(totals.n - 1, totals.amount - Decimal(value["amount"]))
+
+
+def both(earlier: Totals, later: Totals) -> Totals:
+    return Totals(earlier.n + later.n, earlier.amount + later.amount)
+
+
+TOTALS = Materialized(name="totals")
+UNTYPED = (lambda value, totals: add(value, totals), lambda value, totals: subtract(value, totals))
+TEN = 10
+
+
+@pytest.mark.parametrize(
+    "aggregated",
+    [
+        lambda stream: stream.group_by_key().aggregate(lambda: Totals(), add, materialized=TOTALS),
+        lambda stream: stream.group_by_key().aggregate(Totals, UNTYPED[0], materialized=TOTALS),
+        lambda stream: stream.group_by_key().cogroup(UNTYPED[0]).aggregate(Totals, materialized=TOTALS),
+        lambda stream: (
+            stream.to_table()
+            .group_by(lambda key, value: ("all", value))
+            .aggregate(lambda: Totals(), add, UNTYPED[1], materialized=TOTALS)
+        ),
+        lambda stream: (
+            stream.group_by_key()
+            .windowed_by(TimeWindows.of_size_with_no_grace(TEN))
+            .aggregate(lambda: Totals(), add, materialized=TOTALS)
+        ),
+        lambda stream: (
+            stream.group_by_key()
+            .windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(TEN))
+            .aggregate(lambda: Totals(), UNTYPED[0], both, materialized=TOTALS)
+        ),
+    ],
+)
+def test_aggregates_of_a_type_are_read_back_as_they_were_written(aggregated):
+    builder = StreamsBuilder()
+    aggregated(builder.stream("in")).to_stream().to("out")
+    topology = builder.build()
+    assert repr(topology.stores["totals"].value_serde) == "JsonSerde(Totals)"
+    with TopologyTestDriver(topology) as driver:
+        source = driver.create_input_topic("in")
+        source.pipe_input("all", {"amount": "1.5"})
+        source.pipe_input("b", {"amount": "1"})
+        source.pipe_input("all", {"amount": "2.5"})
+
+
+@pytest.mark.parametrize("how", [None, Materialized(name="orders")])
+def test_mapped_values_of_a_table_are_read_back_as_they_were_written(how):
+    builder = StreamsBuilder()
+    builder.table("in").map_values(order, materialized=how).to_stream().to("out")
+    topology = builder.build()
+    (sink,) = [node for node in topology.nodes.values() if isinstance(node, SinkNode)]
+    assert repr(sink.value_serde) == "JsonSerde(Order)"
+
+
+def test_a_value_serde_that_is_named_goes_before_the_type():
+    builder = StreamsBuilder()
+    builder.stream("in").group_by_key().aggregate(
+        Totals, add, materialized=Materialized(name="totals", value_serde=JsonSerde())
+    )
+    assert repr(builder.build().stores["totals"].value_serde) == "JsonSerde()"

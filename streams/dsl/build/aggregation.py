@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streams.topology.node_kind import NodeKind
+from streams.dsl.build.result_types import Type
 from streams.errors import TopologyError
 from streams.model.aggregates import Aggregate, agg
 from streams.operators.aggregate.field_aggregates import FieldAggregates
@@ -25,6 +25,7 @@ from streams.serdes.primitives import (
     UuidSerde,
     VoidSerde,
 )
+from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import Parameters
 
 _WITHOUT_FIELDS = frozenset(
@@ -53,6 +54,7 @@ class Aggregation:
         functions: How, record by record.
         fields: The aggregates of fields whose functions these are; None: they are the user's.
         value_serde: Of the result, where that does not depend on the user; None: as materialised.
+        value_type: Type of the result, where the user's functions say it; None: unknown.
         keeps_type: The result has the stream's type (reductions).
     """
 
@@ -60,6 +62,7 @@ class Aggregation:
     functions: AggregationFunctions
     fields: FieldAggregates | None = None
     value_serde: Serde | None = None
+    value_type: Type = None
     keeps_type: bool = False
 
     @property
@@ -101,9 +104,10 @@ def by_functions(
     initializer: Callable[[], Any],
     aggregator: Callable[[Any, Any, Any], Any],
     merger: Callable[[Any, Any, Any], Any] | None = None,
+    value_type: Type = None,
 ) -> Aggregation:
     """An aggregation with functions of the user's."""
-    return Aggregation(kind, AggregationFunctions(aggregator, initializer, merger))
+    return Aggregation(kind, AggregationFunctions(aggregator, initializer, merger), value_type=value_type)
 
 
 def reduction(reducer: Callable[[Any, Any, Any], Any], merger: Callable[[Any, Any, Any], Any]) -> Aggregation:

@@ -75,6 +75,10 @@ class GraphBuilder:
         """The first value serde that is named, else one by the values' type, else the builder's default."""
         return taken(candidates, self.topology.default_value_serde)
 
+    def serde_of_values(self, kind: Type) -> Serde | None:
+        """The serde of values of a type, for want of a named one; None: the builder's default."""
+        return derived_value(kind, self.topology.default_value_serde)
+
     def source(self, source: SourceNode) -> Port:
         """Adds a source, or finds the one that reads the same topics in the same way.
 
@@ -121,7 +125,7 @@ class GraphBuilder:
         if new_key:
             key_serde = derived_key(key_type, self.topology.default_key_serde, name)
         if new_value:
-            value_serde = derived_value(value_type, self.topology.default_value_serde)
+            value_serde = self.serde_of_values(value_type)
         self.topology.add(
             ProcessorNode(
                 name=name,

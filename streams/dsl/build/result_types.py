@@ -59,6 +59,11 @@ def result_type(fn: Callable[..., Any], key: Serde[Any] | None = None, value: Se
         return None
 
 
+def aggregate_type(initializer: Callable[..., Any], *aggregators: Callable[..., Any]) -> Type:
+    """The type of an aggregate: what the first function that says it returns, the initializer last."""
+    return next((kind for fn in (*aggregators, initializer) if (kind := result_type(fn)) is not None), None)
+
+
 def element_type(kind: Type) -> Type:
     """The elements' type of an iterable's."""
     arguments = typing.get_args(kind)

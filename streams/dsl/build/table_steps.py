@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import history_ms, is_materialized, lazy_store, table_names, table_store
 from streams.dsl.options import Materialized
 from streams.dsl.build.process import split_stores
+from streams.dsl.build.result_types import Type
 from streams.dsl.build.table_node import TableNode
 from streams.errors import TopologyError
 from streams.operators.table.table_transform_values import ValueTransformer
@@ -40,15 +43,23 @@ def add_filter(
 
 
 def add_map_values(
-    port: Port, above: TableNode, fn: Callable[[Any, Any], Any], name: str | None, how: Materialized
+    port: Port,
+    above: TableNode,
+    fn: Callable[[Any, Any], Any],
+    name: str | None,
+    how: Materialized,
+    value_type: Type = None,
 ) -> tuple[Port, TableNode]:
-    """A table with mapped values."""
+    """A table with mapped values; ``value_type``: of what the function makes, if that is known."""
 
     def computed() -> ValueGetter:
         return MapValueGetter(above.view(), fn)
 
     spec = TableMapValuesSpec(fn, caching=how.caching)
-    made, node = _add(spec, port, above, name, how, how.value_serde, computed)
+    derived = above.graph.serde_of_values(value_type)
+    made, node = _add(spec, port, above, name, how, how.value_serde or derived, computed)
+    if node.store is None:
+        made = replace(made, value_serde=derived)
     # In a store a row that comes and goes would be left out.
     node.forwards_all = node.store is None
     return made, node
