@@ -369,3 +369,27 @@ def test_a_value_serde_that_is_named_goes_before_the_type():
         Totals, add, materialized=Materialized(name="totals", value_serde=JsonSerde())
     )
     assert repr(builder.build().stores["totals"].value_serde) == "JsonSerde()"
+
+
+class MakeOrder(Processor[str, Any, int, Order]):
+    def process(self, record): ...
+
+
+class MakeAnything(Processor):
+    def process(self, record): ...
+
+
+@pytest.mark.parametrize(
+    ("process", "serdes"),
+    [
+        (lambda stream: stream.process(MakeOrder), ("Int64Serde()", "JsonSerde(Order)")),
+        (lambda stream: stream.process(MakeAnything), ("StringSerde()", "JsonSerde()")),
+        (lambda stream: stream.process(lambda: MakeOrder()), ("StringSerde()", "JsonSerde()")),
+        (lambda stream: stream.process_values(MakeOrder), ("StringSerde()", "JsonSerde(Order)")),
+    ],
+)
+def test_what_a_processor_forwards_has_the_serdes_of_its_type_parameters(process, serdes):
+    builder = StreamsBuilder()
+    process(builder.stream("in")).to("out")
+    (sink,) = [node for node in builder.build().nodes.values() if isinstance(node, SinkNode)]
+    assert (repr(sink.key_serde), repr(sink.value_serde)) == serdes

@@ -8,6 +8,7 @@ from functools import partial
 
 from streams.dsl.build.derived_serdes import derived_key
 from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.dsl.build.result_types import forwarded_types
 from streams.operators.process.fixed_key import FixedKeyProcessor
 from streams.operators.process.signatures import check_supplier
 from streams.operators.process.user_processor import UserProcessor
@@ -23,8 +24,9 @@ def add_process(
 ) -> Port:
     """A processor that may change keys and values."""
     made = _add(graph, port, UserProcessorSpec(NodeKind.KSTREAM_PROCESSOR, checked_supplier(supplier)), stores, name)
-    key_serde = derived_key(None, graph.topology.default_key_serde, made.node)
-    return replace(made, key_serde=key_serde, value_serde=None, needs_repartition=True)
+    key_type, value_type = forwarded_types(supplier)
+    key_serde = derived_key(key_type, graph.topology.default_key_serde, made.node)
+    return replace(made, key_serde=key_serde, value_serde=graph.serde_of_values(value_type), needs_repartition=True)
 
 
 def add_process_values(
@@ -33,7 +35,8 @@ def add_process_values(
     """A processor that may change values only: its records stay where they are, right or wrong."""
     fixed = checked_supplier(supplier, FixedKeyProcessor)
     made = _add(graph, port, UserProcessorSpec(NodeKind.KSTREAM_PROCESSVALUES, fixed), stores, name)
-    return replace(made, key_serde=port.key_serde, value_serde=None, needs_repartition=port.needs_repartition)
+    value_serde = graph.serde_of_values(forwarded_types(supplier)[1])
+    return replace(made, key_serde=port.key_serde, value_serde=value_serde, needs_repartition=port.needs_repartition)
 
 
 def _add(

@@ -17,6 +17,7 @@ from typing import Any
 
 import typing_extensions
 
+from streams.operators.processor import Processor
 from streams.serdes.base import Serde
 from streams.serdes.by_type import plain_type
 from streams.serdes.derived import DerivedSerde
@@ -62,6 +63,15 @@ def result_type(fn: Callable[..., Any], key: Serde[Any] | None = None, value: Se
 def aggregate_type(initializer: Callable[..., Any], *aggregators: Callable[..., Any]) -> Type:
     """The type of an aggregate: what the first function that says it returns, the initializer last."""
     return next((kind for fn in (*aggregators, initializer) if (kind := result_type(fn)) is not None), None)
+
+
+def forwarded_types(supplier: Callable[[], Any]) -> tuple[Type, Type]:
+    """The types of keys and values that processors forward: what their class says, ``Processor[str, Order, int, Spend]``."""
+    for base in getattr(supplier, "__orig_bases__", ()):
+        arguments = typing.get_args(base)
+        if typing.get_origin(base) is Processor and len(arguments) == 4:
+            return arguments[2], arguments[3]
+    return None, None
 
 
 def element_type(kind: Type) -> Type:
@@ -113,7 +123,9 @@ def _follow(step: dis.Instruction, named: dict[str, Type], stack: list[Type]) ->
         stack.append(_field_type(stack.pop(), step.argval))
     elif name == "BINARY_SUBSCR" or (name == "BINARY_OP" and step.argrepr == "[]"):
         index, of = stack.pop(), stack.pop()
-        stack.append(_field_type(of, typing.get_args(index)[0]) if typing_extensions.is_typeddict(of) and index else None)
+        stack.append(
+            _field_type(of, typing.get_args(index)[0]) if typing_extensions.is_typeddict(of) and index else None
+        )
     elif name == "BUILD_TUPLE" and step.arg:
         entries, of_entries = tuple(stack[-step.arg :]), typing.cast("Any", tuple)
         stack[-step.arg :] = [None if None in entries else of_entries[entries]]
