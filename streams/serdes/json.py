@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import UnionType
 from typing import Any, overload
 
 import orjson
@@ -58,7 +59,7 @@ class JsonSerde(Serde[T]):
     @overload
     def __init__(self, kind: type[T]) -> None: ...
     @overload
-    def __init__(self: JsonSerde[Any], kind: object) -> None: ...
+    def __init__(self: JsonSerde[Any], kind: UnionType) -> None: ...
     def __init__(self, kind: Any = None) -> None:
         typed = None if kind is None else TypedJson.of(kind)
         object.__setattr__(self, "kind", kind)
