@@ -112,7 +112,9 @@ class KGroupedTable(Facade, Generic[K, V]):
         initial = functions.initializer(initializer)
         add, subtract = functions.aggregator(adder), functions.aggregator(subtractor)
         value_serde = self._graph.serde_of_values(aggregate_type(initializer, adder, subtractor))
-        return self._table("aggregate", NodeKind.KTABLE_AGGREGATE, initial, add, subtract, value_serde, named, materialized)
+        return self._table(
+            "aggregate", NodeKind.KTABLE_AGGREGATE, initial, add, subtract, value_serde, named, materialized
+        )
 
     def top(
         self,

@@ -1,4 +1,4 @@
-"""The bases of streams and tables, by which one is known from the other while a topology is built (`AbstractStream` in Kafka Streams).
+"""The bases of streams and tables, by which builders tell one from the other (`AbstractStream` in Kafka Streams).
 
 The functions that build joins ask here whether the other side is a stream or a table: they cannot import `KStream` and `KTable`,
 which import them.
@@ -6,7 +6,6 @@ which import them.
 
 from __future__ import annotations
 
-from streams.dsl.build.graph_builder import Port
 from streams.dsl.build.table_node import TableNode
 from streams.dsl.facade import Facade
 

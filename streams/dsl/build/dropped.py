@@ -11,6 +11,7 @@ from streams.topology.naming import stateless_name
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import OperatorSpec
 
+
 def add_dropped(graph: GraphBuilder, port: Port, name: str | None) -> Port:
     """A node behind the operator that made `port`, which gets what that operator drops.
 

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias
 
 from streams.dsl import functions
 from streams.dsl.build.graph_builder import GraphBuilder, Port
-from streams.model.windows import Duration, to_ms
 from streams.errors import TopologyError
+from streams.model.windows import Duration, to_ms
 from streams.operators.enrich.calls import CallRules
 from streams.operators.enrich.user_client import UserClient
 from streams.topology.specs.streams import EnrichSpec

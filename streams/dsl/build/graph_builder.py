@@ -7,7 +7,6 @@ operator a changed key leaves records in the wrong task, until a repartition top
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from state.stores.spec import StoreSpec
@@ -17,12 +16,12 @@ from streams.dsl.options import Partitioner
 from streams.errors import TopologyError
 from streams.serdes.base import Serde
 from streams.topology.graph import (
+    Graph,
     InternalTopic,
     ProcessorNode,
     SinkNode,
     SourceNode,
     StoreNode,
-    Graph,
 )
 from streams.topology.naming import Lineage, numbered, stateful_name, stateless_name
 from streams.topology.specs.base import NodeSpec

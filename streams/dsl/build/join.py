@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from streams.dsl.build.abstract_stream import AbstractStream, StreamBase, TableBase
 from streams.dsl import functions
-from streams.dsl.global_table import GlobalKTable
+from streams.dsl.build.abstract_stream import AbstractStream, StreamBase, TableBase
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import waiting_store
-from streams.dsl.options import Joined, StreamJoined
 from streams.dsl.build.stream_join import common_key_serde, join_streams
 from streams.dsl.build.table_node import TableNode
-from streams.model.windows import JoinWindows, to_ms
+from streams.dsl.global_table import GlobalKTable
+from streams.dsl.options import Joined, StreamJoined
 from streams.errors import TopologyError
+from streams.model.windows import JoinWindows, to_ms
 from streams.operators.table.value_getter import JoinKind
 from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
 from streams.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde

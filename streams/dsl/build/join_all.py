@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from streams.dsl.build.abstract_stream import StreamBase
 from streams.dsl import functions
+from streams.dsl.build.abstract_stream import StreamBase
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import join_store
-from streams.dsl.options import StreamJoined
 from streams.dsl.build.stream_join import common_key_serde
-from streams.model.windows import JoinWindows
+from streams.dsl.options import StreamJoined
 from streams.errors import TopologyError
+from streams.model.windows import JoinWindows
+from streams.operators.join.options import JoinAll
 from streams.serdes.base import Serde
 from streams.topology.naming import check_name, stateful_name
 from streams.topology.node_kind import NodeKind
-from streams.operators.join.options import JoinAll
 from streams.topology.specs.stream_joins import JoinAllSpec
 from streams.topology.specs.streams import MergeSpec
 from streams.wording import a_kind_of

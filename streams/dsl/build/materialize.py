@@ -11,9 +11,9 @@ from streams.dsl.options import Materialized, StreamJoined
 from streams.errors import TopologyError
 from streams.model.windows import JoinWindows, to_ms
 from streams.serdes.base import Serde
+from streams.topology.naming import Lineage, stateful_name
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import Parameters
-from streams.topology.naming import Lineage, stateful_name
 
 
 def table_names(

@@ -39,9 +39,7 @@ def add_process_values(
     return replace(made, key_serde=port.key_serde, value_serde=value_serde, needs_repartition=port.needs_repartition)
 
 
-def _add(
-    graph: GraphBuilder, port: Port, spec: UserProcessorSpec, stores: Sequence[str], name: str | None
-) -> Port:
+def _add(graph: GraphBuilder, port: Port, spec: UserProcessorSpec, stores: Sequence[str], name: str | None) -> Port:
     # Never part of the head, even without stores: it may schedule calls, and keep state in its context.
     key_serde = graph.key_serde(port.key_serde)
     names, global_names = split_stores(graph, stores)

@@ -41,7 +41,7 @@ _METHODS: dict[NodeKind, str | None] = {
     NodeKind.KTABLE_FK_JOIN_SUBSCRIPTION_RESPONSE_RESOLVER: None,
     NodeKind.KTABLE_FK_JOIN_OUTPUT: "join",
 }
-"""Kind of a node -> the method that adds it, where that is not the last word of the kind; None: it is not the last of its method."""
+"""Kind of a node -> the method that adds it, where that is not the kind's last word; None: not the last node of its method."""
 
 
 def way(graph: GraphBuilder, port: Port) -> str:
@@ -76,5 +76,7 @@ def _above(graph: GraphBuilder, node: Node) -> Node | None:
     nodes = graph.topology.nodes
     if node.parents:
         return nodes[node.parents[0]]
-    topics = [topic for topic in node.topics if isinstance(topic, InternalTopic)] if isinstance(node, SourceNode) else []
+    topics = (
+        [topic for topic in node.topics if isinstance(topic, InternalTopic)] if isinstance(node, SourceNode) else []
+    )
     return next((sink for sink in nodes.values() if isinstance(sink, SinkNode) and sink.topic in topics), None)

@@ -8,16 +8,16 @@ from typing import Any
 from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import waiting_store
-from streams.dsl.options import StreamJoined
 from streams.dsl.build.stream_join import common_key_serde, sides
-from streams.model.windows import Duration, to_ms
+from streams.dsl.options import StreamJoined
 from streams.errors import TopologyError
+from streams.model.windows import Duration, to_ms
+from streams.operators.join.options import AsOf
 from streams.serdes.base import Serde
 from streams.serdes.foreign_key import CombinedKeySerde
 from streams.serdes.json import JsonSerde
 from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
 from streams.topology.naming import stateful_name
-from streams.operators.join.options import AsOf
 from streams.topology.specs.stream_joins import AsOfJoinSpec
 from streams.topology.specs.streams import DeduplicateSpec, MergeSpec
 

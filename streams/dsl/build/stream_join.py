@@ -6,15 +6,15 @@ from streams.dsl import functions
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import join_store, waiting_store
 from streams.dsl.options import StreamJoined
-from streams.model.windows import JoinWindows
 from streams.errors import TopologyError
+from streams.model.windows import JoinWindows
+from streams.operators.join.options import StreamJoin
 from streams.operators.table.value_getter import JoinKind
 from streams.serdes.base import Serde, serde_identity
 from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
 from streams.topology.naming import stateful_name
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import Parameters
-from streams.operators.join.options import StreamJoin
 from streams.topology.specs.stream_joins import StreamJoinSpec, StreamSelfJoinSpec
 from streams.topology.specs.streams import MergeSpec
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from state.stores.spec import StoreKind, StoreSpec
-from streams.model.windows import SessionWindows
 from streams.dsl.build.graph_builder import GraphBuilder, Port
-from streams.dsl.suppressed import Suppressed
 from streams.dsl.build.table_node import TableNode
+from streams.dsl.suppressed import Suppressed
 from streams.errors import TopologyError
+from streams.model.windows import SessionWindows
 from streams.operators.table.suppress import SuppressRules, SuppressValueGetter
 from streams.operators.table.value_getter import ValueGetter
 from streams.serdes.primitives import BytesSerde
-from streams.topology.graph import ProcessorNode, Graph
+from streams.topology.graph import Graph, ProcessorNode
 from streams.topology.naming import stateful_name
 from streams.topology.specs.aggregations import AggregationSpec
 from streams.topology.specs.tables import SuppressSpec
+
 
 def add_suppress(port: Port, above: TableNode, how: Suppressed, name: str | None) -> tuple[Port, TableNode]:
     """The node and its stores. It needs the old values of the table above: they are what others see meanwhile."""

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import history_ms, key_value_store, lazy_store, waiting_store
-from streams.dsl.options import Materialized, StreamJoined
 from streams.dsl.build.table_node import TableNode
-from streams.model.windows import to_ms
+from streams.dsl.options import Materialized, StreamJoined
 from streams.errors import TopologyError
+from streams.model.windows import to_ms
 from streams.serdes.base import Serde
 from streams.serdes.primitives import BytesSerde
 from streams.serdes.waiting import WaitingKeySerde, WaitingSerde

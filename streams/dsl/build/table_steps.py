@@ -8,10 +8,10 @@ from typing import Any
 
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.build.materialize import history_ms, is_materialized, lazy_store, table_names, table_store
-from streams.dsl.options import Materialized
 from streams.dsl.build.process import split_stores
 from streams.dsl.build.result_types import Type
 from streams.dsl.build.table_node import TableNode
+from streams.dsl.options import Materialized
 from streams.errors import TopologyError
 from streams.operators.table.table_transform_values import ValueTransformer
 from streams.operators.table.value_getter import FilterValueGetter, MapValueGetter, ValueGetter
