@@ -14,7 +14,7 @@ from streams import shadowing as _shadowing
 _shadowing.check_state_package()
 
 
-from streams.dsl.branched import BranchedKStream
+from streams.dsl.branched import Branched, BranchedKStream
 from streams.dsl.builder import StreamsBuilder
 from streams.dsl.cogrouped import (
     CogroupedKStream,
@@ -27,7 +27,6 @@ from streams.dsl.grouped_table import KGroupedTable
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable import KTable
 from streams.dsl.options import (
-    Branched,
     Consumed,
     Grouped,
     Joined,

@@ -1,90 +1,190 @@
-"""Who may import whom: the arrows of docs/architecture.md."""
+"""Who may import whom: the floors of docs/architecture.md. Imports of every sort count, also in functions and for types alone."""
 
 from __future__ import annotations
 
 import ast
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-RULES = {
-    "state": {"streams", "pyspark", "topologies"},
-    "streams/model": {
-        "pyspark",
-        "confluent_kafka",
-        "streams.serdes",
-        "streams.operators",
-        "streams.topology",
-        "streams.dsl",
-        "streams.runtime",
-    },
-    "streams/operators": {
-        "pyspark",
-        "confluent_kafka",
-        "streams.spark",
-        "streams.runtime",
-        "streams.dsl",
-        "streams.topology",
-    },
-    "streams/runtime": {"pyspark", "confluent_kafka", "streams.spark", "streams.dsl", "streams.source"},
-    "streams/dsl": {"pyspark", "confluent_kafka", "streams.spark", "streams.runtime"},
-    "streams/topology": {"pyspark", "confluent_kafka", "streams.spark", "streams.runtime", "streams.dsl"},
-    "streams/serdes": {
-        "pyspark",
-        "streams.spark",
-        "streams.runtime",
-        "streams.dsl",
-        "streams.topology",
-        "streams.operators",
-    },
-    "streams/source": {"pyspark", "streams.spark", "streams.runtime", "streams.dsl"},
-    "streams/microbatch": {"pyspark", "confluent_kafka", "streams.spark", "streams.dsl"},
-    "streams/checkpoint": {
-        "pyspark",
-        "confluent_kafka",
-        "streams.spark",
-        "streams.runtime",
-        "streams.dsl",
-        "streams.application",
-    },
-    "streams/application": {"pyspark", "streams.spark"},
-    "streams/testing": {"pyspark", "confluent_kafka", "streams.spark"},
-    "streams/broker": {"streams.spark", "streams.dsl", "streams.runtime"},
+FLOORS = [
+    "state/errors",
+    "state/numba_kernels.py",
+    "state/kafka",
+    "state/tables",
+    "state/stores",
+    "state/changelog",
+    "state/commit",
+    "state/restore",
+    "streams/users_code.py",
+    "streams/suggest.py",
+    "streams/wording.py",
+    "streams/errors.py",
+    "streams/spelling",
+    "streams/model",
+    "streams/serdes",
+    "streams/operators",
+    "streams/topology",
+    "streams/dsl",
+    "streams/config",
+    "streams/broker",
+    "streams/source",
+    "streams/runtime",
+    "streams/microbatch",
+    "streams/checkpoint",
+    "streams/application",
+    "streams/spark",
+    "streams/testing",
+    "streams/cli",
+]
+"""From the ground up: a file imports from its own floor and from those below."""
+
+FOREIGN = {
+    "pyspark": ("streams/spark", "streams/broker"),
+    "confluent_kafka": ("state/kafka", "streams/broker", "streams/serdes", "streams/cli", "streams/source"),
+    "rocksdict": ("state/tables",),
+    "typer": ("streams/cli",),
 }
+"""Libraries that only these floors know; the broker takes its jars from pyspark."""
+
+FACADES = {
+    "streams/dsl/" + name
+    for name in (
+        "aggregating.py",
+        "branched.py",
+        "cogrouped.py",
+        "group_facade.py",
+        "grouped.py",
+        "grouped_table.py",
+        "kstream.py",
+        "kstream_base.py",
+        "kstream_enrich.py",
+        "kstream_extras.py",
+        "kstream_joins.py",
+        "kstream_records.py",
+        "ktable.py",
+        "ktable_joins.py",
+    )
+}
+"""The one circle: streams give tables, tables give streams, as `KStreamImpl` and `KTableImpl` do in Kafka Streams."""
 
 
-def imports(path: Path) -> set[str]:
-    """Modules that a file imports anywhere outside `if TYPE_CHECKING`, relative imports left out."""
-    found: set[str] = set()
+def python_files() -> list[Path]:
+    return sorted(path for folder in ("state", "streams") for path in (ROOT / folder).rglob("*.py"))
 
-    def walk(node: ast.AST) -> None:
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            return
+
+@lru_cache(None)
+def imports(path: Path) -> tuple[str, ...]:
+    """What a file imports, as modules with dots; `from package import module` counts as the module."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module)
-        for child in ast.iter_child_nodes(node):
-            walk(child)
-
-    walk(ast.parse(path.read_text(encoding="utf-8")))
-    return found
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return tuple(found)
 
 
-@pytest.mark.parametrize("folder", RULES)
-def test_imports(folder: str) -> None:
+@lru_cache(None)
+def file_of(module: str) -> Path | None:
+    """The file of a module of ours, or of the module that has this name in it."""
+    parts = module.split(".")
+    for end in range(len(parts), 0, -1):
+        place = ROOT.joinpath(*parts[:end])
+        if place.with_suffix(".py").is_file():
+            return place.with_suffix(".py")
+        if (place / "__init__.py").is_file():
+            return place / "__init__.py"
+    return None
+
+
+def floor(path: Path) -> int:
+    """The number of a file's floor; packages' own `__init__.py` above all floors have none: -1."""
+    name = path.relative_to(ROOT).as_posix()
+    return next((n for n, place in enumerate(FLOORS) if name == place or name.startswith(place + "/")), -1)
+
+
+@lru_cache
+def arrows() -> list[tuple[Path, Path]]:
+    """Importing file and imported file, of all imports among our own."""
+    found = ((path, file_of(module)) for path in python_files() for module in imports(path))
+    return [(path, target) for path, target in found if target is not None and target != path]
+
+
+def test_every_file_stands_on_a_floor() -> None:
+    packages = {"state/__init__.py", "streams/__init__.py", "streams/shadowing.py"}
+    homeless = {path.relative_to(ROOT).as_posix() for path in python_files() if floor(path) < 0}
+    assert homeless <= packages
+
+
+@pytest.mark.parametrize("place", FLOORS)
+def test_a_floor_imports_only_from_below(place: str) -> None:
     wrong = [
-        f"{path.relative_to(ROOT)} imports {module}"
-        for path in sorted((ROOT / folder).rglob("*.py"))
-        for module in sorted(imports(path))
-        for forbidden in RULES[folder]
-        if module == forbidden or module.startswith(forbidden + ".")
+        f"{path.relative_to(ROOT)} imports {target.relative_to(ROOT)}"
+        for path, target in arrows()
+        if FLOORS[floor(path)] == place and floor(path) >= 0 and floor(target) > floor(path)
     ]
-    # How to reach the broker's jars, which come with pyspark, is the one thing that the broker asks of it.
     assert wrong == []
 
 
-def test_every_folder_has_files() -> None:
-    for folder in RULES:
-        assert list((ROOT / folder).rglob("*.py")), folder
+@pytest.mark.parametrize("library", FOREIGN)
+def test_a_library_is_known_to_its_floors_only(library: str) -> None:
+    wrong = [
+        path.relative_to(ROOT).as_posix()
+        for path in python_files()
+        if any(module.split(".")[0] == library for module in imports(path))
+        and not path.relative_to(ROOT).as_posix().startswith(FOREIGN[library])
+    ]
+    assert wrong == []
+
+
+def test_the_facades_of_the_dsl_are_the_only_circle() -> None:
+    in_circles = {path.relative_to(ROOT).as_posix() for circle in circles() for path in circle}
+    assert in_circles <= FACADES
+
+
+def test_no_folder_is_too_full_to_find_a_file_by_its_name() -> None:
+    folders = {path.parent for path in python_files()}
+    full = {
+        folder.relative_to(ROOT).as_posix(): count
+        for folder in folders
+        if (count := len([path for path in folder.glob("*.py") if path.name != "__init__.py"])) > 23
+    }
+    assert full == {}
+
+
+def circles() -> list[set[Path]]:
+    """Files that import each other, directly or around corners (Tarjan's strongly connected components)."""
+    following: dict[Path, set[Path]] = {path: set() for path in python_files()}
+    for path, target in arrows():
+        following[path].add(target)
+    number: dict[Path, int] = {}
+    lowest: dict[Path, int] = {}
+    stack: list[Path] = []
+    found: list[set[Path]] = []
+
+    def visit(path: Path) -> None:
+        number[path] = lowest[path] = len(number)
+        stack.append(path)
+        for target in following[path]:
+            if target not in number:
+                visit(target)
+                lowest[path] = min(lowest[path], lowest[target])
+            elif target in stack:
+                lowest[path] = min(lowest[path], number[target])
+        if lowest[path] == number[path]:
+            circle = set()
+            while True:
+                last = stack.pop()
+                circle.add(last)
+                if last == path:
+                    break
+            if len(circle) > 1:
+                found.append(circle)
+
+    for path in following:
+        if path not in number:
+            visit(path)
+    return found

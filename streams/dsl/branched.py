@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from typing_extensions import Unpack
+from typing_extensions import TypedDict, Unpack
 
 from streams.dsl.arguments import one_option
 from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.facade import Facade
 from streams.dsl.functions import key_value
-from streams.dsl.keywords import BranchedKeywords
-from streams.dsl.options import Branched, NameLike
+from streams.dsl.options import NameLike
+from streams.dsl.options.base import Option
 from streams.errors import TopologyError
 from streams.model.typing import K, KeyValuePredicate, V, ValuePredicate
 from streams.operators.stateless.branch import Branch
@@ -24,6 +25,50 @@ from streams.topology.specs.base import OperatorSpec
 
 if TYPE_CHECKING:
     from streams.dsl.kstream import KStream
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Branched(Option, Generic[K, V]):
+    """What becomes of a branch.
+
+    Attributes:
+        name: its name in the resulting dict, behind the split's name; default: its number, 0 for the default branch.
+        function: gets the branch's stream; the stream it gives back takes the branch's place in the dict.
+        consumer: gets the branch's stream, which is then left out of the dict.
+    """
+
+    name: str | None = None
+    function: Callable[[KStream[K, V]], KStream[K, V] | None] | None = None
+    consumer: Callable[[KStream[K, V]], object] | None = None
+
+    @overload
+    def __init__(
+        self,
+        name: str | None = None,
+        function: Callable[[KStream[K, V]], KStream[K, V] | None] | None = None,
+        consumer: Callable[[KStream[K, V]], object] | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(self, function: Callable[[KStream[K, V]], KStream[K, V] | None], /) -> None: ...
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        self._fill(given, settings)
+
+    def _check(self) -> None:
+        super()._check()
+        if self.function is not None and self.consumer is not None:
+            raise TopologyError(
+                "A branch has either a function or a consumer: Branched(function=...) or Branched(consumer=...)."
+            )
+
+
+class BranchedKeywords(TypedDict, Generic[K, V], total=False):
+    """Those of `Branched`."""
+
+    name: str | None
+    function: Callable[[KStream[K, V]], KStream[K, V] | None] | None
+    consumer: Callable[[KStream[K, V]], object] | None
 
 
 class BranchedKStream(Facade, Generic[K, V]):

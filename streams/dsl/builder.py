@@ -16,10 +16,10 @@ from streams.dsl.build.materialize import key_value_store
 from streams.dsl.build.table_source import add_table
 from streams.dsl.functions import timestamp_function
 from streams.dsl.global_table import GlobalKTable, add_global_store
-from streams.dsl.keywords import ConsumedKeywords, ConsumedSettings
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable import KTable
 from streams.dsl.options import Consumed, Extractor, Materialized, NameLike
+from streams.dsl.options.keywords import ConsumedKeywords, ConsumedSettings
 from streams.errors import TopologyError
 from streams.model.timestamps import CustomTimestampExtractor, TimestampExtractor
 from streams.model.typing import K, V

@@ -17,7 +17,7 @@ from streams.dsl.build.result_types import aggregate_type
 from streams.dsl.build.stream_join import common_key_serde
 from streams.dsl.build.table_node import TableNode
 from streams.dsl.build.windowing import NO_WINDOWS, Windowing, windowing_of
-from streams.dsl.facade import CogroupFacade
+from streams.dsl.group_facade import CogroupFacade
 from streams.dsl.grouped import Group, KGroupedStream
 from streams.dsl.options import Materialized, NameLike
 from streams.errors import TopologyError

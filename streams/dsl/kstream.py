@@ -21,14 +21,14 @@ from streams.dsl.build.materialize import table_names
 from streams.dsl.build.process import add_process, add_process_values
 from streams.dsl.build.table_source import add_table
 from streams.dsl.grouped import KGroupedStream
-from streams.dsl.keywords import GroupedKeywords, MaterializedKeywords, ProducedKeywords, RepartitionedKeywords
 from streams.dsl.kstream_enrich import EnrichMixin
 from streams.dsl.kstream_extras import ExtrasMixin
 from streams.dsl.kstream_joins import JoinMixin
 from streams.dsl.kstream_records import RecordsMixin
 from streams.dsl.options import Grouped, Materialized, NameLike, Produced, Repartitioned
-from streams.model.record import RecordContext
-from streams.model.typing import K2, V2, K, KeyValueMapper, TopicExtractor, V, ValueMapper
+from streams.dsl.options.keywords import GroupedKeywords, MaterializedKeywords, ProducedKeywords, RepartitionedKeywords
+from streams.model.record import RecordContext, TopicExtractor
+from streams.model.typing import K2, V2, K, KeyValueMapper, V, ValueMapper
 from streams.operators.processor import Processor
 from streams.serdes.base import Serde
 from streams.topology.graph import SinkNode

@@ -15,9 +15,9 @@ from streams.dsl.arguments import one_option
 from streams.dsl.build.abstract_stream import StreamBase
 from streams.dsl.build.join import join_any
 from streams.dsl.global_table import GlobalKTable
-from streams.dsl.keywords import JoinedKeywords, StreamJoinedKeywords
 from streams.dsl.kstream_base import KStreamPart
 from streams.dsl.options import Joined, NameLike, Option, StreamJoined
+from streams.dsl.options.keywords import JoinedKeywords, StreamJoinedKeywords
 from streams.errors import TopologyError
 from streams.model.typing import (
     KO,

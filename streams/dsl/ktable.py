@@ -21,10 +21,10 @@ from streams.dsl.build.suppress import add_suppress
 from streams.dsl.build.table_node import TableNode
 from streams.dsl.build.table_steps import add_filter, add_map_values, add_transform_values
 from streams.dsl.grouped_table import KGroupedTable
-from streams.dsl.keywords import GroupedKeywords
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable_joins import TableJoinMixin
 from streams.dsl.options import Grouped, Materialized, NameLike
+from streams.dsl.options.keywords import GroupedKeywords
 from streams.dsl.suppressed import Suppressed
 from streams.model.typing import K2, V2, K, KeyValueMapper, KeyValuePredicate, V, ValueMapper, ValuePredicate
 from streams.operators.table.table_group_by import TableGroupBy

@@ -18,8 +18,8 @@ from streams.dsl.arguments import names, one_option
 from streams.dsl.build.graph_builder import Port
 from streams.dsl.build.process import checked_supplier, split_stores
 from streams.dsl.builder import StreamsBuilder
-from streams.dsl.keywords import ConsumedKeywords, ConsumedSettings, ProducedSettings
 from streams.dsl.options import Consumed, Produced
+from streams.dsl.options.keywords import ConsumedKeywords, ConsumedSettings, ProducedSettings
 from streams.errors import TopologyError
 from streams.operators.processor import Processor
 from streams.serdes.base import Serde

@@ -6,8 +6,9 @@ milliseconds since the epoch, event time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Generic, TypeAlias
 
 from typing_extensions import NamedTuple
 
@@ -151,3 +152,7 @@ class RecordContext(NamedTuple):
     offset: int
     timestamp: int
     headers: Headers
+
+
+TopicExtractor: TypeAlias = Callable[[K, V, RecordContext], str] | Callable[[K, V], str] | Callable[[V], str]
+"""`topic(key, value, record_context)`, `topic(key, value)` or `topic(value)`."""

@@ -9,13 +9,10 @@ two names: `ValueMapper` takes `(value)`, `KeyValueMapper` takes `(key, value)`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from collections.abc import Callable, Collection
+from typing import Any, Protocol, TypeAlias
 
 from typing_extensions import TypeVar
-
-if TYPE_CHECKING:
-    from streams.model.record import RecordContext
 
 T = TypeVar("T", default=Any)
 """Whatever a serde or a function deals with."""
@@ -92,5 +89,5 @@ KeyValueJoiner: TypeAlias = Callable[[K, V, VO], R]
 LookUpJoiner: TypeAlias = Callable[[K, KO, V, VO], R]
 """`joiner(key, looked_up, left, right)`, of a global table."""
 
-TopicExtractor: TypeAlias = "Callable[[K, V, RecordContext], str] | Callable[[K, V], str] | Callable[[V], str]"
-"""`topic(key, value, record_context)`, `topic(key, value)` or `topic(value)`."""
+Partitioner: TypeAlias = Callable[[str, Any, Any, int], "int | Collection[int] | None"]
+"""`partitioner(topic, key, value, partitions)`: a partition, several of them, or None for the default one."""

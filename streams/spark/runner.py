@@ -26,7 +26,7 @@ from streams.microbatch.job import QueryJob
 from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.spark.broker_watch import BrokerWatch, probe_of
 from streams.spark.checkpoint_files import checkpoint_files
-from streams.spark.java_process import has_gone, needs_java
+from streams.spark.jvm.java_process import has_gone, needs_java
 from streams.spark.progress import Progress
 from streams.spark.query import Report, start_query
 from streams.spark.session import check_session, start_session

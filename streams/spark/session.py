@@ -13,9 +13,9 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from streams.errors import ConfigError
-from streams.spark import class_archive
-from streams.spark.java_output import start_java_quietly
-from streams.spark.java_process import tell_its_end_once
+from streams.spark.jvm import class_archive
+from streams.spark.jvm.java_output import start_java_quietly
+from streams.spark.jvm.java_process import tell_its_end_once
 from streams.spark.settings import REFUSED, spark_settings
 
 log = logging.getLogger(__name__)

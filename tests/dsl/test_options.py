@@ -72,7 +72,6 @@ def two_days(record: object, partition_time: int) -> int:
         (StreamJoined("join", "rows"), StreamJoined(name="join", store_name="rows")),
         (Branched("late", id), Branched(name="late", function=id)),
     ],
-    ids=repr,
 )
 def test_arguments_without_a_name_go_where_their_type_fits(short: Option, long: Option) -> None:
     assert short == long

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from streams.spark.java_output import pass_on
+from streams.spark.jvm.java_output import pass_on
 
 CHATTER = [
     "WARNING: Using incubator modules: jdk.incubator.vector",

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from state.stores.spec import StoreSpec
 from streams.dsl.build.derived_serdes import derived_key, derived_value, taken, without_mark
 from streams.dsl.build.result_types import Type
-from streams.dsl.options import Partitioner
 from streams.errors import TopologyError
+from streams.model.typing import Partitioner
 from streams.serdes.base import Serde
 from streams.topology.graph import (
     Graph,

@@ -11,12 +11,11 @@ Whatever is left out is taken from upstream where that is known, else from the b
 """
 
 from streams.dsl.options.base import Option
-from streams.dsl.options.names import Branched, Named, NameLike
+from streams.dsl.options.names import Named, NameLike
 from streams.dsl.options.tables import Joined, Materialized, StreamJoined
-from streams.dsl.options.topics import Consumed, Extractor, Grouped, Partitioner, Produced, Repartitioned
+from streams.dsl.options.topics import Consumed, Extractor, Grouped, Produced, Repartitioned
 
 __all__ = [
-    "Branched",
     "Consumed",
     "Extractor",
     "Grouped",
@@ -25,7 +24,6 @@ __all__ = [
     "NameLike",
     "Named",
     "Option",
-    "Partitioner",
     "Produced",
     "Repartitioned",
     "StreamJoined",

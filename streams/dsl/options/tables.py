@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from streams.dsl.keywords import JoinedKeywords, MaterializedKeywords, StreamJoinedKeywords
+    from streams.dsl.options.keywords import JoinedKeywords, MaterializedKeywords, StreamJoinedKeywords
 
 
 @dataclass(frozen=True, init=False, repr=False)

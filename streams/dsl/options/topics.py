@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, overload
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, overload
 from streams.dsl.options.base import OFFSET_RESETS, Option
 from streams.errors import TopologyError
 from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, ConsumedRecord, TimestampExtractor
-from streams.model.typing import K, Serializer, V
+from streams.model.typing import K, Partitioner, Serializer, V
 from streams.model.windows import Duration, to_ms
 from streams.serdes.base import Serde
 
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from streams.dsl.keywords import ConsumedKeywords, GroupedKeywords, ProducedKeywords, RepartitionedKeywords
+    from streams.dsl.options.keywords import ConsumedKeywords, GroupedKeywords, ProducedKeywords, RepartitionedKeywords
 
-Partitioner: TypeAlias = Callable[[str, Any, Any, int], "int | Collection[int] | None"]
 Extractor: TypeAlias = TimestampExtractor | Callable[[ConsumedRecord, int], int | datetime]
 
 

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from typing_extensions import TypedDict
 
-from streams.model.typing import K, Serializer, V
+from streams.model.typing import K, Partitioner, Serializer, V
 
 if TYPE_CHECKING:
-    from streams.dsl.kstream import KStream
-    from streams.dsl.options import Partitioner
     from streams.model.timestamps import ConsumedRecord, TimestampExtractor
     from streams.model.windows import Duration
     from streams.serdes.base import Serde
@@ -104,11 +102,3 @@ class StreamJoinedKeywords(TypedDict, total=False):
     logging: bool
     changelog_config: Mapping[str, str]
     persistent: bool | None
-
-
-class BranchedKeywords(TypedDict, Generic[K, V], total=False):
-    """Those of `Branched`."""
-
-    name: str | None
-    function: Callable[[KStream[K, V]], KStream[K, V] | None] | None
-    consumer: Callable[[KStream[K, V]], object] | None

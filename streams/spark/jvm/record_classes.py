@@ -1,6 +1,6 @@
-"""Makes the archive of Spark's classes (`streams.spark.class_archive`): runs a small query, and has Java record what it loads.
+"""Makes the archive of Spark's classes (`streams.spark.jvm.class_archive`): runs a small query, and has Java record what it loads.
 
-`make venv` does it: `python -m streams.spark.record_classes`.
+`make venv` does it: `python -m streams.spark.jvm.record_classes`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from streams.spark.class_archive import archive, is_whole, size_note
+from streams.spark.jvm.class_archive import archive, is_whole, size_note
 from streams.spark.session import LOCAL_JAVA_OPTIONS, start_session
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 Much of the CPU that a start takes is Java reading its classes from jars: with an archive, Java took about 7 s instead of 16
 (`streams run` of the word count, a busy machine, one run of each). It is Java's own application class-data sharing (JEP 350):
-a run is recorded, and later ones start from the record. `make venv` records one (`streams.spark.record_classes`); `session.py` uses
-it where it starts Java itself, which spark-submit does not let it.
+a run is recorded, and later ones start from the record. `make venv` records one (`streams.spark.jvm.record_classes`);
+`session.py` uses it where it starts Java itself, which spark-submit does not let it.
 
 The archive (160 MB) is of the jars of one pyspark, so it lives in the Python environment beside that one, and goes with it.
 Java checks that it fits its own version and the jars; one that does not is not used, and nothing else changes. But one that

@@ -1,0 +1,1 @@
+"""The Java process that runs Spark: its start, its output, its end."""
