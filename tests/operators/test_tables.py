@@ -167,7 +167,7 @@ def test_a_versioned_table_is_neither_suppressed_nor_global():
     versioned = builder.table("t", materialized=Materialized(name="v", history_retention=10))
     with pytest.raises(TopologyError, match="versioned table, which cannot be suppressed"):
         versioned.suppress(Suppressed.until_time_limit(5))
-    with pytest.raises(TopologyError, match="cannot be kept in a versioned store"):
+    with pytest.raises(TopologyError, match="cannot have a versioned store"):
         builder.global_table("g", materialized=Materialized(history_retention=10))
 
 
