@@ -51,6 +51,7 @@ lint: venv ## Check style, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy docs/examples
 
 .PHONY: test
 test: jars lint ## Check style and types, then run all tests on a real Kafka broker

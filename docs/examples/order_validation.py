@@ -1,0 +1,60 @@
+"""Orders that pass several checks, some of them over time; what cannot be read goes to a dead-letter topic.
+
+Shows: branches by name, a check against a windowed total of the customer, a join of the checks' results, policies for bad records.
+"""
+
+from datetime import timedelta
+
+from streams import (
+    Branched,
+    Grouped,
+    JoinWindows,
+    JsonSerde,
+    Materialized,
+    SessionWindows,
+    StreamsBuilder,
+    StringSerde,
+    Topology,
+)
+
+LIMIT = 2000
+WITHIN = JoinWindows.of_time_difference_with_no_grace(timedelta(minutes=5))
+
+
+def build() -> Topology:
+    """Reads `orders` by number and writes `validated-orders`, `rejected-orders` and `order-warnings`."""
+    builder = StreamsBuilder()
+    orders = builder.stream("orders", key_serde=StringSerde(), value_serde=JsonSerde())
+    branches = (
+        orders.split("orders-")
+        .branch(lambda order: order["quantity"] > 0 and order["price"] > 0, Branched("plausible"))
+        .default_branch(Branched("implausible"))
+    )
+    branches["orders-implausible"].map_values(lambda order: {**order, "why": "implausible"}).to("rejected-orders")
+    plausible = branches["orders-plausible"]
+    totals = (
+        plausible.group_by(lambda order: order["customer"], Grouped("by-customer", value_serde=JsonSerde()))
+        .windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(timedelta(hours=1)))
+        .aggregate(
+            lambda: 0.0,
+            lambda order, total: total + order["quantity"] * order["price"],
+            lambda earlier, later: earlier + later,
+            Materialized("spent-per-session", value_serde=JsonSerde()),
+        )
+    )
+    (
+        totals.to_stream(lambda key, total: key.key)
+        .filter(lambda total: total is not None and total > LIMIT)
+        .to("order-warnings", key_serde=StringSerde(), value_serde=JsonSerde())
+    )
+    stock = builder.stream("stock-checks", key_serde=StringSerde(), value_serde=JsonSerde())
+    (
+        plausible.join(stock, lambda order, check: {**order, "in_stock": check["ok"]}, WITHIN)
+        .filter(lambda order: order["in_stock"])
+        .to("validated-orders")
+    )
+    return builder.build()
+
+
+SETTINGS = {"deserialization": "dlq", "processing": "dlq", "dead_letter_topic": "dead-orders"}
+"""What is to become of records that cannot be read, or that make a function fail."""
