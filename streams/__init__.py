@@ -206,12 +206,5 @@ __all__ = [
 ]
 
 if not _typing.TYPE_CHECKING:  # a type checker would believe that every name exists
-    _unknown = _names_of_package(__name__, __all__)
-
-    def __getattr__(name: str) -> object:
-        """`KafkaStreams` on its first use: the settings are loaded with it, which workers never need."""
-        if name == "KafkaStreams":
-            from streams.spark.kafka_streams import KafkaStreams
-
-            return KafkaStreams
-        return _unknown(name)
+    # The settings are loaded with `KafkaStreams`; workers never need them.
+    __getattr__ = _names_of_package(__name__, __all__, {"KafkaStreams": "streams.spark.kafka_streams"})

@@ -8,6 +8,7 @@ classes that work on every record: an attribute of a class with `__getattr__` is
 from __future__ import annotations
 
 import difflib
+import importlib
 import inspect
 import re
 import sys
@@ -112,10 +113,18 @@ def _missing(kind: type, name: str, owner: str) -> AttributeError:
     )
 
 
-def names_of_package(package: str, names: Collection[str]) -> Callable[[str], Any]:
-    """A `__getattr__` for a package, which answers `from streams import Serdes` and `streams.Serdes`."""
+def names_of_package(package: str, names: Collection[str], late: Mapping[str, str]) -> Callable[[str], Any]:
+    """A `__getattr__` for a package, which answers `from streams import Serdes` and `streams.Serdes`.
+
+    Args:
+        package: The package's name.
+        names: The names that it has.
+        late: Name -> module of the names that are imported on their first use only.
+    """
 
     def missing(name: str) -> Any:
+        if name in late:
+            return getattr(importlib.import_module(late[name]), name)
         # Modules and Python's own questions are no names of classes.
         if not name[:1].isupper():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -134,10 +134,10 @@ def test_an_option_can_be_copied(again: Callable[[Option], Option]) -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (len, r"filter\(\) takes the operator's name here, not the function len\."),
+        (len, r"filter\(\) is the name of the operator: it takes text or Named\(...\), not the function len\."),
         (lambda value: value, "not a lambda"),
         (7, "not 7"),
-        (TEXT, "not the serde StringSerde"),
+        (TEXT, "not a StringSerde"),
     ],
 )
 def test_what_is_no_name_is_refused_in_few_words(given: object, sentence: str) -> None:
