@@ -105,14 +105,14 @@ def measure(
     """Loads, drains and verifies.
 
     Args:
-        records: readings after the warm-up; rounded up to whole slots of all devices.
-        warm_up: readings before.
-        batch: most readings of a micro-batch.
+        records: Readings after the warm-up; rounded up to whole slots of all devices.
+        warm_up: Readings before.
+        batch: Most readings of a micro-batch.
         master: Spark's master.
-        folder: for the broker's data, state and checkpoint.
-        partitions: of the input topic, and so tasks.
-        seed: of the generator.
-        java_options: further options of Spark's JVM.
+        folder: For the broker's data, state and checkpoint.
+        partitions: Of the input topic, and so tasks.
+        seed: Of the generator.
+        java_options: Further options of Spark's JVM.
     """
     generated = Devices(slots=-(-(records + warm_up) // 1000), seed=seed, lost_share=0.0001)
     fetch_jars()

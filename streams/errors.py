@@ -31,7 +31,7 @@
         ├── UnknownTopicError        it names a topic that does not exist
         └── RecordFailedError        what the policy `fail` raises: which record, where and why
 
-The branches below ``state`` (Kafka client, stores, commit) are drawn in ``state.errors``.
+The branches below `state` (Kafka client, stores, commit) are drawn in `state.errors`.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class ApplicationFailedError(StreamsError):
 
 
 class EnrichError(StreamsError):
-    """The function of an ``enrich`` cannot be made, or gives something else than one result for each value."""
+    """The function of an `enrich` cannot be made, or gives something else than one result for each value."""
 
 
 class RegistryError(StreamsError):
@@ -164,7 +164,7 @@ class RecordError(StreamsError):
 
 
 class SerdeError(RecordError):
-    """A value cannot be turned into bytes, or bytes not into a value (Kafka's ``SerializationException``)."""
+    """A value cannot be turned into bytes, or bytes not into a value (Kafka's `SerializationException`)."""
 
 
 class TimestampError(RecordError):

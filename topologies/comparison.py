@@ -14,8 +14,8 @@ def compare(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> list[str]
     """Differences between two tables, one line each, in order of the keys; none if they are equal.
 
     Args:
-        expected: rows by key; a row is an object of fields, or one value.
-        actual: the same.
+        expected: Rows by key; a row is an object of fields, or one value.
+        actual: The same.
     """
     lines = [f"{key}: missing, expected {expected[key]}" for key in sorted(expected.keys() - actual.keys())]
     lines += [f"{key}: not expected, found {actual[key]}" for key in sorted(actual.keys() - expected.keys())]

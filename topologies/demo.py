@@ -48,9 +48,9 @@ class Demo:
 
     Attributes:
         client: Kafka client properties.
-        connection: the same as options of a command line.
-        folder: for state and checkpoint.
-        console: where to tell the story.
+        connection: The same as options of a command line.
+        folder: For state and checkpoint.
+        console: Where to tell the story.
     """
 
     client: Mapping[str, str]

@@ -1,13 +1,13 @@
 """A thousand device streams multiplexed on one topic: statistics per device and second, and a search for lost readings.
 
-Input ``devices``: key = name of the device, value = JSON with its sequence number ``s`` and sensors ``v`` (see
-``topologies.devices_data``), timestamp = event time.
+Input `devices`: key = name of the device, value = JSON with its sequence number `s` and sensors `v` (see
+`topologies.devices_data`), timestamp = event time.
 
 Results:
 
-* ``device-stats-1s`` and ``device-stats-10s``: count, mean, smallest, largest and last value of the first sensor in
-  each second and in every ten, by ``device|window start``. A reading may be 2 s late.
-* ``device-gaps``: how many readings of a device are missing between its smallest and its largest sequence number, by
+* `device-stats-1s` and `device-stats-10s`: count, mean, smallest, largest and last value of the first sensor in
+  each second and in every ten, by `device|window start`. A reading may be 2 s late.
+* `device-gaps`: how many readings of a device are missing between its smallest and its largest sequence number, by
   device. Written when that number changes: a gap appears, grows, or is closed by late readings.
 
 Everything is keyed by the device from the start, so this is one sub-topology. Only the four built-in aggregations'

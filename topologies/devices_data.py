@@ -6,7 +6,7 @@ second of event time. A value is JSON of exactly 160 bytes,
     {"d":"dev-000123","s":4711,"t":1700000047111,"v":[48.215,90.034,12.700],"st":"ok","pad":"xxx..."}
 
 with the device, its sequence number from 0, epoch ms, and three sensors from 10 to 99.999. The key is the device's
-name, the record's timestamp is ``t``. Each device is in order, but for one reading in a thousand, which comes 1 to
+name, the record's timestamp is `t`. Each device is in order, but for one reading in a thousand, which comes 1 to
 200 positions (of the same device) later: up to 2 s. Readings may also be lost, to be found by the gap detector.
 
 Readings come in blocks of columns. The bytes depend on the seed only, and each block has random numbers of its own.
@@ -43,7 +43,7 @@ class Readings:
     Attributes:
         devices: int64[n], number of the device.
         sequence: int64[n], its sequence number: the slot in which it was taken.
-        slots: int64[n], the slot in which it is sent; later than ``sequence`` if it is late.
+        slots: int64[n], the slot in which it is sent; later than `sequence` if it is late.
         timestamps: int64[n], epoch ms.
         sensors: int64[n, 3], thousandths.
         text: uint8[n, 160], the values' bytes.
@@ -91,12 +91,12 @@ class Devices:
     """What to generate.
 
     Attributes:
-        slots: readings of each device.
-        devices: how many there are, at most 100,000 (beyond that a phase is longer than a second).
-        seed: of all random numbers.
-        late_share: share of the readings that come late.
-        lost_share: share of the readings that never come.
-        start_ms: time of the first reading.
+        slots: Readings of each device.
+        devices: How many there are, at most 100,000 (beyond that a phase is longer than a second).
+        seed: Of all random numbers.
+        late_share: Share of the readings that come late.
+        lost_share: Share of the readings that never come.
+        start_ms: Time of the first reading.
     """
 
     slots: int
@@ -138,7 +138,7 @@ class Devices:
 
 
 def device_names(devices: Int64s) -> pa.BinaryArray:
-    """Names of devices, which are the keys: ``dev-000123``."""
+    """Names of devices, which are the keys: `dev-000123`."""
     names = np.empty((len(devices), _KEY_BYTES), np.uint8)
     names[:, :4] = np.frombuffer(b"dev-", np.uint8)
     names[:, 4:] = digits(devices, 6)
@@ -157,7 +157,7 @@ def digits(numbers: Int64s, width: int) -> Bytes:
 
 
 def _text(devices: Int64s, sequence: Int64s, timestamps: Int64s, sensors: Int64s) -> Bytes:
-    """The values' bytes; rows whose sequence numbers are equally long share one layout. ``sequence`` rises."""
+    """The values' bytes; rows whose sequence numbers are equally long share one layout. `sequence` rises."""
     text = np.empty((len(sequence), VALUE_BYTES), np.uint8)
     begin = 0
     while begin < len(sequence):

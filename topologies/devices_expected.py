@@ -1,4 +1,4 @@
-"""The answers of ``devices`` by plain numpy and pandas: no stream, no window operator, nothing of the engine.
+"""The answers of `devices` by plain numpy and pandas: no stream, no window operator, nothing of the engine.
 
 Lateness is recomputed too. A task's stream time is the largest timestamp it has seen, and a window takes no record once
 stream time has reached its end plus grace. With as many tasks as partitions a task sees exactly its partition in offset
@@ -19,12 +19,12 @@ Table = dict[str, dict[str, Any]]
 
 
 def expected_windows(readings: pd.DataFrame, size_ms: int, grace_ms: int) -> Table:
-    """What must be in the topics of windowed statistics, by ``device|window start``.
+    """What must be in the topics of windowed statistics, by `device|window start`.
 
     Args:
-        readings: of ``all_readings``.
-        size_ms: of the tumbling windows.
-        grace_ms: how late a reading may be.
+        readings: Of `all_readings`.
+        size_ms: Of the tumbling windows.
+        grace_ms: How late a reading may be.
     """
     starts = readings["timestamp"] // size_ms * size_ms
     taken = readings.assign(window_start=starts)[starts + size_ms + grace_ms > readings["stream_time"]]
@@ -48,7 +48,7 @@ def all_readings(devices: Devices, partition_of: npt.NDArray[np.int32]) -> pd.Da
     """Every reading that is sent, in order: device, sequence, timestamp, sensor (the first one), stream_time.
 
     Args:
-        devices: the workload.
+        devices: The workload.
         partition_of: int32[devices], partition of each device's key.
     """
     blocks = [

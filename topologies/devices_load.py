@@ -38,16 +38,16 @@ def load(
 
     Args:
         client: Kafka client properties.
-        devices: what to generate.
-        topic: an existing topic.
-        partitions: how many it has.
-        advance: told how many more readings were handed over.
+        devices: What to generate.
+        topic: An existing topic.
+        partitions: How many it has.
+        advance: Told how many more readings were handed over.
 
     Returns:
         Number of readings.
 
     Raises:
-        KafkaClientError: not all readings were delivered.
+        KafkaClientError: Not all readings were delivered.
     """
     transport = _transport(client)
     partition_of = partitions_of(devices, partitions)

@@ -1,17 +1,17 @@
 """What delays flights: departures joined with the weather of their hour, with airlines and with aircraft.
 
-Input (see ``topologies.flights_data``): the streams ``flights`` and ``weather``, both keyed by the airport, so they
-meet without being moved; the tables ``airlines`` by carrier and ``planes`` by tail number. Timestamps are event time.
+Input (see `topologies.flights_data`): the streams `flights` and `weather`, both keyed by the airport, so they
+meet without being moved; the tables `airlines` by carrier and `planes` by tail number. Timestamps are event time.
 
 Results, as tables to be read by key, the last value counting:
 
-* ``delays-by-carrier``: delays and cancellations per airport, carrier and day (UTC), by ``origin|carrier|day``;
-* ``worst-weather-hours``: the same per airport and hour of weather, with that weather, by ``origin|hour``.
+* `delays-by-carrier`: delays and cancellations per airport, carrier and day (UTC), by `origin|carrier|day`;
+* `worst-weather-hours`: the same per airport and hour of weather, with that weather, by `origin|hour`.
 
 A flight meets the last observation of the hour before it left. Observations are hourly, so it meets one or, where
 none was made, none, and then takes no part. A cancelled flight has no departure and no delay: it is joined at its
-scheduled time, counts as a flight and as cancelled, and takes no part in any delay. Aircraft that ``planes`` does not
-know (a sixth of the flights) stay in, uncounted in ``known_planes``.
+scheduled time, counts as a flight and as cancelled, and takes no part in any delay. Aircraft that `planes` does not
+know (a sixth of the flights) stay in, uncounted in `known_planes`.
 
 Each new key behind the first join crosses a repartition topic, so there are five sub-topologies: by airport, by
 carrier, by tail number, by airport and carrier, by airport and hour.
@@ -122,7 +122,7 @@ def with_cancellation(flight: Value) -> Value:
 
 
 def with_weather(flight: Value, weather: Value) -> Value:
-    """A flight with the weather it met; ``hour`` is the time of the observation."""
+    """A flight with the weather it met; `hour` is the time of the observation."""
     return {**flight, **{name: weather[name] for name in ("hour", "temp", "wind_speed", "precip", "visib")}}
 
 

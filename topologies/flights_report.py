@@ -1,4 +1,4 @@
-"""The results of ``flight_delays`` as tables for people."""
+"""The results of `flight_delays` as tables for people."""
 
 from __future__ import annotations
 

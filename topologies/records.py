@@ -39,9 +39,9 @@ class Records:
     """n records of one topic.
 
     Attributes:
-        topic: the topic.
-        keys: n keys.
-        values: n values, JSON.
+        topic: The topic.
+        keys: N keys.
+        values: N values, JSON.
         timestamps: int64[n], epoch ms.
     """
 
@@ -68,11 +68,11 @@ def in_event_time_order(parts: Sequence[Records]) -> Iterator[tuple[str, bytes, 
 
 
 def create_topics(client: Mapping[str, str], topics: Sequence[str], partitions: int = PARTITIONS) -> None:
-    """Makes the topics, with ``retention.ms=-1``: the broker's retention goes by event time.
+    """Makes the topics, with `retention.ms=-1`: the broker's retention goes by event time.
 
     Raises:
-        LoadError: one exists already; whatever is in it would be part of the input.
-        KafkaClientError: the broker refused one, or does not answer.
+        LoadError: One exists already; whatever is in it would be part of the input.
+        KafkaClientError: The broker refused one, or does not answer.
     """
     with KafkaAdmin(client) as admin:
         existing = sorted(admin.describe_topics(topics))
@@ -89,14 +89,14 @@ def produce(client: Mapping[str, str], parts: Sequence[Records], advance: Advanc
 
     Args:
         client: Kafka client properties.
-        parts: the records; their topics exist.
-        advance: told how many more records were handed over.
+        parts: The records; their topics exist.
+        advance: Told how many more records were handed over.
 
     Returns:
         Number of records.
 
     Raises:
-        LoadError: a record was not delivered.
+        LoadError: A record was not delivered.
     """
     failed: list[KafkaError] = []
     tuning = {"linger.ms": "20", "queue.buffering.max.messages": "500000", "enable.idempotence": "true"}
@@ -127,9 +127,9 @@ def shown(title: str, total: int, console: Console | None = None) -> Iterator[Ad
     """A progress bar in a terminal, elsewhere one line at the end.
 
     Args:
-        title: what is going on.
-        total: number of records to come.
-        console: where; default: standard error.
+        title: What is going on.
+        total: Number of records to come.
+        console: Where; default: standard error.
     """
     console = console or Console(stderr=True)
     begin = time.perf_counter()
@@ -150,8 +150,8 @@ def read_table(client: Mapping[str, str], topic: str) -> dict[str, Any]:
     """The final table of a topic: the last committed value of each key, JSON; a null value deletes.
 
     Raises:
-        LoadError: the topic cannot be read to its end.
-        KafkaClientError: a transaction that writes to it stays open.
+        LoadError: The topic cannot be read to its end.
+        KafkaClientError: A transaction that writes to it stays open.
     """
     with KafkaAdmin(client) as admin:
         partitions = range(admin.describe_topics([topic])[topic].partitions)

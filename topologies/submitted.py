@@ -1,4 +1,4 @@
-"""A topology run by ``spark-submit`` in a process of its own, and what may happen to it there: a worker is killed."""
+"""A topology run by `spark-submit` in a process of its own, and what may happen to it there: a worker is killed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class KilledWorker:
     """A Python worker that was killed in the middle of its work.
 
     Attributes:
-        pid: its process id.
+        pid: Its process id.
         cpu_s: CPU time it had used, seconds.
     """
 
@@ -44,15 +44,15 @@ def submit(script: Path, options: Sequence[str], kill_worker: bool = False) -> K
     """Runs a topology to its end; what it prints goes where ours goes, so its progress is shown live.
 
     Args:
-        script: the topology's file.
-        options: its command line.
-        kill_worker: kill (SIGKILL) one Python worker of Spark while it is busy.
+        script: The topology's file.
+        options: Its command line.
+        kill_worker: Kill (SIGKILL) one Python worker of Spark while it is busy.
 
     Returns:
         The killed worker, None if none was to be killed or none was busy long enough to be caught.
 
     Raises:
-        RunFailedError: it ended with an error.
+        RunFailedError: It ended with an error.
     """
     process = subprocess.Popen(command_of(script, options), env=environment())
     killer = WorkerKiller(process.pid)
@@ -93,7 +93,7 @@ class WorkerKiller(threading.Thread):
     """Waits until a Python worker of a Spark process is busy, and kills it: once.
 
     Args:
-        pid: process id of spark-submit.
+        pid: Process id of spark-submit.
     """
 
     def __init__(self, pid: int) -> None:

@@ -14,13 +14,13 @@ def check_end(store: str, end: int, version: int, promised: int) -> None:
     """Checks that a changelog still has all that a step wrote.
 
     Args:
-        store: the store.
-        end: where its changelog partition ends.
-        version: number of the step.
-        promised: where it ended after that step, by its commit marker.
+        store: The store.
+        end: Where its changelog partition ends.
+        version: Number of the step.
+        promised: Where it ended after that step, by its commit marker.
 
     Raises:
-        RestoreError: records are missing.
+        RestoreError: Records are missing.
     """
     if end < promised:
         raise RestoreError(

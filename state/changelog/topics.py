@@ -107,16 +107,16 @@ def ensure_changelogs(
 
     Args:
         admin: Kafka's admin client.
-        specs: stores; those that are not logged are left out.
-        application_id: prefix of the names.
-        tasks: number of partitions.
-        replication: replication factor, -1 = the broker's default.
+        specs: Stores; those that are not logged are left out.
+        application_id: Prefix of the names.
+        tasks: Number of partitions.
+        replication: Replication factor, -1 = the broker's default.
 
     Returns:
         The names of the topics that were created.
 
     Raises:
-        ChangelogMismatchError: an existing topic would lose or mix up state.
+        ChangelogMismatchError: An existing topic would lose or mix up state.
     """
     wanted = {
         changelog_topic(application_id, spec.name): changelog_config(spec, replication) for spec in specs if spec.logged

@@ -50,10 +50,10 @@ def noted(before: Noted, needed: Mapping[str, int], now_ms: int, delay_ms: int) 
     """What to note in the next marker.
 
     Args:
-        before: what the last one has.
-        needed: store -> first offset needed now (`TaskStore.trim_offsets`, as of a confirmed step).
-        now_ms: time of the step.
-        delay_ms: how long records stay that are not needed any more.
+        before: What the last one has.
+        needed: Store -> first offset needed now (`TaskStore.trim_offsets`, as of a confirmed step).
+        now_ms: Time of the step.
+        delay_ms: How long records stay that are not needed any more.
     """
     notes: dict[str, list[tuple[int, int]]] = {}
     for store, offset in needed.items():
@@ -88,11 +88,11 @@ def trim_targets(
     """Where the changelogs of one task may be cut.
 
     Args:
-        specs: the task's stores.
-        needed: store -> first offset that must stay (`due`).
-        application_id: prefix of the topics' names.
-        task: number of the task.
-        trimmed: where they were cut before; cuts that would not go further are left out.
+        specs: The task's stores.
+        needed: Store -> first offset that must stay (`due`).
+        application_id: Prefix of the topics' names.
+        task: Number of the task.
+        trimmed: Where they were cut before; cuts that would not go further are left out.
 
     Returns:
         (topic, partition) -> offset below which records may be deleted.

@@ -66,7 +66,7 @@ class Fault:
         """Reads `[kill|freeze] POINT[@TASK[:VERSION]]`.
 
         Raises:
-            ValueError: it does not look like that, or names an unknown point.
+            ValueError: It does not look like that, or names an unknown point.
         """
         match = _FAULT.fullmatch(text.strip())
         if match is None:
@@ -100,8 +100,8 @@ class CrashPoints:
     """Where to crash; the default is nowhere. `reach` costs a comparison.
 
     Attributes:
-        faults: in the order in which they are to happen.
-        once: the file that keeps which of them have happened; None = the only one happens each time.
+        faults: In the order in which they are to happen.
+        once: The file that keeps which of them have happened; None = the only one happens each time.
     """
 
     faults: tuple[Fault, ...] = ()
@@ -112,7 +112,7 @@ class CrashPoints:
         """Reads `STREAMS_FAULT` and `STREAMS_FAULT_ONCE`.
 
         Raises:
-            ValueError: an unknown point, or several faults without a file that keeps their order.
+            ValueError: An unknown point, or several faults without a file that keeps their order.
         """
         text = os.environ.get("STREAMS_FAULT")
         if not text:

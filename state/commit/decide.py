@@ -34,12 +34,12 @@ class TaskIdentity:
     """Who runs a step.
 
     Attributes:
-        application_id: prefix of all internal topics and transactional ids.
-        sub_topology: stable name of the sub-topology.
-        task: number of the task.
-        tasks: number of tasks of the sub-topology.
-        query_id: id of Spark's checkpoint.
-        topology_hash: structure of the sub-topology.
+        application_id: Prefix of all internal topics and transactional ids.
+        sub_topology: Stable name of the sub-topology.
+        task: Number of the task.
+        tasks: Number of tasks of the sub-topology.
+        query_id: Id of Spark's checkpoint.
+        topology_hash: Structure of the sub-topology.
     """
 
     application_id: str
@@ -76,15 +76,15 @@ def decide(
     the commit, which stands.
 
     Args:
-        identity: the task.
-        batch_id: the micro-batch that Spark asks for.
-        batch: digest of its offset ranges.
-        copy: the marker in Spark's GroupState, None before the first step.
-        found: the last committed marker, None on an empty commits partition.
-        ranges: the ranges of the micro-batch that feed the task.
+        identity: The task.
+        batch_id: The micro-batch that Spark asks for.
+        batch: Digest of its offset ranges.
+        copy: The marker in Spark's GroupState, None before the first step.
+        found: The last committed marker, None on an empty commits partition.
+        ranges: The ranges of the micro-batch that feed the task.
 
     Raises:
-        CheckpointMismatchError: the two do not belong together.
+        CheckpointMismatchError: The two do not belong together.
     """
     if found is not None:
         check_lineage(identity, found)
@@ -149,7 +149,7 @@ def check_lineage(identity: TaskIdentity, found: CommitMarker) -> None:
     """Whether a marker is of this query, with as many tasks and the same topology.
 
     Raises:
-        CheckpointMismatchError: it is not.
+        CheckpointMismatchError: It is not.
     """
     if found.query_id != identity.query_id:
         raise mismatch(
@@ -178,9 +178,9 @@ def mismatch(identity: TaskIdentity, what: str, remedy: str) -> CheckpointMismat
     """The error for a task whose checkpoint and topics do not belong together.
 
     Args:
-        identity: the task.
-        what: what was found.
-        remedy: what to do; `{id}` stands for the application's id.
+        identity: The task.
+        what: What was found.
+        remedy: What to do; `{id}` stands for the application's id.
     """
     return CheckpointMismatchError(
         f"{identity}: {what}. Nothing was written. {remedy.format(id=identity.application_id)}"

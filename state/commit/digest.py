@@ -32,7 +32,7 @@ class StepDigest:
     """Takes the records of each store in their order, in parts of any size; stores may come in any order.
 
     Attributes:
-        records: how many there were.
+        records: How many there were.
     """
 
     def __init__(self) -> None:

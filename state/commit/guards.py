@@ -20,7 +20,7 @@ def fenced_producer(kafka: KafkaAccess, transactional_id: str) -> Producer:
     """A new producer that has fenced every other attempt: nothing older can be committed from now on.
 
     Raises:
-        ProduceError: it could not; the producer is closed.
+        ProduceError: It could not; the producer is closed.
     """
     producer = kafka.producer(transactional_id)
     try:
@@ -35,11 +35,11 @@ def check_decided(identity: TaskIdentity, ends: Mapping[TopicPartition, tuple[in
     """After fencing, no transaction is open where only this task writes: else a commit of its own could be hidden.
 
     Args:
-        identity: the task.
-        ends: partition -> (last stable offset, end of the log).
+        identity: The task.
+        ends: Partition -> (last stable offset, end of the log).
 
     Raises:
-        OpenTransactionError: one is.
+        OpenTransactionError: One is.
     """
     for (topic, partition), (stable, end) in ends.items():
         if stable < end:
@@ -55,13 +55,13 @@ def check_nothing_written(
     """A task without any commit has no committed record in any changelog either: a task never starts empty by mistake.
 
     Args:
-        identity: the task.
-        kafka: reads the changelogs.
-        changelogs: store -> its partition.
-        ends: partition -> last stable offset.
+        identity: The task.
+        kafka: Reads the changelogs.
+        changelogs: Store -> its partition.
+        ends: Partition -> last stable offset.
 
     Raises:
-        CheckpointMismatchError: there is state, and nothing that says of when it is.
+        CheckpointMismatchError: There is state, and nothing that says of when it is.
     """
     for store, place in changelogs.items():
         begin = kafka.begin_offset(place)
@@ -88,13 +88,13 @@ def check_routing(identity: TaskIdentity, found: CommitMarker, routing: Routing,
     A range that has fewer records now (compaction has cleaned some of a compacted source) tells nothing of the functions.
 
     Args:
-        identity: the task.
-        found: the committed step.
-        routing: as in the marker, of the keys as they were made now.
-        keyed_by: names of the nodes that make them.
+        identity: The task.
+        found: The committed step.
+        routing: As in the marker, of the keys as they were made now.
+        keyed_by: Names of the nodes that make them.
 
     Raises:
-        RoutingMismatchError: rows have moved between tasks.
+        RoutingMismatchError: Rows have moved between tasks.
     """
     if found.format < ROUTING_FORMAT:
         return
@@ -114,13 +114,13 @@ def check_not_passed_over(
     """A task that was not called again, although it had committed records by keys that functions made, has lost them to others.
 
     Args:
-        identity: the task.
-        found: its last marker.
+        identity: The task.
+        found: Its last marker.
         copy: Spark's copy; an older one: Spark has completed the micro-batch of `found` without this task.
-        keyed_by: names of the nodes that make keys.
+        keyed_by: Names of the nodes that make keys.
 
     Raises:
-        RoutingMismatchError: other tasks may have processed these records, too.
+        RoutingMismatchError: Other tasks may have processed these records, too.
     """
     keyed = any(digest != NO_KEYS for of in found.routing.values() for _, digest in of.values())
     if keyed and found.version > expected_version(copy, found):
@@ -131,12 +131,12 @@ def check_delivered(identity: TaskIdentity, producer: Producer, expected: Mappin
     """The step's records are where the decision assumed the logs to end; asked before the commit, after a flush.
 
     Args:
-        identity: the task.
-        producer: knows the brokers' answers.
-        expected: partition -> offset of the step's last record.
+        identity: The task.
+        producer: Knows the brokers' answers.
+        expected: Partition -> offset of the step's last record.
 
     Raises:
-        UnexpectedOffsetError: there are records that the decision did not see.
+        UnexpectedOffsetError: There are records that the decision did not see.
     """
     for (topic, partition), offset in expected.items():
         found = producer.delivered(topic, partition)

@@ -26,9 +26,9 @@ def read_last_marker(
 
     Args:
         log: Kafka.
-        commits: the task's partition of the commits topic.
-        known: offset of a marker that is known, to read no further back; None = from the start.
-        end: the last stable offset, if it is known.
+        commits: The task's partition of the commits topic.
+        known: Offset of a marker that is known, to read no further back; None = from the start.
+        end: The last stable offset, if it is known.
     """
     if end is None:
         end = log.end_offsets([commits])[commits]

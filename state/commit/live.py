@@ -31,10 +31,10 @@ class LiveKafka:
     """Kafka as a task sees it.
 
     Args:
-        client: librdkafka client properties.
-        transaction_timeout_ms: of the producers.
+        client: Librdkafka client properties.
+        transaction_timeout_ms: Of the producers.
         bulk: librdkafka's C API instead of the ordinary client.
-        outputs: topics that are written to: producers make no larger batches than these take.
+        outputs: Topics that are written to: producers make no larger batches than these take.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class LiveKafka:
         """Partitions of a topic.
 
         Raises:
-            TopicNotFoundError: there is no such topic.
+            TopicNotFoundError: There is no such topic.
         """
         return _process_clients(self._client).partition_count(topic)
 

@@ -37,34 +37,34 @@ class CommitMarker:
     """What one committed step of a task did.
 
     Attributes:
-        query_id: id of the Spark streaming query (of its checkpoint) that made the step.
-        task: number of the task; also the partition of its changelogs.
-        tasks: how many tasks the sub-topology has; frozen for the life of the checkpoint.
-        topology_hash: hash of the sub-topology's structure.
-        version: number of the step, from 1, without gaps.
+        query_id: Id of the Spark streaming query (of its checkpoint) that made the step.
+        task: Number of the task; also the partition of its changelogs.
+        tasks: How many tasks the sub-topology has; frozen for the life of the checkpoint.
+        topology_hash: Hash of the sub-topology's structure.
+        version: Number of the step, from 1, without gaps.
         batch_id: Spark's micro-batch. Batches without rows for the task leave gaps.
-        batch: digest of the offset ranges (and the tick) of the whole micro-batch: two runs with the same digest had the same
+        batch: Digest of the offset ranges (and the tick) of the whole micro-batch: two runs with the same digest had the same
             input.
-        ranges: the ranges that fed this task.
+        ranges: The ranges that fed this task.
         topic_ids: Kafka's topic ids of the sources, to recognise a recreated topic.
-        stream_time: largest timestamp that the task has seen, or what idle time has made of it, ms since the epoch; -1 before
+        stream_time: Largest timestamp that the task has seen, or what idle time has made of it, ms since the epoch; -1 before
             the first record.
-        operator_state: what operators remember beside their stores (their own stream times and the like).
-        changelog_ends: store -> offset after its last changelog record of this step.
-        expired_before: windowed store -> rows with times below it never matter again, ms: a restore leaves them out.
-        counts: records in, out, changelog.
-        changelog_hash: digest of the step's changelog records.
+        operator_state: What operators remember beside their stores (their own stream times and the like).
+        changelog_ends: Store -> offset after its last changelog record of this step.
+        expired_before: Windowed store -> rows with times below it never matter again, ms: a restore leaves them out.
+        counts: Records in, out, changelog.
+        changelog_hash: Digest of the step's changelog records.
         now_ms: Spark's logged time of the micro-batch: the only "now" a topology sees.
-        changelog_begins: store -> where its changelog ended before this step: its own records begin there.
-        changelog_ids: store -> Kafka's id of its changelog topic; only what is known.
-        routing: topic -> partition -> how many records the range had, and the digest of the keys that functions in front of
+        changelog_begins: Store -> where its changelog ended before this step: its own records begin there.
+        changelog_ids: Store -> Kafka's id of its changelog topic; only what is known.
+        routing: Topic -> partition -> how many records the range had, and the digest of the keys that functions in front of
             the shuffle have made of those that came to this task; only where they made keys.
-        adopted: the version at which this query took over the state of another one (`streams adopt`), 0 = it began itself.
-        passed_over: how many commits before this one Spark does not know of, because it completed their micro-batches without
+        adopted: The version at which this query took over the state of another one (`streams adopt`), 0 = it began itself.
+        passed_over: How many commits before this one Spark does not know of, because it completed their micro-batches without
             calling the task again; nearly always 0 (`decide.follows`).
-        application_id: whose commit it is. Names of topics do not tell: of the applications `a` and `a-b`, both may call a
+        application_id: Whose commit it is. Names of topics do not tell: of the applications `a` and `a-b`, both may call a
             topic `a-b-c-commits`. Empty in markers of older versions.
-        format: of the marker's bytes.
+        format: Of the marker's bytes.
     """
 
     query_id: str
@@ -100,7 +100,7 @@ class CommitMarker:
         """Reads a marker back.
 
         Raises:
-            MarkerFormatError: no marker, or one of a format that this code does not know.
+            MarkerFormatError: No marker, or one of a format that this code does not know.
         """
         try:
             found = orjson.loads(data)

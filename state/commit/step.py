@@ -103,12 +103,12 @@ class CommitStep:
         """Commits the micro-batch, or finds that it is committed already.
 
         Args:
-            step: the micro-batch.
+            step: The micro-batch.
             copy: Spark's copy of the last marker; None before the task's first step.
-            process: computes the effects in memory; its writes go to the store's buffer.
+            process: Computes the effects in memory; its writes go to the store's buffer.
 
         Raises:
-            StreamsError: anything went wrong; the attempt is over, Spark runs another.
+            StreamsError: Anything went wrong; the attempt is over, Spark runs another.
         """
         watch = StopWatch()
         # Each look at `MarkerCopy.marker` reads its bytes anew.

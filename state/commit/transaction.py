@@ -25,14 +25,14 @@ class StepInput:
 
     Attributes:
         batch_id: Spark's number of it.
-        batch: digest of the offset ranges of all its partitions.
-        ranges: the ranges that fed this task.
-        offsets: the source partitions whose progress this task reports, with their new offsets.
+        batch: Digest of the offset ranges of all its partitions.
+        ranges: The ranges that fed this task.
+        offsets: The source partitions whose progress this task reports, with their new offsets.
         topic_ids: Kafka's topic ids of the sources.
         now_ms: Spark's logged batch time.
-        routing: how many records each range had, and a digest of the keys that functions in front of the shuffle have made of
+        routing: How many records each range had, and a digest of the keys that functions in front of the shuffle have made of
             those for this task (`CommitMarker.routing`).
-        keyed_by: names of the nodes with these functions, for messages.
+        keyed_by: Names of the nodes with these functions, for messages.
     """
 
     batch_id: int
@@ -70,12 +70,12 @@ class StepTransaction:
     """Writes a step.
 
     Args:
-        kafka: the log.
-        producer: fenced everybody else; nothing was sent with it yet.
-        identity: the task.
-        points: where to crash.
-        commits: the task's partition of the commits topic.
-        changelogs: store -> partition of its changelog.
+        kafka: The log.
+        producer: Fenced everybody else; nothing was sent with it yet.
+        identity: The task.
+        points: Where to crash.
+        commits: The task's partition of the commits topic.
+        changelogs: Store -> partition of its changelog.
     """
 
     def __init__(
@@ -106,12 +106,12 @@ class StepTransaction:
         """Writes and commits.
 
         Args:
-            step: the micro-batch.
-            last: the marker of the step before.
-            store: holds the step's writes.
-            effects: the other results.
-            ends: where each log ended after fencing.
-            known: the version that Spark's checkpoint is at.
+            step: The micro-batch.
+            last: The marker of the step before.
+            store: Holds the step's writes.
+            effects: The other results.
+            ends: Where each log ended after fencing.
+            known: The version that Spark's checkpoint is at.
 
         Returns:
             The marker, and what the store holds once its writes are applied.

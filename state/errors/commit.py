@@ -19,11 +19,11 @@ class OpenTransactionError(CommitError):
     """A transaction is open on a partition that only this task writes, although all of its own are decided.
 
     Args:
-        task: who found it.
-        topic: the topic.
-        partition: its partition.
-        stable: last stable offset: what comes behind cannot be read.
-        end: end of the log.
+        task: Who found it.
+        topic: The topic.
+        partition: Its partition.
+        stable: Last stable offset: what comes behind cannot be read.
+        end: End of the log.
     """
 
     def __init__(self, task: str, topic: str, partition: int, stable: int, end: int) -> None:
@@ -46,11 +46,11 @@ class UnexpectedOffsetError(CommitError):
     """A record of a step has landed elsewhere than at the end of the log that the step had seen; it was not committed.
 
     Args:
-        task: who found it.
-        topic: the topic.
-        partition: its partition.
-        expected: offset of the step's last record there, by the end of the log before the step.
-        found: its offset by the broker's answer, None = the broker did not say.
+        task: Who found it.
+        topic: The topic.
+        partition: Its partition.
+        expected: Offset of the step's last record there, by the end of the log before the step.
+        found: Its offset by the broker's answer, None = the broker did not say.
     """
 
     kind = ErrorKind.TRANSIENT
@@ -76,10 +76,10 @@ class RoutingMismatchError(CommitError):
     task has committed comes to another one with the next attempt: it would be counted twice, or not at all.
 
     Args:
-        task: who found it.
+        task: Who found it.
         batch_id: Spark's number of the micro-batch.
-        version: the committed step.
-        keyed_by: names of the nodes that change keys in front of the shuffle.
+        version: The committed step.
+        keyed_by: Names of the nodes that change keys in front of the shuffle.
     """
 
     def __init__(self, task: str, batch_id: int, version: int, keyed_by: Sequence[str]) -> None:

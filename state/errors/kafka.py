@@ -48,11 +48,11 @@ class ClientFailure:
 
     Attributes:
         code: librdkafka's number; negative = found by the client itself, positive = Kafka's protocol error.
-        name: the name of the code, e.g. ``_FENCED`` or ``UNKNOWN_TOPIC_OR_PART``.
-        text: the library's sentence.
-        retriable: the library would allow the same call again.
-        fatal: the client instance is of no use any more.
-        abortable: the current transaction can only be aborted.
+        name: The name of the code, e.g. `_FENCED` or `UNKNOWN_TOPIC_OR_PART`.
+        text: The library's sentence.
+        retriable: The library would allow the same call again.
+        fatal: The client instance is of no use any more.
+        abortable: The current transaction can only be aborted.
     """
 
     code: int
@@ -85,8 +85,8 @@ class KafkaClientError(StreamsError):
     """A request to Kafka failed.
 
     Args:
-        message: what was tried, where, and what to do.
-        failure: what the client library said, if the error came from it.
+        message: What was tried, where, and what to do.
+        failure: What the client library said, if the error came from it.
     """
 
     def __init__(self, message: str, failure: ClientFailure | None = None) -> None:
@@ -146,12 +146,12 @@ class OffsetsLostError(KafkaClientError):
     """Offsets that must be read are not in the log (any more).
 
     Args:
-        topic: the topic.
-        partition: the partition.
-        expected: the offset that was to be read next.
-        earliest: the first offset that the log still has.
-        latest: the offset after the last record of the log.
-        failure: what the client library said.
+        topic: The topic.
+        partition: The partition.
+        expected: The offset that was to be read next.
+        earliest: The first offset that the log still has.
+        latest: The offset after the last record of the log.
+        failure: What the client library said.
     """
 
     kind = ErrorKind.DATA
@@ -186,12 +186,12 @@ class ReadTimeoutError(KafkaClientError):
     """Reading a range made no progress for too long.
 
     Args:
-        topic: the topic.
-        partition: the partition.
-        position: the offset that was to be read next.
-        end: the end of the range, exclusive.
-        seconds: how long nothing came.
-        failure: the last passing error of the client (e.g. a broker that is down); without one, it is a time-out.
+        topic: The topic.
+        partition: The partition.
+        position: The offset that was to be read next.
+        end: The end of the range, exclusive.
+        seconds: How long nothing came.
+        failure: The last passing error of the client (e.g. a broker that is down); without one, it is a time-out.
     """
 
     def __init__(
@@ -244,12 +244,12 @@ class ProduceError(KafkaClientError):
     """A record, or the transaction around it, could not be written; the producer must be thrown away.
 
     Args:
-        message: what was tried and what to do.
-        failure: what the client library said.
-        topic: topic of the record, if one record is to blame.
-        partition: its partition, -1 if none was chosen yet.
-        key: its key.
-        offset: its offset, -1 if it never had one.
+        message: What was tried and what to do.
+        failure: What the client library said.
+        topic: Topic of the record, if one record is to blame.
+        partition: Its partition, -1 if none was chosen yet.
+        key: Its key.
+        offset: Its offset, -1 if it never had one.
     """
 
     def __init__(

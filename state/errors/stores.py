@@ -13,9 +13,9 @@ class StateLockedError(StateError):
     """Another process (or another handle in this one) has the store open.
 
     Args:
-        path: folder of the store.
-        seconds: how long it was waited for.
-        detail: what the database said.
+        path: Folder of the store.
+        seconds: How long it was waited for.
+        detail: What the database said.
     """
 
     kind = ErrorKind.TRANSIENT
@@ -33,8 +33,8 @@ class StateCorruptedError(StateError):
     """The local store is damaged. Nothing is lost: delete it, and it is restored from its changelog.
 
     Args:
-        path: folder of the store.
-        detail: what the database said.
+        path: Folder of the store.
+        detail: What the database said.
     """
 
     kind = ErrorKind.DATA
@@ -52,9 +52,9 @@ class StateFormatError(StateCorruptedError):
     """Another version of the engine wrote the local store. Nothing is lost, as with a damaged one.
 
     Args:
-        path: folder of the store.
-        found: its format.
-        known: the format that this version writes.
+        path: Folder of the store.
+        found: Its format.
+        known: The format that this version writes.
     """
 
     def __init__(self, path: str, found: object, known: int) -> None:
@@ -65,9 +65,9 @@ class ChangelogMismatchError(StateError):
     """A changelog or commits topic exists, but not as it is needed.
 
     Args:
-        topic: the topic.
-        found: what is wrong with it.
-        remedy: what to do, with the command.
+        topic: The topic.
+        found: What is wrong with it.
+        remedy: What to do, with the command.
     """
 
     def __init__(self, topic: str, found: str, remedy: str) -> None:
@@ -81,7 +81,7 @@ class StepTooLargeError(StateError):
     """What one step is to hand on at once has 2 GiB or more, which no column of bytes holds; nothing of it is committed.
 
     Args:
-        what: what has so many bytes.
+        what: What has so many bytes.
     """
 
     def __init__(self, what: str) -> None:

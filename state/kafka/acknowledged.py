@@ -29,8 +29,8 @@ def keep_offset(_client: int, message: int, offsets: int) -> int:
     """`on_acknowledgement`: put the offset of a written record into the slot that its opaque value names.
 
     Args:
-        message: address of the `rd_kafka_message_t`.
-        offsets: address of int64[_FIRST_SLOTS].
+        message: Address of the `rd_kafka_message_t`.
+        offsets: Address of int64[_FIRST_SLOTS].
     """
     words = carray(as_pointer(message), _WORDS, np.int64)
     slot = words[_OPAQUE]
@@ -50,8 +50,8 @@ class AcknowledgedOffsets:
     """Keeps the last offset of each partition that was given a slot, for one client.
 
     Args:
-        library: of the client.
-        conf: its `rd_kafka_conf_t`, before the client is made.
+        library: Of the client.
+        conf: Its `rd_kafka_conf_t`, before the client is made.
     """
 
     def __init__(self, library: Library, conf: int) -> None:
@@ -73,7 +73,7 @@ class AcknowledgedOffsets:
         """The opaque value that records of a partition are to carry.
 
         Raises:
-            KafkaClientError: there are no more, or this librdkafka has no interceptors.
+            KafkaClientError: There are no more, or this librdkafka has no interceptors.
         """
         if self._refusal or len(self._slots) == _FIRST_SLOTS - 1:
             raise KafkaClientError(

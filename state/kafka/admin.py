@@ -60,8 +60,8 @@ class KafkaAdmin:
     """Admin client; thread safe. Must be opened after a fork, not before.
 
     Args:
-        config: the user's client properties.
-        timeout_s: seconds that one request may take.
+        config: The user's client properties.
+        timeout_s: Seconds that one request may take.
     """
 
     def __init__(self, config: ClientConfig, timeout_s: float = 30.0) -> None:
@@ -105,7 +105,7 @@ class KafkaAdmin:
         """Describe topics.
 
         Args:
-            names: topics to look for.
+            names: Topics to look for.
 
         Returns:
             What exists of them; missing topics are left out.
@@ -132,11 +132,11 @@ class KafkaAdmin:
         """Create topics and wait until they are ready; one that exists with as many partitions is left as it is.
 
         Args:
-            topics: what to create.
+            topics: What to create.
 
         Raises:
-            TopicMismatchError: a topic exists with another number of partitions.
-            KafkaClientError: the broker refused, or a topic did not become ready in time.
+            TopicMismatchError: A topic exists with another number of partitions.
+            KafkaClientError: The broker refused, or a topic did not become ready in time.
         """
         specs = {spec.name: spec for spec in topics}
         missing = specs.keys() - self._descriptions(specs).keys()
@@ -197,7 +197,7 @@ class KafkaAdmin:
         """Configuration of a topic that is in force, defaults included; sensitive values are left out.
 
         Raises:
-            TopicNotFoundError: there is no such topic.
+            TopicNotFoundError: There is no such topic.
         """
         resource = ConfigResource(ResourceType.TOPIC, name)
         (future,) = self._client.describe_configs([resource], request_timeout=self._timeout_s).values()
@@ -247,13 +247,13 @@ class KafkaAdmin:
         """One request for all partitions; asked again of those whose leader is being elected or has just been.
 
         Args:
-            specs: what to ask of each partition.
-            committed: see `end_offsets`.
-            new: the partitions are known to exist, so their leaders are waited for.
+            specs: What to ask of each partition.
+            committed: See `end_offsets`.
+            new: The partitions are known to exist, so their leaders are waited for.
 
         Raises:
-            TopicNotFoundError: a topic or partition does not exist.
-            KafkaClientError: it has no leader (transient), or the request failed.
+            TopicNotFoundError: A topic or partition does not exist.
+            KafkaClientError: It has no leader (transient), or the request failed.
         """
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         found: dict[TopicPartition, ListOffsetsResultInfo] = {}
@@ -317,8 +317,8 @@ class KafkaAdmin:
         """Committed offsets of a consumer group; empty for a group that does not exist.
 
         Args:
-            group: the group's id.
-            partitions: which to ask for; None = all partitions of all topics.
+            group: The group's id.
+            partitions: Which to ask for; None = all partitions of all topics.
         """
         # By way of a consumer that never joins: the admin request for this ends the process with a segmentation fault
         # (librdkafka 2.16) while the group's coordinator is not ready. Uncommitted: else it waits for transactions.
@@ -350,7 +350,7 @@ class KafkaAdmin:
             Whether there was one.
 
         Raises:
-            KafkaClientError: it has members, or the broker refused.
+            KafkaClientError: It has members, or the broker refused.
         """
         deadline = time.monotonic() + self._timeout_s
         while True:

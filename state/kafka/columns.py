@@ -24,8 +24,8 @@ class RecordColumns:
     """A run of n >= 1 records of one topic-partition, in offset order.
 
     Attributes:
-        topic: the topic.
-        partition: the partition.
+        topic: The topic.
+        partition: The partition.
         offsets: int64[n], strictly rising, with gaps where Kafka has control records or compacted records.
         timestamps: int64[n], milliseconds since the epoch; -1 where a record has none.
         keys: binary[n], null = the record has no key.
@@ -59,10 +59,10 @@ class BinaryCells:
     """Addresses of an Arrow binary column's buffers, for compiled kernels; keeps the buffers alive.
 
     Args:
-        column: the column; None = all null.
+        column: The column; None = all null.
 
     Attributes:
-        addresses: of the ends (int64[n + 1], relative to the data), of the data, and of the validity (uint8[n], 0 =
+        addresses: Of the ends (int64[n + 1], relative to the data), of the data, and of the validity (uint8[n], 0 =
         null;
             address 0 = no nulls). All 0 = every cell is null.
     """

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 
 ClientConfig = Mapping[str, str]
-"""librdkafka properties by name, e.g. ``{"bootstrap.servers": "localhost:9092"}``."""
+"""librdkafka properties by name, e.g. `{"bootstrap.servers": "localhost:9092"}`."""
 
 DEFAULT_PREFETCH_BYTES = 16 * 1024 * 1024
 MASK = "********"
@@ -72,10 +72,10 @@ def redact(config: Mapping[str, object]) -> dict[str, object]:
     """Copy `config` with the values of secrets masked, fit for logs and terminals.
 
     Args:
-        config: properties by name.
+        config: Properties by name.
 
     Returns:
-        The same names in the same order; secret values replaced by ``MASK``.
+        The same names in the same order; secret values replaced by `MASK`.
     """
     return {name: MASK if _SECRET.search(name.lower()) else value for name, value in config.items()}
 
@@ -84,8 +84,8 @@ def consumer_config(client: ClientConfig, prefetch_bytes: int = DEFAULT_PREFETCH
     """Properties of a consumer that reads exact ranges of committed records.
 
     Args:
-        client: the user's client properties.
-        prefetch_bytes: how much may be fetched ahead (rounded down to KiB; the last fetch may go beyond it).
+        client: The user's client properties.
+        prefetch_bytes: How much may be fetched ahead (rounded down to KiB; the last fetch may go beyond it).
     """
     tuning = {**_COMMON, **_CONSUMER_TUNING, "queued.max.messages.kbytes": str(max(1, prefetch_bytes // 1024))}
     return {**tuning, **client, **_CONSUMER_REQUIRED}
@@ -97,10 +97,10 @@ def producer_config(
     """Properties of a producer that writes one transaction.
 
     Args:
-        client: the user's client properties.
+        client: The user's client properties.
         transactional_id: Kafka's `transactional.id`.
-        transaction_timeout_ms: after how long the broker aborts the transaction, milliseconds.
-        compression: `compression.type` (e.g. ``lz4``); None = as the user's properties say, else none.
+        transaction_timeout_ms: After how long the broker aborts the transaction, milliseconds.
+        compression: `compression.type` (e.g. `lz4`); None = as the user's properties say, else none.
     """
     chosen = {} if compression is None else {"compression.type": compression}
     required = {

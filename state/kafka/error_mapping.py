@@ -68,9 +68,9 @@ def transaction_error(transactional_id: str, what: str, failure: ClientFailure) 
     """The named error of a failed transaction call.
 
     Args:
-        transactional_id: whose transaction.
-        what: the step that failed, e.g. ``commit``.
-        failure: what the client library said.
+        transactional_id: Whose transaction.
+        what: The step that failed, e.g. `commit`.
+        failure: What the client library said.
     """
     where = f"{what} of transactional id {transactional_id!r} failed"
     if failure.code in FENCED:
@@ -99,13 +99,13 @@ def record_error(
     """The named error of one record that could not be written.
 
     Args:
-        transactional_id: of the producer.
-        topic: the record's topic.
-        partition: its partition; -1 when none was chosen yet.
-        key: its key.
-        size: bytes of key and value.
-        offset: its offset, -1 if it never had one.
-        failure: what the client library said.
+        transactional_id: Of the producer.
+        topic: The record's topic.
+        partition: Its partition; -1 when none was chosen yet.
+        key: Its key.
+        size: Bytes of key and value.
+        offset: Its offset, -1 if it never had one.
+        failure: What the client library said.
     """
     shown = "without key" if key is None else f"with key {key[:64]!r}" + ("..." if len(key) > 64 else "")
     where = f"the record {shown} ({size} bytes) for {topic}-{partition} (transactional id {transactional_id!r})"

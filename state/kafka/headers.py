@@ -1,7 +1,7 @@
 """Record headers as bytes: one cell of an Arrow column holds the header list of one record.
 
-Format, little endian, no padding, the headers one after the other in the order of the record: ``int32 length of name ∥
-name (UTF-8) ∥ int32 length of value, -1 = null ∥ value``. Invariant: the compiled reader (`consume_kernel.py`) and writer
+Format, little endian, no padding, the headers one after the other in the order of the record: `int32 length of name ∥
+name (UTF-8) ∥ int32 length of value, -1 = null ∥ value`. Invariant: the compiled reader (`consume_kernel.py`) and writer
 (`produce_kernel.py`) speak the same format; tests compare them with these two functions. Names may repeat and the order
 counts, as in Kafka. A header list that is empty is written as no headers at all: Kafka does not tell them apart.
 
@@ -41,13 +41,13 @@ def decode_headers(cell: bytes | None) -> list[Header]:
     """Decode one cell made by `encode_headers`; null means no headers.
 
     Args:
-        cell: encoded header list or None.
+        cell: Encoded header list or None.
 
     Returns:
         (name, value or None) in order.
 
     Raises:
-        ValueError: the cell is cut off.
+        ValueError: The cell is cut off.
     """
     headers: list[Header] = []
     at = 0

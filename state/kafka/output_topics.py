@@ -37,9 +37,9 @@ class LiveTopics:
     """The topics of a cluster.
 
     Args:
-        admin: asks Kafka.
-        client: the user's client properties.
-        seconds: a clock that does not jump.
+        admin: Asks Kafka.
+        client: The user's client properties.
+        seconds: A clock that does not jump.
     """
 
     def __init__(self, admin: Admin, client: ClientConfig, seconds: Callable[[], float] = time.monotonic) -> None:

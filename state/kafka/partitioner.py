@@ -48,7 +48,7 @@ def partition_for_keys(keys: BinaryColumn | pa.NullArray, partitions: int) -> np
 
     Args:
         keys: binary[n], as serialised for Kafka.
-        partitions: number of partitions (or tasks), > 0.
+        partitions: Number of partitions (or tasks), > 0.
 
     Returns:
         int32[n], -1 for a null key.
@@ -72,8 +72,8 @@ def choose_partitions(
 
     Args:
         keys: binary[n].
-        partitions: number of partitions, > 0.
-        partition_keys: what to hash instead of the keys.
+        partitions: Number of partitions, > 0.
+        partition_keys: What to hash instead of the keys.
         chosen: int32[n], >= 0 where the sender has chosen itself.
 
     Returns:

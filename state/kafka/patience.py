@@ -32,9 +32,9 @@ class Patience:
     """Repeats requests that failed for a passing reason, with longer and longer pauses.
 
     Args:
-        wait_s: how long, counted from the first failure of a request, seconds.
-        sleep: waits so many seconds.
-        clock: seconds that only go forward.
+        wait_s: How long, counted from the first failure of a request, seconds.
+        sleep: Waits so many seconds.
+        clock: Seconds that only go forward.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Patience:
         """The answer to a request.
 
         Raises:
-            KafkaClientError: it failed for a reason that does not pass, or for too long.
+            KafkaClientError: It failed for a reason that does not pass, or for too long.
         """
         failed: float | None = None
         pause = _FIRST_PAUSE_S

@@ -43,11 +43,11 @@ class TransactionalProducer:
     """Writes records, source offsets and one commit; not thread safe.
 
     Args:
-        config: the user's client properties.
+        config: The user's client properties.
         transactional_id: Kafka's `transactional.id`; at most one producer of an id is alive, the newest.
-        timeout_s: seconds that any one call may take; also how long the broker keeps the open transaction.
-        bulk: produce through librdkafka's C API where the installed confluent-kafka allows it.
-        compression: `compression.type`, e.g. ``lz4``; None = as in `config`.
+        timeout_s: Seconds that any one call may take; also how long the broker keeps the open transaction.
+        bulk: Produce through librdkafka's C API where the installed confluent-kafka allows it.
+        compression: `compression.type`, e.g. `lz4`; None = as in `config`.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class TransactionalProducer:
         """Fence every older producer of this id, and have its transaction decided (aborted if it is open).
 
         Raises:
-            ProduceError: it failed or took longer than `timeout_s`.
+            ProduceError: It failed or took longer than `timeout_s`.
         """
         with self._step("init_transactions", ProducerState.NEW, ProducerState.READY):
             self._transport.init_transactions(self._timeout_s)
@@ -99,16 +99,16 @@ class TransactionalProducer:
         """Send one record; for many use `send_columns`.
 
         Args:
-            topic: where to.
-            partition: partition, or None = by Kafka's default partitioner (murmur2 of the key; any, without a key).
-            key: key or None.
-            value: value, or None for a tombstone.
-            timestamp_ms: milliseconds since the epoch, >= 0.
+            topic: Where to.
+            partition: Partition, or None = by Kafka's default partitioner (murmur2 of the key; any, without a key).
+            key: Key or None.
+            value: Value, or None for a tombstone.
+            timestamp_ms: Milliseconds since the epoch, >= 0.
             headers: (name, value or None) in order.
 
         Raises:
-            RecordTooLargeError: the record is larger than allowed.
-            ProduceError: the record was refused, or an earlier one was.
+            RecordTooLargeError: The record is larger than allowed.
+            ProduceError: The record was refused, or an earlier one was.
         """
         with self._step("send", ProducerState.IN_TRANSACTION, ProducerState.IN_TRANSACTION):
             columns = SendColumns.of_record(topic, partition, key, value, timestamp_ms, headers)
@@ -126,7 +126,7 @@ class TransactionalProducer:
         """Send n records of one topic, in the order of the rows.
 
         Args:
-            topic: where to.
+            topic: Where to.
             partitions: int32[n], or one partition for all; -1 = by Kafka's default partitioner.
             keys: binary[n]; None = no record has a key.
             values: binary[n], null = tombstone.
@@ -134,9 +134,9 @@ class TransactionalProducer:
             headers: binary[n] of encoded header lists (`state.kafka.headers`); None = no record has any.
 
         Raises:
-            ValueError: the columns differ in length.
-            RecordTooLargeError: a record is larger than allowed.
-            ProduceError: a record was refused, or an earlier one was.
+            ValueError: The columns differ in length.
+            RecordTooLargeError: A record is larger than allowed.
+            ProduceError: A record was refused, or an earlier one was.
         """
         with self._step("send_columns", ProducerState.IN_TRANSACTION, ProducerState.IN_TRANSACTION):
             columns = SendColumns.of_columns(topic, partitions, keys, values, timestamps, headers)
@@ -147,7 +147,7 @@ class TransactionalProducer:
 
         Args:
             offsets: (topic, partition) -> next offset to read.
-            group_id: the consumer group.
+            group_id: The consumer group.
         """
         with self._step("send_offsets", ProducerState.IN_TRANSACTION, ProducerState.IN_TRANSACTION):
             if offsets:
@@ -157,7 +157,7 @@ class TransactionalProducer:
         """Wait until the broker has acknowledged every record sent so far.
 
         Raises:
-            ProduceError: a record failed, or not all were acknowledged within `timeout_s`.
+            ProduceError: A record failed, or not all were acknowledged within `timeout_s`.
         """
         with self._step("flush", ProducerState.IN_TRANSACTION, ProducerState.IN_TRANSACTION):
             self._flush()
@@ -166,8 +166,8 @@ class TransactionalProducer:
         """Where the last record lies that was sent to a partition by its number; ask after `flush`.
 
         Args:
-            topic: the topic.
-            partition: the partition, as it was given to `send` or (as one for all) to `send_columns`.
+            topic: The topic.
+            partition: The partition, as it was given to `send` or (as one for all) to `send_columns`.
 
         Returns:
             Its offset by the broker's answer; None if the broker did not say.
@@ -179,8 +179,8 @@ class TransactionalProducer:
         """Commit the transaction, after every record was acknowledged.
 
         Raises:
-            FencedError: this producer was fenced, or its transaction timed out.
-            ProduceError: a record failed (then nothing is committed), or the commit failed (then nobody knows: the next
+            FencedError: This producer was fenced, or its transaction timed out.
+            ProduceError: A record failed (then nothing is committed), or the commit failed (then nobody knows: the next
                 attempt reads the marker).
         """
         with self._step("commit", ProducerState.IN_TRANSACTION, ProducerState.COMMITTED):

@@ -36,10 +36,10 @@ class RangeReader(abc.ABC):
     """Reads [position, end) ranges of one topic-partition, one after the other; not thread safe.
 
     Args:
-        topic: topic to read.
-        partition: partition to read.
-        start: offset of the first record that may be returned.
-        timeout_s: seconds without any progress after which a read fails.
+        topic: Topic to read.
+        partition: Partition to read.
+        start: Offset of the first record that may be returned.
+        timeout_s: Seconds without any progress after which a read fails.
     """
 
     def __init__(self, topic: str, partition: int, start: int, timeout_s: float) -> None:
@@ -63,17 +63,17 @@ class RangeReader(abc.ABC):
         """Read the records in [position, end).
 
         Args:
-            end: first offset not to be read; at most the last stable offset of the partition.
-            max_records: most records of one run; a run may hold fewer.
+            end: First offset not to be read; at most the last stable offset of the partition.
+            max_records: Most records of one run; a run may hold fewer.
 
         Yields:
             Runs of records in offset order. When the iterator ends, `position` is `end`.
 
         Raises:
             OffsetsLostError: `position` is not in the log (any more).
-            TopicNotFoundError: the topic or partition does not exist.
-            ReadTimeoutError: no progress for `timeout_s`.
-            KafkaClientError: any other failure, or a reader that failed or was closed before.
+            TopicNotFoundError: The topic or partition does not exist.
+            ReadTimeoutError: No progress for `timeout_s`.
+            KafkaClientError: Any other failure, or a reader that failed or was closed before.
         """
         if self.closed or self.failed:
             raise KafkaClientError(f"{self.topic}-{self.partition}: reader is closed or failed; open a new one")

@@ -34,13 +34,13 @@ def open_range_reader(
     """Open a reader of offset ranges of one topic-partition; nothing is waited for.
 
     Args:
-        config: the user's client properties.
-        topic: topic to read.
-        partition: partition to read.
-        start: first offset of the first range.
-        bulk: read through librdkafka's C API if the installed confluent-kafka allows it; False = ordinary client.
-        timeout_s: seconds without progress after which a read fails.
-        prefetch_bytes: how much may be fetched ahead.
+        config: The user's client properties.
+        topic: Topic to read.
+        partition: Partition to read.
+        start: First offset of the first range.
+        bulk: Read through librdkafka's C API if the installed confluent-kafka allows it; False = ordinary client.
+        timeout_s: Seconds without progress after which a read fails.
+        prefetch_bytes: How much may be fetched ahead.
 
     Returns:
         The reader, at position `start`.
@@ -56,8 +56,8 @@ class ReaderPool:
     """Open readers of one process, by client properties and topic-partition; not thread safe.
 
     Args:
-        max_readers: how many stay open; the one unused for longest is closed first.
-        prefetch_bytes: how much all of them may fetch ahead: the first ones as much as they like, later ones less and less.
+        max_readers: How many stay open; the one unused for longest is closed first.
+        prefetch_bytes: How much all of them may fetch ahead: the first ones as much as they like, later ones less and less.
     """
 
     def __init__(self, max_readers: int = 64, prefetch_bytes: int = POOL_PREFETCH_BYTES) -> None:
@@ -74,11 +74,11 @@ class ReaderPool:
         The pool owns the reader: do not close it, and do not use it after asking for the same partition again.
 
         Args:
-            config: the user's client properties.
-            topic: topic to read.
-            partition: partition to read.
-            start: first offset to read.
-            bulk: see `open_range_reader`.
+            config: The user's client properties.
+            topic: Topic to read.
+            partition: Partition to read.
+            start: First offset to read.
+            bulk: See `open_range_reader`.
         """
         self._leave_behind_after_fork()
         key = (tuple(sorted(config.items())), topic, partition, bulk)

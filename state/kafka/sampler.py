@@ -61,8 +61,8 @@ class RecordSampler:
     """Reads a few records here and there; not thread safe. Must be opened after a fork, not before.
 
     Args:
-        config: the user's client properties.
-        timeout_s: seconds without progress after which a sample fails.
+        config: The user's client properties.
+        timeout_s: Seconds without progress after which a sample fails.
     """
 
     def __init__(self, config: ClientConfig, timeout_s: float = 30.0) -> None:
@@ -81,15 +81,15 @@ class RecordSampler:
 
         Args:
             at: (topic, partition) -> the place, an offset.
-            ends: first offset that is not looked at; at most the last stable offset.
+            ends: First offset that is not looked at; at most the last stable offset.
 
         Returns:
             What was found in each partition of `at`; nothing where only control records or aborted ones are left, or where
             the place is not in the log (any more): who reads it in earnest names that.
 
         Raises:
-            ReadTimeoutError: no progress.
-            KafkaClientError: any other failure.
+            ReadTimeoutError: No progress.
+            KafkaClientError: Any other failure.
         """
         places = {where: _Place(ends[where]) for where, offset in at.items() if offset < ends[where]}
         if places:

@@ -33,8 +33,8 @@ def put_zero(_client: int, message: int, about: int) -> int:
     """`on_send`: put 0 where the message has the mark.
 
     Args:
-        message: address of the `rd_kafka_message_t`.
-        about: address of int64[2]: the address of `rd_kafka_message_timestamp`, and how many marks could not be replaced.
+        message: Address of the `rd_kafka_message_t`.
+        about: Address of int64[2]: the address of `rd_kafka_message_timestamp`, and how many marks could not be replaced.
     """
     state = carray(as_pointer(about), 2, np.int64)
     if call(state[_GETTER], (message, np.int64(0))) == MARK:
@@ -59,8 +59,8 @@ class TimeZero:
     """Makes one client write the mark as time 0.
 
     Args:
-        library: of the client.
-        conf: its `rd_kafka_conf_t`, before the client is made.
+        library: Of the client.
+        conf: Its `rd_kafka_conf_t`, before the client is made.
     """
 
     def __init__(self, library: Library, conf: int) -> None:
@@ -84,7 +84,7 @@ class TimeZero:
         """Call after sending, before the commit.
 
         Raises:
-            KafkaClientError: a mark was sent as a time, because this librdkafka keeps times elsewhere.
+            KafkaClientError: A mark was sent as a time, because this librdkafka keeps times elsewhere.
         """
         if self._refusal or self._about[_MISSED]:
             raise KafkaClientError(

@@ -26,11 +26,11 @@ class TopicLimits:
     """Limits of one topic.
 
     Attributes:
-        partitions: how many it has; 0: not known.
-        max_bytes: the largest record, as `wire_size` counts.
-        needs_key: records without a key are refused (compacted topics).
-        before_max_ms: how far a record's time may lie behind the broker's clock.
-        after_max_ms: how far ahead of it.
+        partitions: How many it has; 0: not known.
+        max_bytes: The largest record, as `wire_size` counts.
+        needs_key: Records without a key are refused (compacted topics).
+        before_max_ms: How far a record's time may lie behind the broker's clock.
+        after_max_ms: How far ahead of it.
     """
 
     partitions: int = 0
@@ -47,9 +47,9 @@ def limits_of(partitions: int, config: Mapping[str, str], compressed: bool = Fal
     """Limits by a topic's settings.
 
     Args:
-        partitions: how many it has.
-        config: its settings in force, defaults included; one that is missing limits nothing.
-        compressed: what is sent is compressed first: then no size is known before.
+        partitions: How many it has.
+        config: Its settings in force, defaults included; one that is missing limits nothing.
+        compressed: What is sent is compressed first: then no size is known before.
     """
     by_clock = config.get("message.timestamp.type", "CreateTime") == "CreateTime"
     sized = "max.message.bytes" in config and not compressed

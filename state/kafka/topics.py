@@ -16,7 +16,7 @@ class TopicInfo:
 
     Attributes:
         topic_id: Kafka's id of this creation of the topic (base64 of a UUID): another one after delete and create.
-        partitions: number of partitions.
+        partitions: Number of partitions.
     """
 
     topic_id: str
@@ -28,10 +28,10 @@ class TopicSpec:
     """A topic to create.
 
     Attributes:
-        name: its name.
-        partitions: number of partitions.
-        config: topic configuration.
-        replication: replication factor; -1 = the broker's default.
+        name: Its name.
+        partitions: Number of partitions.
+        config: Topic configuration.
+        replication: Replication factor; -1 = the broker's default.
     """
 
     name: str

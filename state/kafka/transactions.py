@@ -33,15 +33,15 @@ def wait_until_decided(
     """Wait until each transaction that has written to the partitions by now is committed or aborted, for readers too.
 
     Args:
-        admin: asks the broker.
-        partitions: where to look.
-        timeout_s: how long to wait; a transaction whose producer died is aborted once its own timeout is over.
+        admin: Asks the broker.
+        partitions: Where to look.
+        timeout_s: How long to wait; a transaction whose producer died is aborted once its own timeout is over.
 
     Returns:
-        Where the logs ended when this was called: all below can be read, or will never be seen.
+        Where the logs ended when this was called: All below can be read, or will never be seen.
 
     Raises:
-        HangingTransactionError: a transaction is still open after that time.
+        HangingTransactionError: A transaction is still open after that time.
     """
     deadline = time.monotonic() + timeout_s
     ends = admin.end_offsets(partitions, committed=False)

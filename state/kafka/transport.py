@@ -29,13 +29,13 @@ class SendColumns:
     Negative timestamps are refused, as by Kafka's own producer.
 
     Attributes:
-        topic: where to.
+        topic: Where to.
         partitions: int32[n], -1 = chosen by the partitioner.
         keys: binary[n] or None = no keys.
         values: binary[n], null = tombstone.
         timestamps: int64[n], milliseconds since the epoch, >= 0.
         headers: binary[n] of encoded header lists or None = no headers.
-        partition: the partition that all were sent to by name; its last offset is kept (`ProducerTransport.delivered`).
+        partition: The partition that all were sent to by name; its last offset is kept (`ProducerTransport.delivered`).
     """
 
     topic: str
@@ -62,7 +62,7 @@ class SendColumns:
         """Bring the columns into the forms above.
 
         Raises:
-            ValueError: columns of different lengths, or a negative timestamp.
+            ValueError: Columns of different lengths, or a negative timestamp.
         """
         count = len(timestamps)
         for name, column in (("keys", keys), ("values", values), ("headers", headers)):

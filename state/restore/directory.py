@@ -16,10 +16,10 @@ class TaskDirectory:
     """One task's folder.
 
     Attributes:
-        application_id: first level.
-        sub_topology: second level.
-        task: third level.
-        path: the folder.
+        application_id: First level.
+        sub_topology: Second level.
+        task: Third level.
+        path: The folder.
     """
 
     application_id: str
@@ -68,7 +68,7 @@ class StateDirectory:
         """Deletes all local state of an application; gives the number of tasks. Nothing of it may run.
 
         Raises:
-            ValueError: the id names no folder of its own.
+            ValueError: The id names no folder of its own.
         """
         folder = self._application(application_id)
         directories = list(self.tasks(application_id))

@@ -15,20 +15,20 @@ class RestoreListener(Protocol):
         """A store will be read.
 
         Args:
-            store: the store.
-            task: number of the task.
-            offsets: how many offsets of its changelog lie ahead; at most so many records.
+            store: The store.
+            task: Number of the task.
+            offsets: How many offsets of its changelog lie ahead; at most so many records.
         """
 
     def on_batch(self, store: str, task: int, records: int, bytes_: int, remaining: int) -> None:
         """Some changelog records were loaded.
 
         Args:
-            store: the store.
-            task: number of the task.
-            records: how many records were read in this batch.
-            bytes_: their keys and values in bytes.
-            remaining: offsets still to go; at most so many records.
+            store: The store.
+            task: Number of the task.
+            records: How many records were read in this batch.
+            bytes_: Their keys and values in bytes.
+            remaining: Offsets still to go; at most so many records.
         """
 
 
@@ -37,12 +37,12 @@ class StoreReport:
     """What was done for one store.
 
     Attributes:
-        store: its name.
-        action: nothing, tail or from start.
-        reason: why.
-        records: changelog records read.
-        rows: rows written: superseded and expired records are left out.
-        bytes: keys and values read, in bytes.
+        store: Its name.
+        action: Nothing, tail or from start.
+        reason: Why.
+        records: Changelog records read.
+        rows: Rows written: superseded and expired records are left out.
+        bytes: Keys and values read, in bytes.
         seconds: wall-clock time.
     """
 

@@ -32,15 +32,15 @@ class RestoreTarget:
     """The committed step that a restore leads to.
 
     Attributes:
-        query_id: id of the Spark query.
-        version: number of the step.
-        changelog_ends: store -> offset after its last changelog record.
-        written_ms: batch time of the step.
-        expired_before: segmented store -> rows with times below never matter again, ms.
-        changelog_records: how many changelog records the step wrote, None = unknown.
+        query_id: Id of the Spark query.
+        version: Number of the step.
+        changelog_ends: Store -> offset after its last changelog record.
+        written_ms: Batch time of the step.
+        expired_before: Segmented store -> rows with times below never matter again, ms.
+        changelog_records: How many changelog records the step wrote, None = unknown.
         changelog_hash: `state.commit.digest` of them, None = unknown.
-        changelog_begins: store -> where its changelog ended before the step.
-        changelog_ids: store -> Kafka's id of its changelog topic; only what is known.
+        changelog_begins: Store -> where its changelog ended before the step.
+        changelog_ids: Store -> Kafka's id of its changelog topic; only what is known.
     """
 
     query_id: str
@@ -59,10 +59,10 @@ class LogRange:
     """What a changelog partition has: [begin, end).
 
     Attributes:
-        begin: its first offset.
-        end: its last stable offset.
+        begin: Its first offset.
+        end: Its last stable offset.
         topic_id: Kafka's id of the topic, "" = unknown.
-        delete_retention_ms: how long the topic keeps tombstones.
+        delete_retention_ms: How long the topic keeps tombstones.
     """
 
     begin: int
@@ -81,11 +81,11 @@ class StorePlan:
     """What to read for one store: [start, end) of its changelog partition.
 
     Attributes:
-        store: its name.
-        action: what to do.
-        start: first offset to read.
-        end: where reading ends.
-        reason: why, for the log.
+        store: Its name.
+        action: What to do.
+        start: First offset to read.
+        end: Where reading ends.
+        reason: Why, for the log.
     """
 
     store: str
@@ -107,15 +107,15 @@ def plan_restore(
     """One plan for each store; one that has no changelog is only emptied, if what is there is foreign.
 
     Args:
-        specs: the task's stores.
-        origins: store -> where its local rows come from.
-        offsets: store -> its next changelog offset.
-        target: where to.
-        logs: store -> what its changelog partition has.
-        now_ms: what the clock says.
+        specs: The task's stores.
+        origins: Store -> where its local rows come from.
+        offsets: Store -> its next changelog offset.
+        target: Where to.
+        logs: Store -> what its changelog partition has.
+        now_ms: What the clock says.
 
     Raises:
-        RestoreError: a changelog has lost what the target promises.
+        RestoreError: A changelog has lost what the target promises.
     """
     plans = []
     for spec in specs:
@@ -143,12 +143,12 @@ def check_changelog_id(store: str, found: str, target: RestoreTarget) -> None:
     """Checks that a changelog is the topic that the step wrote to.
 
     Args:
-        store: the store.
+        store: The store.
         found: Kafka's id of the topic, "" = unknown.
-        target: the step.
+        target: The step.
 
     Raises:
-        RestoreError: it is another one of the same name.
+        RestoreError: It is another one of the same name.
     """
     promised = target.changelog_ids.get(store, "")
     if found and promised and found != promised:

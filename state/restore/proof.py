@@ -25,7 +25,7 @@ class StepProof:
     """Takes in what is read of the changelogs.
 
     Args:
-        target: the step.
+        target: The step.
     """
 
     def __init__(self, target: RestoreTarget) -> None:
@@ -44,7 +44,7 @@ class StepProof:
         """Compares what was read with what the marker says.
 
         Raises:
-            UnprovenError: it differs.
+            UnprovenError: It differs.
         """
         check_step_digest(self._target, self._digest)
 
@@ -53,7 +53,7 @@ def check_step_digest(target: RestoreTarget, read: StepDigest) -> None:
     """Compares the records of a step with its marker.
 
     Raises:
-        UnprovenError: they are not the ones that it wrote.
+        UnprovenError: They are not the ones that it wrote.
     """
     promised, found = target.changelog_records, read.hexdigest()
     if promised is not None and read.records != promised:

@@ -26,11 +26,11 @@ class TaskPlace:
     """A task of an application, as far as Kafka knows it.
 
     Attributes:
-        application_id: the application.
-        sub_topology: its sub-topology.
-        task: number of the task.
-        tasks: how many there are.
-        topology_hash: structure of the sub-topology as it is now.
+        application_id: The application.
+        sub_topology: Its sub-topology.
+        task: Number of the task.
+        tasks: How many there are.
+        topology_hash: Structure of the sub-topology as it is now.
     """
 
     application_id: str
@@ -48,10 +48,10 @@ class RebuiltTask:
     """What was done for a task.
 
     Attributes:
-        place: the task.
-        version: number of the step that the stores hold; 0 = the task has never committed, there is nothing.
-        report: records, rows, bytes and seconds of each store.
-        disk_bytes: size of the folder.
+        place: The task.
+        version: Number of the step that the stores hold; 0 = the task has never committed, there is nothing.
+        report: Records, rows, bytes and seconds of each store.
+        disk_bytes: Size of the folder.
     """
 
     place: TaskPlace
@@ -71,14 +71,14 @@ def rebuild_task(
 
     Args:
         source: Kafka.
-        place: the task.
-        specs: its stores, or some of them.
-        into: root of the folder; the task's goes below it.
-        listener: told of the progress.
+        place: The task.
+        specs: Its stores, or some of them.
+        into: Root of the folder; the task's goes below it.
+        listener: Told of the progress.
 
     Raises:
-        RestoreError: the changelogs do not hold what the marker promises, or it is another topology's.
-        KafkaClientError: reading failed.
+        RestoreError: The changelogs do not hold what the marker promises, or it is another topology's.
+        KafkaClientError: Reading failed.
     """
     commits = (commits_topic(place.application_id, place.sub_topology), place.task)
     found = read_last_marker(source, commits)

@@ -46,9 +46,9 @@ class Restorer:
 
     Args:
         source: Kafka.
-        application_id: prefix of the changelogs' names.
-        task: number of the task; also the partition.
-        listener: told of the progress.
+        application_id: Prefix of the changelogs' names.
+        task: Number of the task; also the partition.
+        listener: Told of the progress.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class Restorer:
         """Brings all stores to a step; costs nothing if they are there already.
 
         Args:
-            store: the task's stores, nothing pending.
-            target: the step; None = nothing was ever committed, so everything local is foreign and goes.
-            now_ms: what the clock says: tells how old a local store is.
-            reach: told of the crash points on the way.
+            store: The task's stores, nothing pending.
+            target: The step; None = nothing was ever committed, so everything local is foreign and goes.
+            now_ms: What the clock says: tells how old a local store is.
+            reach: Told of the crash points on the way.
 
         Raises:
-            RestoreError: a changelog does not hold what the step's marker promises.
-            KafkaClientError: reading failed; call again, it goes on where it was.
+            RestoreError: A changelog does not hold what the step's marker promises.
+            KafkaClientError: Reading failed; call again, it goes on where it was.
         """
         if target is None:
             store.reset()

@@ -38,8 +38,8 @@ class WorkerMemory:
     """What a worker process keeps from one step to the next.
 
     Attributes:
-        volatile: stores with persistent=False, by task folder.
-        trimmed: where changelogs were cut, so that the same cut is not asked for at every step.
+        volatile: Stores with persistent=False, by task folder.
+        trimmed: Where changelogs were cut, so that the same cut is not asked for at every step.
     """
 
     volatile: dict[Path, MemoryTable] = field(default_factory=dict)
@@ -63,17 +63,17 @@ class TaskStateManager:
 
     Args:
         source: Kafka.
-        identity: the task.
-        specs: its stores.
-        state_dir: root of local state.
-        spill_bytes: bound of a step's write buffer.
-        listener: told of the progress of restores.
-        memory: what is kept from step to step; default: this process's own.
-        lock_timeout_s: how long to wait for a store that another attempt has open; as long as a transaction may be, for so long
+        identity: The task.
+        specs: Its stores.
+        state_dir: Root of local state.
+        spill_bytes: Bound of a step's write buffer.
+        listener: Told of the progress of restores.
+        memory: What is kept from step to step; default: this process's own.
+        lock_timeout_s: How long to wait for a store that another attempt has open; as long as a transaction may be, for so long
             may an attempt live that nobody waits for any more.
-        clock_ms: the time, which tells how old a local store is. Not the batch time: that may have been logged long ago.
-        open_store: opens the stores of a folder.
-        trim_delay_ms: how long changelog records stay that are not needed any more.
+        clock_ms: The time, which tells how old a local store is. Not the batch time: that may have been logged long ago.
+        open_store: Opens the stores of a folder.
+        trim_delay_ms: How long changelog records stay that are not needed any more.
     """
 
     def __init__(
@@ -117,10 +117,10 @@ class TaskStateManager:
         """The stores, open; closed at the end whatever happens.
 
         Args:
-            patient: wait for another attempt that has them open; else only for one that is just ending.
+            patient: Wait for another attempt that has them open; else only for one that is just ending.
 
         Raises:
-            StateLockedError: another process has them open and does not let go.
+            StateLockedError: Another process has them open and does not let go.
         """
         quick = DEFAULT_SETTINGS.lock_timeout_s
         wait_s = self._lock_timeout_s if patient else min(self._lock_timeout_s, quick)

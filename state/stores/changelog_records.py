@@ -43,8 +43,8 @@ class ChangelogBatch:
     """Changelog records of one store, columns of equal length.
 
     Attributes:
-        keys: binary, none null.
-        values: binary, null = tombstone.
+        keys: Binary, none null.
+        values: Binary, null = tombstone.
         timestamps: int64, ms.
     """
 
@@ -61,9 +61,9 @@ class LocalRows:
     """Rows for a store's table.
 
     Attributes:
-        keys: local keys, strictly rising.
-        values: local values, null = delete.
-        firsts: segment -> first offset among the records that belong to it.
+        keys: Local keys, strictly rising.
+        values: Local values, null = delete.
+        firsts: Segment -> first offset among the records that belong to it.
     """
 
     keys: pa.BinaryArray
@@ -80,9 +80,9 @@ def changelog_batches(
     """Changelog records for (local key, local value, timestamp), in parts.
 
     Args:
-        spec: the store.
-        entries: its writes.
-        bounded: they do not lie in memory as a whole: so the records must not either.
+        spec: The store.
+        entries: Its writes.
+        bounded: They do not lie in memory as a whole: so the records must not either.
     """
     waiting = iter(entries)
     size = _FIRST_PART_ROWS if bounded else None
@@ -121,14 +121,14 @@ def local_rows(
     """Local rows for changelog records in offset order: the last one of a key wins, expired ones are left out.
 
     Args:
-        spec: the store.
-        prefix: first bytes of its local keys.
-        segments: its segments, None unless it is segmented.
-        records: the records.
-        offsets: their offsets, ascending.
+        spec: The store.
+        prefix: First bytes of its local keys.
+        segments: Its segments, None unless it is segmented.
+        records: The records.
+        offsets: Their offsets, ascending.
 
     Raises:
-        RestoreError: a record that cannot come from a changelog of this kind.
+        RestoreError: A record that cannot come from a changelog of this kind.
     """
     keys, values, stamps = records.keys, records.values, records.timestamps
     if keys.null_count:

@@ -29,11 +29,11 @@ class DumpRow:
     """One row of a store.
 
     Attributes:
-        key: key bytes.
-        window_start: start of the window or session, ms; None in other kinds.
-        window_end: last timestamp of a session, ms; None in other kinds (a window's end follows from its definition).
-        timestamp: of the value, ms, in timestamped and versioned kinds.
-        value: bare value; None = a deletion kept in a versioned store.
+        key: Key bytes.
+        window_start: Start of the window or session, ms; None in other kinds.
+        window_end: Last timestamp of a session, ms; None in other kinds (a window's end follows from its definition).
+        timestamp: Of the value, ms, in timestamped and versioned kinds.
+        value: Bare value; None = a deletion kept in a versioned store.
     """
 
     key: bytes

@@ -17,9 +17,9 @@ class KeyValueBytesStore:
     """Sorted by the unsigned bytes of the keys; any bytes may be a key, none at all included.
 
     Args:
-        spec: what it is.
-        buffer: the task's writes over its table.
-        prefix: first bytes of its local keys.
+        spec: What it is.
+        buffer: The task's writes over its table.
+        prefix: First bytes of its local keys.
     """
 
     def __init__(self, spec: StoreSpec, buffer: WriteBuffer, prefix: bytes) -> None:
@@ -44,9 +44,9 @@ class KeyValueBytesStore:
         """Writes a local value, None deletes.
 
         Args:
-            key: the key.
-            value: the local value.
-            timestamp: of the changelog record, ms; in a timestamped store the one that is in `value`.
+            key: The key.
+            value: The local value.
+            timestamp: Of the changelog record, ms; in a timestamped store the one that is in `value`.
         """
         self._buffer.put(self._prefix + key, value, timestamp)
 

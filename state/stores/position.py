@@ -25,11 +25,11 @@ class StorePosition:
     """The committed step that a task's stores hold.
 
     Attributes:
-        query_id: id of the Spark query that made the step.
-        version: number of the step, from 1.
-        changelog_offsets: store -> next offset of its changelog partition.
-        written_ms: the batch time ("now") of the step, ms; tells how old a store is. 0 = unknown.
-        topic_ids: store -> Kafka's id of its changelog topic; only what is known.
+        query_id: Id of the Spark query that made the step.
+        version: Number of the step, from 1.
+        changelog_offsets: Store -> next offset of its changelog partition.
+        written_ms: The batch time ("now") of the step, ms; tells how old a store is. 0 = unknown.
+        topic_ids: Store -> Kafka's id of its changelog topic; only what is known.
     """
 
     query_id: str
@@ -48,9 +48,9 @@ class StoreOrigin:
     """Where the rows of a store come from; written with the first of them, so that half a restore is known for what it is.
 
     Attributes:
-        query_id: id of the Spark query whose state it is.
+        query_id: Id of the Spark query whose state it is.
         topic_id: Kafka's id of the changelog topic, "" = unknown.
-        as_of_ms: nothing that was deleted after this time is missing at the store's offset, ms; 0 = unknown.
+        as_of_ms: Nothing that was deleted after this time is missing at the store's offset, ms; 0 = unknown.
     """
 
     query_id: str
@@ -64,9 +64,9 @@ class TableMetadata:
 
     Attributes:
         step: (query id, version, batch time) of the last applied step, None before the first.
-        offsets: store -> next changelog offset; may run ahead of `step` while a restore is under way.
-        segments: store -> what `Segments.to_json` gave.
-        origins: store -> where its rows come from.
+        offsets: Store -> next changelog offset; may run ahead of `step` while a restore is under way.
+        segments: Store -> what `Segments.to_json` gave.
+        origins: Store -> where its rows come from.
     """
 
     step: tuple[str, int, int] | None = None
@@ -98,9 +98,9 @@ class StoreEntry:
     """A store's place in a table; another kind or segment width makes it another store.
 
     Attributes:
-        store_id: first two bytes of its local keys.
+        store_id: First two bytes of its local keys.
         kind: `StoreKind` value.
-        segment_ms: width of its segments, 0 = none.
+        segment_ms: Width of its segments, 0 = none.
     """
 
     store_id: int
@@ -112,7 +112,7 @@ def read_meta(table: OrderedTable) -> TableMetadata:
     """The account of a table; that of an empty table is empty.
 
     Raises:
-        StateFormatError: another version wrote it.
+        StateFormatError: Another version wrote it.
     """
     data = table.get(META_KEY)
     if data is None:

@@ -25,12 +25,12 @@ def read_task_store(directory: Path, specs: Sequence[StoreSpec]) -> Iterator[Tas
     """Opens a task's stores as they are at this moment, for reading.
 
     Args:
-        directory: the task's folder.
-        specs: the stores; those that do not lie in the database (not persistent, or new) are left out of `specs` of
+        directory: The task's folder.
+        specs: The stores; those that do not lie in the database (not persistent, or new) are left out of `specs` of
             what is given.
 
     Raises:
-        StateError: there is no database, or it cannot be read.
+        StateError: There is no database, or it cannot be read.
     """
     source = directory / "db"
     if not (source / "CURRENT").exists():

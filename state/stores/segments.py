@@ -21,9 +21,9 @@ class Segments:
     """The segments of one store.
 
     Args:
-        store_id: first part of the local keys.
-        width_ms: width of a segment.
-        saved: what `to_json` gave, None for a new store.
+        store_id: First part of the local keys.
+        width_ms: Width of a segment.
+        saved: What `to_json` gave, None for a new store.
     """
 
     def __init__(self, store_id: int, width_ms: int, saved: Mapping[str, Any] | None = None) -> None:

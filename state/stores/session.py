@@ -20,9 +20,9 @@ class SessionBytesStore:
     """Sessions by key; a put of a session whose end lies in an expired segment is ignored.
 
     Args:
-        spec: what it is.
-        buffer: the task's writes over its table.
-        segments: its segments.
+        spec: What it is.
+        buffer: The task's writes over its table.
+        segments: Its segments.
     """
 
     def __init__(self, spec: StoreSpec, buffer: WriteBuffer, segments: Segments) -> None:
@@ -35,11 +35,11 @@ class SessionBytesStore:
         """Writes a session's aggregate, None deletes it.
 
         Args:
-            key: the key.
-            start: first timestamp of the session, ms, >= 0.
-            end: its last timestamp, ms.
-            value: the aggregate.
-            timestamp: of the changelog record, ms.
+            key: The key.
+            start: First timestamp of the session, ms, >= 0.
+            end: Its last timestamp, ms.
+            value: The aggregate.
+            timestamp: Of the changelog record, ms.
         """
         segment = end // self._width
         if segment < self._segments.bound:

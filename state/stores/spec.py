@@ -40,15 +40,15 @@ class StoreSpec:
     """One store of a topology.
 
     Attributes:
-        name: unique in the application; part of the changelog's name.
-        kind: form of keys and values.
-        retention_ms: how long rows of a windowed, session or versioned store matter, ms of stream time.
-        segment_ms: width of a segment, ms; default as in Kafka Streams: half the retention, at least a minute.
-        retain_duplicates: a window store that keeps every row of a (key, start), as joins need.
+        name: Unique in the application; part of the changelog's name.
+        kind: Form of keys and values.
+        retention_ms: How long rows of a windowed, session or versioned store matter, ms of stream time.
+        segment_ms: Width of a segment, ms; default as in Kafka Streams: half the retention, at least a minute.
+        retain_duplicates: A window store that keeps every row of a (key, start), as joins need.
         persistent: RocksDB; False = memory, restored from the changelog whenever the process starts. None = not decided yet; it
             is by the time that anything is stored.
-        logged: whether it has a changelog; without one it cannot be restored.
-        changelog_config: topic settings that win over the engine's own.
+        logged: Whether it has a changelog; without one it cannot be restored.
+        changelog_config: Topic settings that win over the engine's own.
     """
 
     name: str

@@ -46,9 +46,9 @@ class TableStores:
     """One table with its stores.
 
     Args:
-        table: the database.
-        specs: the topology's stores that lie in it.
-        memory: shared memory of the write buffers.
+        table: The database.
+        specs: The topology's stores that lie in it.
+        memory: Shared memory of the write buffers.
     """
 
     def __init__(self, table: OrderedTable, specs: Sequence[StoreSpec], memory: BufferMemory) -> None:
@@ -156,10 +156,10 @@ class TableStores:
         """Writes changelog records of a store and the offset behind them in one atomic write.
 
         Args:
-            name: the store.
-            part: the records.
-            next_offset: where reading goes on.
-            origin: where they come from; None = from where the rows come that are there.
+            name: The store.
+            part: The records.
+            next_offset: Where reading goes on.
+            origin: Where they come from; None = from where the rows come that are there.
 
         Returns:
             The number of rows written.
@@ -174,8 +174,8 @@ class TableStores:
         """Declares the table to be at a position, with the last records that lead there, in one atomic write.
 
         Args:
-            position: the end of the restore.
-            parts: store -> its records.
+            position: The end of the restore.
+            parts: Store -> its records.
 
         Returns:
             Store -> number of rows written.
@@ -190,9 +190,9 @@ class TableStores:
         """Writes records and an account in one atomic write; gives the rows of each store.
 
         Args:
-            parts: store -> records.
-            meta: the account, except for the segments of these stores.
-            expire: rows of dead segments leave the other stores too.
+            parts: Store -> records.
+            meta: The account, except for the segments of these stores.
+            expire: Rows of dead segments leave the other stores too.
         """
         changes: list[Iterator[RowChange]] = []
         loaded: dict[str, LocalRows] = {}

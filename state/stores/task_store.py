@@ -33,10 +33,10 @@ class TaskStore:
     """The stores of a task over its tables.
 
     Args:
-        table: the task's database.
-        specs: the stores of its sub-topology.
-        volatile: where `persistent=False` stores lie; default: a fresh one.
-        memory: bound of the write buffers; default: none.
+        table: The task's database.
+        specs: The stores of its sub-topology.
+        volatile: Where `persistent=False` stores lie; default: a fresh one.
+        memory: Bound of the write buffers; default: none.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class TaskStore:
         """The byte store of this name.
 
         Raises:
-            KeyError: the topology has no such store.
+            KeyError: The topology has no such store.
         """
         return self._state_of[name].stores[name]
 
@@ -112,8 +112,8 @@ class TaskStore:
         """Writes the step's changes and the position, all or nothing; a process killed after it loses nothing.
 
         Args:
-            position: the step.
-            halfway: see `OrderedTable.write`.
+            position: The step.
+            halfway: See `OrderedTable.write`.
         """
         for state in self._states:
             state.apply(position, halfway if state is self._main else None)
@@ -148,16 +148,16 @@ class TaskStore:
         """Writes changelog records (in offset order) to the table at once, with the offset that comes next.
 
         Args:
-            store: the store.
-            keys: keys of the records.
-            values: their values, None = tombstone.
-            timestamps: ms.
-            offsets: their offsets; default: they follow the last restored one without gaps.
-            next_offset: where reading goes on; default: behind the last offset.
-            origin: where they come from; default: from where the rows come that are there.
+            store: The store.
+            keys: Keys of the records.
+            values: Their values, None = tombstone.
+            timestamps: Ms.
+            offsets: Their offsets; default: they follow the last restored one without gaps.
+            next_offset: Where reading goes on; default: behind the last offset.
+            origin: Where they come from; default: from where the rows come that are there.
 
         Returns:
-            The number of rows written: superseded and expired records are left out.
+            The number of rows written: Superseded and expired records are left out.
         """
         records = ChangelogBatch(_binary(keys), _binary(values), np.asarray(timestamps, np.int64))
         first = self.offsets.get(store, 0)
@@ -172,8 +172,8 @@ class TaskStore:
         """A restore is complete: the tables hold this step.
 
         Args:
-            position: the step.
-            parts: store -> the last records that lead there: they are written with the position, all or nothing.
+            position: The step.
+            parts: Store -> the last records that lead there: they are written with the position, all or nothing.
 
         Returns:
             Store -> number of rows written.
@@ -220,8 +220,8 @@ def open_task_store(
     """Opens a task's stores on disk: the database in `<directory>/db`, scratch databases beside it.
 
     Raises:
-        StateLockedError: another process has it open.
-        StateCorruptedError: delete the directory and restore.
+        StateLockedError: Another process has it open.
+        StateCorruptedError: Delete the directory and restore.
     """
     table = RocksTable(directory / "db", settings)
     try:

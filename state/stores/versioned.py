@@ -27,9 +27,9 @@ class VersionedRecord:
     """One version of a key.
 
     Attributes:
-        value: the bare value.
-        timestamp: from when on it is valid, ms.
-        valid_to: until when, exclusive; None = it is the newest.
+        value: The bare value.
+        timestamp: From when on it is valid, ms.
+        valid_to: Until when, exclusive; None = it is the newest.
     """
 
     value: bytes
@@ -41,9 +41,9 @@ class VersionedBytesStore:
     """Versions by key and time.
 
     Args:
-        spec: what it is; `retention_ms` is the history.
-        buffer: the task's writes over its table.
-        prefix: first bytes of its local keys.
+        spec: What it is; `retention_ms` is the history.
+        buffer: The task's writes over its table.
+        prefix: First bytes of its local keys.
     """
 
     def __init__(self, spec: StoreSpec, buffer: WriteBuffer, prefix: bytes) -> None:
@@ -85,8 +85,8 @@ class VersionedBytesStore:
         """The newest version, or the one valid at a time.
 
         Args:
-            key: the key.
-            as_of: the time, ms; beyond the history only the newest version is found.
+            key: The key.
+            as_of: The time, ms; beyond the history only the newest version is found.
 
         Returns:
             None if there is none or the key was deleted then.

@@ -32,9 +32,9 @@ class WindowBytesStore:
     """Rows by key and window start; a put into an expired segment is ignored, as in Kafka Streams.
 
     Args:
-        spec: what it is.
-        buffer: the task's writes over its table.
-        segments: its segments.
+        spec: What it is.
+        buffer: The task's writes over its table.
+        segments: Its segments.
     """
 
     def __init__(self, spec: StoreSpec, buffer: WriteBuffer, segments: Segments) -> None:
@@ -48,10 +48,10 @@ class WindowBytesStore:
         """Writes the local value of a window, None deletes; with duplicates it adds a row, and None does nothing.
 
         Args:
-            key: the key.
-            start: start of the window, ms, >= 0.
-            value: the local value.
-            timestamp: of the changelog record, ms.
+            key: The key.
+            start: Start of the window, ms, >= 0.
+            value: The local value.
+            timestamp: Of the changelog record, ms.
         """
         segment = start // self._width
         if segment < self._segments.bound:

@@ -32,8 +32,8 @@ class BufferMemory:
     """The memory that the buffers of one task share, and the scratch database that they move to when it is full.
 
     Args:
-        limit: bound in bytes, Python's own overhead included; None = no bound.
-        directory: where the scratch database's folder is made; must be given with a limit.
+        limit: Bound in bytes, Python's own overhead included; None = no bound.
+        directory: Where the scratch database's folder is made; must be given with a limit.
         settings: RocksDB's memory; shared with the committed tables.
     """
 
@@ -84,9 +84,9 @@ class WriteBuffer:
     """Uncommitted writes over a table. Keys are local keys, store prefix included.
 
     Args:
-        table: what is committed.
-        memory: shared by all buffers of the task.
-        prefix: all keys of this buffer start with it.
+        table: What is committed.
+        memory: Shared by all buffers of the task.
+        prefix: All keys of this buffer start with it.
     """
 
     def __init__(self, table: OrderedTable, memory: BufferMemory, prefix: bytes) -> None:

@@ -30,12 +30,12 @@ class RocksTable:
     """An ordered table in a folder.
 
     Args:
-        path: the folder; made if missing, for its owner alone.
-        settings: memory and patience; equal settings share one cache in this process.
+        path: The folder; made if missing, for its owner alone.
+        settings: Memory and patience; equal settings share one cache in this process.
 
     Raises:
-        StateLockedError: another process has it open and does not let go in time.
-        StateCorruptedError: it is damaged; delete the folder and restore.
+        StateLockedError: Another process has it open and does not let go in time.
+        StateCorruptedError: It is damaged; delete the folder and restore.
     """
 
     def __init__(self, path: Path | str, settings: RocksSettings = DEFAULT_SETTINGS) -> None:

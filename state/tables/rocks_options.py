@@ -18,11 +18,11 @@ class RocksSettings:
     """Memory and patience of the RocksDB instances in this process.
 
     Attributes:
-        block_cache_bytes: blocks, indexes and filters of all tasks together; memtables are charged to it too.
-        write_buffer_bytes: memtables of all tasks together.
-        bloom_bits: bits per key of the Bloom filters (10 = about 1 % false positives).
-        max_open_files: file handles per task.
-        lock_timeout_s: how long to wait for a store that another process has open.
+        block_cache_bytes: Blocks, indexes and filters of all tasks together; memtables are charged to it too.
+        write_buffer_bytes: Memtables of all tasks together.
+        bloom_bits: Bits per key of the Bloom filters (10 = about 1 % false positives).
+        max_open_files: File handles per task.
+        lock_timeout_s: How long to wait for a store that another process has open.
     """
 
     block_cache_bytes: int = 128 * 1024 * 1024

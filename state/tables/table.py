@@ -42,9 +42,9 @@ class OrderedTable(Protocol):
         """Applies changes atomically, the ranges first.
 
         Args:
-            changes: what to write.
-            delete_ranges: what to delete before.
-            halfway: called when the write has begun and would not yet outlive the process, for fault drills.
+            changes: What to write.
+            delete_ranges: What to delete before.
+            halfway: Called when the write has begun and would not yet outlive the process, for fault drills.
         """
 
     def write_sorted(self, changes: Iterator[RowChange], halfway: Callable[[], None] | None = None) -> None:

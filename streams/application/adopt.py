@@ -43,8 +43,8 @@ class Adopter:
     """Takes over the state of an application.
 
     Attributes:
-        preflight: knows the application, its checkpoint folder and its cluster.
-        given: where reading goes on in partitions of which nothing else tells.
+        preflight: Knows the application, its checkpoint folder and its cluster.
+        given: Where reading goes on in partitions of which nothing else tells.
     """
 
     preflight: Preflight
@@ -54,7 +54,7 @@ class Adopter:
         """The sub-topologies that need another checkpoint.
 
         Raises:
-            CheckpointMismatchError: another checkpoint would not help.
+            CheckpointMismatchError: Another checkpoint would not help.
         """
         found = [(prepared, self.preflight.inspect(prepared)) for prepared in self.preflight.application.subs]
         for _, findings in found:
@@ -66,7 +66,7 @@ class Adopter:
         """What is to be done for a sub-topology; `markers`: the last ones, once its tasks are fenced.
 
         Raises:
-            StreamsError: something is missing without which nobody knows where reading goes on.
+            StreamsError: Something is missing without which nobody knows where reading goes on.
         """
         sub, admin = self.preflight.identity(prepared), self.preflight.admin
         markers = findings.markers if markers is None else markers
@@ -85,8 +85,8 @@ class Adopter:
         """The topics that a sub-topology reads, and where those of its global tables end.
 
         Raises:
-            TopicNotFoundError: one has gone.
-            TopicRecreatedError: it is another one under the same name.
+            TopicNotFoundError: One has gone.
+            TopicRecreatedError: It is another one under the same name.
         """
         spec, admin = self.preflight.application.source_spec(prepared.sub), self.preflight.admin
         found = admin.describe_topics([*spec.starting, *spec.global_topics])
@@ -108,7 +108,7 @@ class Adopter:
         """Gives a sub-topology a new checkpoint.
 
         Raises:
-            CheckpointMismatchError: the application runs, or an earlier adoption cannot be carried on.
+            CheckpointMismatchError: The application runs, or an earlier adoption cannot be carried on.
         """
         take_over(
             self.preflight.files,
@@ -129,11 +129,11 @@ def take_over(
     """Carries an adoption out, or on.
 
     Args:
-        files: the application's checkpoint folder.
-        sub: the sub-topology.
-        access: its commits topic.
-        plan: makes a plan for the markers that were found, if there is none yet.
-        say: tells the user.
+        files: The application's checkpoint folder.
+        sub: The sub-topology.
+        access: Its commits topic.
+        plan: Makes a plan for the markers that were found, if there is none yet.
+        say: Tells the user.
     """
     markers = access.fenced()
     check_program(sub, markers)

@@ -37,10 +37,10 @@ class Belongings:
     """The topics of the cluster that may be an application's.
 
     Attributes:
-        own: those that it has made, and what proves it.
-        foreign: those whose names look alike, but which a marker gives to another application; and to which.
-        unproven: those whose names look alike, and nothing more is known.
-        query_ids: ids of the Spark queries by which its markers were written.
+        own: Those that it has made, and what proves it.
+        foreign: Those whose names look alike, but which a marker gives to another application; and to which.
+        unproven: Those whose names look alike, and nothing more is known.
+        query_ids: Ids of the Spark queries by which its markers were written.
     """
 
     own: Mapping[str, str]
@@ -60,10 +60,10 @@ def belongings(application_id: str, kept: Mapping[str, Any] | None, admin: Topic
     """Looks at all topics whose names begin as the application's do.
 
     Args:
-        application_id: the application.
-        kept: its topology.json; None if there is none.
-        admin: knows the topics.
-        log: reads the commits topics.
+        application_id: The application.
+        kept: Its topology.json; None if there is none.
+        admin: Knows the topics.
+        log: Reads the commits topics.
     """
     names = set(admin.topic_names())
     described = described_topics(kept, application_id) & names if kept else set()

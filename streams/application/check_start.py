@@ -27,15 +27,15 @@ def check_start(application: Application, admin: KafkaAdmin, log: MarkerLog) -> 
     """Refuses what must not be started.
 
     Args:
-        application: what is about to run.
-        admin: asks Kafka.
-        log: reads the commits topics.
+        application: What is about to run.
+        admin: Asks Kafka.
+        log: Reads the commits topics.
 
     Raises:
-        ResetUnfinishedError: a reset has deleted a part of what is needed.
-        TopologyMismatchError: the state was written by a program of another structure.
-        ChangelogMismatchError: a commits topic is another application's.
-        CheckpointMismatchError: the checkpoint is.
+        ResetUnfinishedError: A reset has deleted a part of what is needed.
+        TopologyMismatchError: The state was written by a program of another structure.
+        ChangelogMismatchError: A commits topic is another application's.
+        CheckpointMismatchError: The checkpoint is.
     """
     config = application.config
     check_no_reset(config.application_id, config.checkpoint_dir)
@@ -50,7 +50,7 @@ def check_owner(plan: Plan, admin: KafkaAdmin, log: MarkerLog) -> None:
     """The commits topics are this application's, as far as their markers tell.
 
     Raises:
-        ChangelogMismatchError: one is another application's.
+        ChangelogMismatchError: One is another application's.
     """
     app = plan.application_id
     topics = [commits_topic(app, sub.name) for sub in plan.sub_topologies]
@@ -70,7 +70,7 @@ def check_program(plan: Plan, kept: Mapping[str, Any]) -> None:
     """The program may go on with the state of the one that is described.
 
     Raises:
-        TopologyMismatchError: it may not; with all that speaks against it.
+        TopologyMismatchError: It may not; with all that speaks against it.
     """
     against = [change for change in compare_plan(kept, plan) if change.refused and not change.depends]
     if against:
@@ -87,7 +87,7 @@ def check_all_read(application: Application, kept: Mapping[str, Any], admin: Kaf
     """What the old program has put into repartition topics that the new one does not know was read.
 
     Raises:
-        TopologyMismatchError: some was not.
+        TopologyMismatchError: Some was not.
     """
     app = application.config.application_id
     gone = described_repartitions(kept, app) - application.plan.repartition_topics.keys()

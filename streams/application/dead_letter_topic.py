@@ -20,12 +20,12 @@ def check_dead_letter_topic(topic: str, plan: Plan, admin: Admin) -> None:
     """Refuses a topic that is internal, that the application reads itself, or that would not keep what it is given.
 
     Args:
-        topic: the topic, which exists.
-        plan: what the application reads and makes.
-        admin: asks Kafka.
+        topic: The topic, which exists.
+        plan: What the application reads and makes.
+        admin: Asks Kafka.
 
     Raises:
-        ConfigError: dead letters must not go there.
+        ConfigError: Dead letters must not go there.
     """
     if topic in plan.internal_topics or topic.startswith("__") or topic.endswith(INTERNAL_ENDINGS):
         raise ConfigError(f"dead_letter_topic {topic!r} has the name of an internal topic: choose a topic of its own")

@@ -21,8 +21,8 @@ class MarkerAccess:
     """Reads and writes the markers of one sub-topology.
 
     Args:
-        kafka: the cluster.
-        sub: the sub-topology; its commits topic exists.
+        kafka: The cluster.
+        sub: The sub-topology; its commits topic exists.
     """
 
     def __init__(self, kafka: KafkaAccess, sub: SubIdentity) -> None:
@@ -54,7 +54,7 @@ class MarkerAccess:
             Whether it was.
 
         Raises:
-            FencedError: a task of the application has fenced this one.
+            FencedError: A task of the application has fenced this one.
         """
         with self._fenced(task) as producer:
             if self._last(task) != expected:

@@ -15,7 +15,7 @@ def newest_marker(log: MarkerLog, commits: TopicPartition) -> CommitMarker | Non
     """The newest marker of a partition of a commits topic; None if it holds none.
 
     Raises:
-        MarkerFormatError: the newest record is no marker.
+        MarkerFormatError: The newest record is no marker.
     """
     begin, end = log.begin_offset(commits), log.end_offsets([commits])[commits]
     back = _FIRST_LOOK

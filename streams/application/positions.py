@@ -27,7 +27,7 @@ class GivenPositions:
     """What the user says of partitions of which nothing else tells where reading goes on.
 
     Attributes:
-        partitions: offset of a partition.
+        partitions: Offset of a partition.
         topics: `earliest` or `latest` for the other partitions of a topic.
     """
 
@@ -39,7 +39,7 @@ class GivenPositions:
         """Reads `TOPIC:PARTITION=OFFSET`, `TOPIC=earliest` and `TOPIC=latest`.
 
         Raises:
-            ConfigError: a text is none of these.
+            ConfigError: A text is none of these.
         """
         partitions: dict[TopicPartition, int] = {}
         topics: dict[str, str] = {}
@@ -77,15 +77,15 @@ def reading_positions(
     only the user can tell.
 
     Args:
-        admin: asks Kafka.
-        group: the consumer group with the committed offsets: the application id.
-        places: the partitions.
-        known: of partitions that the last micro-batch has read.
-        checkpoint: the old one, if it is still there.
-        given: what the user says.
+        admin: Asks Kafka.
+        group: The consumer group with the committed offsets: the application id.
+        places: The partitions.
+        known: Of partitions that the last micro-batch has read.
+        checkpoint: The old one, if it is still there.
+        given: What the user says.
 
     Raises:
-        ConfigError: nothing tells where reading goes on, or the user says so of a partition of which something does.
+        ConfigError: Nothing tells where reading goes on, or the user says so of a partition of which something does.
     """
     committed = admin.group_offsets(group, places)
     begin, end = admin.begin_offsets(places), admin.end_offsets(places)

@@ -33,9 +33,9 @@ class Findings:
     """What was found of a sub-topology.
 
     Attributes:
-        checkpoint: what its checkpoint says; nothing if it is damaged.
-        markers: the last ones of its tasks.
-        wrong: why the checkpoint cannot be used; None if it can.
+        checkpoint: What its checkpoint says; nothing if it is damaged.
+        markers: The last ones of its tasks.
+        wrong: Why the checkpoint cannot be used; None if it can.
     """
 
     checkpoint: Checkpoint
@@ -48,10 +48,10 @@ class Preflight:
     """The comparison of an application's checkpoints with its commits topics.
 
     Attributes:
-        application: what is about to run.
-        files: its checkpoint folder.
-        admin: asks Kafka.
-        say: tells the user.
+        application: What is about to run.
+        files: Its checkpoint folder.
+        admin: Asks Kafka.
+        say: Tells the user.
     """
 
     application: Application
@@ -66,8 +66,8 @@ class Preflight:
             Where the first micro-batch of each sub-topology begins; those are left out that an older version has begun.
 
         Raises:
-            CheckpointMismatchError: what was found, and the way forward.
-            StreamsError: the first positions cannot be told: a topic is missing, or must not be begun.
+            CheckpointMismatchError: What was found, and the way forward.
+            StreamsError: The first positions cannot be told: a topic is missing, or must not be begun.
         """
         checked = [(prepared, self.check(prepared)) for prepared in self.application.subs]
         firsts = {prepared.sub.name: self._first(prepared, checkpoint) for prepared, checkpoint in checked}
@@ -77,7 +77,7 @@ class Preflight:
         """Compares one sub-topology's checkpoint with its markers.
 
         Raises:
-            CheckpointMismatchError: they do not belong together.
+            CheckpointMismatchError: They do not belong together.
         """
         found = self.inspect(prepared)
         if found.wrong is not None:
@@ -88,7 +88,7 @@ class Preflight:
         """As `check`, but what another checkpoint can mend is given, not raised.
 
         Raises:
-            CheckpointMismatchError: another program has written the state, or the commits topic has lost what it had.
+            CheckpointMismatchError: Another program has written the state, or the commits topic has lost what it had.
         """
         sub, access = self.identity(prepared), self.markers(prepared)
         markers = access.read() if self.admin.describe_topics([access.topic]) else {}
@@ -160,12 +160,12 @@ def take_back(
     """Takes back the plan of a logged micro-batch that is too large, unless a task has committed it.
 
     Args:
-        files: the application's checkpoint folder.
-        name: of the sub-topology.
-        checkpoint: what its checkpoint says.
-        limits: how large a micro-batch may be now.
-        access: its commits topic.
-        say: tells the user.
+        files: The application's checkpoint folder.
+        name: Of the sub-topology.
+        checkpoint: What its checkpoint says.
+        limits: How large a micro-batch may be now.
+        access: Its commits topic.
+        say: Tells the user.
 
     Returns:
         The micro-batch that is to be planned anew; None if there is none.

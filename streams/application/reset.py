@@ -29,14 +29,14 @@ class ResetPlan:
     """What a reset will delete, and what it leaves.
 
     Attributes:
-        config: the application's settings.
-        topics: name -> what proves that it is the application's.
-        records: name -> how many records there are at most.
-        described: whether the checkpoint folder has a topology.json.
-        others: topics that look alike and stay.
-        tasks: number of tasks with local state on this host.
-        queries: names of the checkpoints of queries.
-        warnings: what speaks for an application that still runs.
+        config: The application's settings.
+        topics: Name -> what proves that it is the application's.
+        records: Name -> how many records there are at most.
+        described: Whether the checkpoint folder has a topology.json.
+        others: Topics that look alike and stay.
+        tasks: Number of tasks with local state on this host.
+        queries: Names of the checkpoints of queries.
+        warnings: What speaks for an application that still runs.
     """
 
     config: StreamsConfig
@@ -72,13 +72,13 @@ def plan_reset(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog, named: 
     """Finds out what there is to delete; deletes nothing.
 
     Args:
-        config: the application's settings.
-        admin: asks Kafka.
-        log: reads the commits topics.
-        named: topics that somebody says are the application's, although nothing else proves it.
+        config: The application's settings.
+        admin: Asks Kafka.
+        log: Reads the commits topics.
+        named: Topics that somebody says are the application's, although nothing else proves it.
 
     Raises:
-        ConfigError: such a topic cannot be an internal one of this application, or is known to be another's.
+        ConfigError: Such a topic cannot be an internal one of this application, or is known to be another's.
     """
     app = config.application_id
     kept = own_manifest(config)
@@ -133,7 +133,7 @@ def reset(plan: ResetPlan, admin: KafkaAdmin, report: Callable[[str], None]) -> 
     """Deletes what was planned, so that the application starts anew.
 
     Raises:
-        ResetUnfinishedError: something in Kafka cannot be deleted; what was not reached is still there.
+        ResetUnfinishedError: Something in Kafka cannot be deleted; what was not reached is still there.
     """
     config = plan.config
     app = config.application_id

@@ -22,7 +22,7 @@ def check_no_reset(application_id: str, checkpoint_dir: str) -> None:
     """Called before a start.
 
     Raises:
-        ResetUnfinishedError: a reset was begun, and did not come to its end.
+        ResetUnfinishedError: A reset was begun, and did not come to its end.
     """
     if noted_topics(checkpoint_dir) is not None:
         raise ResetUnfinishedError(

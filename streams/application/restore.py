@@ -33,12 +33,12 @@ def stateful_subs(topology: Topology, application_id: str, known: Sequence[str] 
     """The sub-topologies that have stores.
 
     Args:
-        topology: the program.
-        application_id: the application.
-        known: names under which sub-topologies have run.
+        topology: The program.
+        application_id: The application.
+        known: Names under which sub-topologies have run.
 
     Raises:
-        TopologyError: there are none.
+        TopologyError: There are none.
     """
     subs = [sub for sub in build_plan(topology, application_id, known).sub_topologies if sub.stores]
     if not subs:
@@ -50,8 +50,8 @@ def stored_tasks(topology: Topology, config: StreamsConfig) -> list[StoredTask]:
     """All tasks with stores, their number taken from Kafka: the partitions of the commits topics.
 
     Raises:
-        ConfigError: the application has never run on this cluster.
-        TopologyError: it has no stores.
+        ConfigError: The application has never run on this cluster.
+        TopologyError: It has no stores.
     """
     app = config.application_id
     with KafkaAdmin(config.client) as admin:
@@ -82,15 +82,15 @@ def restore_tasks(
     """Rebuilds tasks in a folder, each up to its last commit; gives each in the order of the tasks when it is done.
 
     Args:
-        tasks: which (`stored_tasks`).
-        config: the application's settings.
-        into: root of the folder, which then has the layout of a state directory.
-        listener: told of the progress; called from several threads if `parallel` is more than 1.
-        keep: whether a store is wanted, by its name.
-        parallel: how many tasks at a time.
+        tasks: Which (`stored_tasks`).
+        config: The application's settings.
+        into: Root of the folder, which then has the layout of a state directory.
+        listener: Told of the progress; called from several threads if `parallel` is more than 1.
+        keep: Whether a store is wanted, by its name.
+        parallel: How many tasks at a time.
 
     Raises:
-        StreamsError: a changelog cannot be read, or does not hold what the last commit promises.
+        StreamsError: A changelog cannot be read, or does not hold what the last commit promises.
     """
     kafka = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
 

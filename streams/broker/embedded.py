@@ -37,14 +37,14 @@ class EmbeddedBroker:
             print(broker.bootstrap_servers)
 
     Args:
-        data_dir: the data folder; made if it is missing.
-        ports: the nodes' ports for clients; default: those of the folder's cluster, or free ones.
+        data_dir: The data folder; made if it is missing.
+        ports: The nodes' ports for clients; default: those of the folder's cluster, or free ones.
         nodes: 1 or 3; default: as many as the folder's cluster has, or 1.
-        properties: broker settings on top of the embedded ones; default: those of the folder's cluster.
+        properties: Broker settings on top of the embedded ones; default: those of the folder's cluster.
         heap: Java's largest heap for each node.
-        jvm_options: further options of the Java command.
-        die_with_parent: end the nodes when this Python process ends, even by SIGKILL (for tests and drills).
-        start_timeout_s: how long a start may take, in seconds.
+        jvm_options: Further options of the Java command.
+        die_with_parent: End the nodes when this Python process ends, even by SIGKILL (for tests and drills).
+        start_timeout_s: How long a start may take, in seconds.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class EmbeddedBroker:
         """The nodes' addresses for Kafka clients, comma separated.
 
         Raises:
-            DataFolderError: the folder has never held a cluster.
+            DataFolderError: The folder has never held a cluster.
         """
         return self._cluster().bootstrap_servers
 
@@ -95,10 +95,10 @@ class EmbeddedBroker:
         """Starts every node that does not run, and returns once the cluster answers requests.
 
         Raises:
-            JavaError: there is no usable Java.
-            JarsMissingError: the broker's jars were not fetched.
-            DataFolderError: the folder's cluster is not like the one asked for.
-            BrokerStartError: a node ended, or the cluster was not ready in time; whatever was started is ended.
+            JavaError: There is no usable Java.
+            JarsMissingError: The broker's jars were not fetched.
+            DataFolderError: The folder's cluster is not like the one asked for.
+            BrokerStartError: A node ended, or the cluster was not ready in time; whatever was started is ended.
         """
         with self._locked():
             existing = ClusterRecord.load(self.data_dir)
@@ -111,8 +111,8 @@ class EmbeddedBroker:
         """Ends all nodes, gently; a node that has not ended in time is killed. Does nothing when none runs.
 
         Args:
-            delete: also remove the cluster and its data from the folder.
-            timeout_s: how long each node may take to end, in seconds.
+            delete: Also remove the cluster and its data from the folder.
+            timeout_s: How long each node may take to end, in seconds.
         """
         if not self.data_dir.exists():
             return
@@ -130,10 +130,10 @@ class EmbeddedBroker:
         """Kills one node, or all, as a power cut would; `start` brings them back. For drills.
 
         Args:
-            node_id: the node, from 1; None for all.
+            node_id: The node, from 1; None for all.
 
         Raises:
-            DataFolderError: the folder holds no cluster.
+            DataFolderError: The folder holds no cluster.
         """
         with self._locked():
             cluster = self._cluster()

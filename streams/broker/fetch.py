@@ -40,14 +40,14 @@ def fetch_jars(progress: Callable[[str], None] = lambda _line: None) -> Path:
     """Brings the broker's jars into the cache folder; does nothing when they are there already.
 
     Args:
-        progress: called with each line that Ivy prints.
+        progress: Called with each line that Ivy prints.
 
     Returns:
         The folder that holds the jars.
 
     Raises:
-        JavaError: there is no usable Java.
-        JarFetchError: the jars could not be fetched.
+        JavaError: There is no usable Java.
+        JarFetchError: The jars could not be fetched.
     """
     target = jar_dir()
     if is_complete(target):

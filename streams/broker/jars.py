@@ -54,7 +54,7 @@ def class_path() -> str:
     """Returns the Java class path of the broker.
 
     Raises:
-        JarsMissingError: the jars are not in the cache, or not all of them.
+        JarsMissingError: The jars are not in the cache, or not all of them.
     """
     folder = jar_dir()
     if not is_complete(folder):

@@ -24,7 +24,7 @@ def find_java() -> Path:
         The command's path; absolute when it comes from JAVA_HOME.
 
     Raises:
-        JavaError: there is none, it does not run, or it is older than `MIN_JAVA_VERSION`.
+        JavaError: There is none, it does not run, or it is older than `MIN_JAVA_VERSION`.
     """
     home = os.environ.get("JAVA_HOME")
     java = Path(home) / "bin" / "java" if home else Path("java")

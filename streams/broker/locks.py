@@ -14,11 +14,11 @@ def file_lock(path: Path, timeout_s: float) -> Iterator[None]:
     """Holds an exclusive lock on a file; the operating system frees it when the holder dies.
 
     Args:
-        path: the lock file; it is made, with its folder, and stays behind (removing it would be a race).
-        timeout_s: how long to wait for another holder, in seconds.
+        path: The lock file; it is made, with its folder, and stays behind (removing it would be a race).
+        timeout_s: How long to wait for another holder, in seconds.
 
     Raises:
-        TimeoutError: another process still held the lock after that time.
+        TimeoutError: Another process still held the lock after that time.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + timeout_s

@@ -36,8 +36,8 @@ class JavaSettings:
     """How Java runs a node.
 
     Attributes:
-        heap: its largest heap as Java writes it, such as "512m".
-        options: further options of the Java command.
+        heap: Its largest heap as Java writes it, such as "512m".
+        options: Further options of the Java command.
     """
 
     heap: str = "512m"
@@ -60,9 +60,9 @@ class NodeFolder:
         """Formats the storage if that was never done, and starts the node; does not wait until it is ready.
 
         Raises:
-            JavaError: there is no usable Java.
-            JarsMissingError: the jars were not fetched.
-            BrokerStartError: the storage could not be formatted.
+            JavaError: There is no usable Java.
+            JarsMissingError: The jars were not fetched.
+            BrokerStartError: The storage could not be formatted.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         log4j = self.path / "log4j2.properties"

@@ -37,11 +37,11 @@ def free_ports(count: int, taken: frozenset[int] = frozenset()) -> list[int]:
     """Returns different ports that are free right now; another process may still be quicker.
 
     Args:
-        count: how many.
-        taken: ports not to return.
+        count: How many.
+        taken: Ports not to return.
 
     Raises:
-        OSError: too few free ports were found.
+        OSError: Too few free ports were found.
     """
     found: list[int] = []
     for _ in range(_ATTEMPTS):

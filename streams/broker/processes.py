@@ -16,8 +16,8 @@ class ProcessId:
     """One process for ever: its id, and when it started.
 
     Attributes:
-        pid: the process id, which the system gives to another process some time after this one has ended.
-        started: the start time as the system tells it; only good for comparing.
+        pid: The process id, which the system gives to another process some time after this one has ended.
+        started: The start time as the system tells it; only good for comparing.
     """
 
     pid: int
@@ -37,7 +37,7 @@ class ProcessId:
         """Waits for the process to end, whether it is a child of this one or not.
 
         Args:
-            timeout_s: how long to wait, in seconds.
+            timeout_s: How long to wait, in seconds.
 
         Returns:
             True when it has ended.

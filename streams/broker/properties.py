@@ -52,9 +52,9 @@ def server_properties(cluster: ClusterRecord, node: NodeRecord, log_dir: Path) -
     """Returns the settings of one node.
 
     Args:
-        cluster: the cluster with all its nodes; its own `properties` override everything here.
-        node: the node the settings are for.
-        log_dir: where the node keeps its logs.
+        cluster: The cluster with all its nodes; its own `properties` override everything here.
+        node: The node the settings are for.
+        log_dir: Where the node keeps its logs.
     """
     count = len(cluster.nodes)
     in_sync = "2" if count > 1 else "1"

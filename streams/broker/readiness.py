@@ -19,12 +19,12 @@ def await_ready(cluster: ClusterRecord, folders: Sequence[NodeFolder], deadline:
     """Returns once every node listens and the cluster's metadata lists all of them (none is fenced any more).
 
     Args:
-        cluster: the cluster, with the processes of its nodes.
-        folders: the folders of its nodes, in the same order.
-        deadline: when to give up, by `time.monotonic`.
+        cluster: The cluster, with the processes of its nodes.
+        folders: The folders of its nodes, in the same order.
+        deadline: When to give up, by `time.monotonic`.
 
     Raises:
-        BrokerStartError: a node ended, or time is up; with the tail of its log.
+        BrokerStartError: A node ended, or time is up; with the tail of its log.
     """
     # A client that meets a closed port waits longer and longer before it tries again: so none before all listen.
     while not all(is_listening(node.port) for node in cluster.nodes):

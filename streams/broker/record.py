@@ -62,7 +62,7 @@ class ClusterRecord:
         """Reads the record of a data folder; None when it holds no cluster.
 
         Raises:
-            DataFolderError: the file cannot be read or was written by another version.
+            DataFolderError: The file cannot be read or was written by another version.
         """
         path = data_dir / FILE_NAME
         try:
@@ -92,8 +92,8 @@ class NodeStatus:
     """What can be said of one node from outside.
 
     Attributes:
-        pid: the process id while it runs, else None.
-        answers: whether something listens on its port.
+        pid: The process id while it runs, else None.
+        answers: Whether something listens on its port.
     """
 
     node_id: int

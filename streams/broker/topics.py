@@ -20,8 +20,8 @@ class TopicSummary:
     """One topic.
 
     Attributes:
-        partitions: how many it has.
-        offsets: end minus beginning offset over all partitions. As many records, or fewer: transaction markers and
+        partitions: How many it has.
+        offsets: End minus beginning offset over all partitions. As many records, or fewer: transaction markers and
             compacted records count, too. None when a partition's offsets could not be asked.
     """
 
@@ -34,13 +34,13 @@ def list_topics(client: Mapping[str, str], *, internal: bool = False, timeout_s:
     """Returns the cluster's topics by name.
 
     Args:
-        client: librdkafka client properties.
-        internal: also those that Kafka keeps for itself (`__consumer_offsets`, ...).
-        timeout_s: how long each of the requests may take, in seconds.
+        client: Librdkafka client properties.
+        internal: Also those that Kafka keeps for itself (`__consumer_offsets`, ...).
+        timeout_s: How long each of the requests may take, in seconds.
 
     Raises:
-        ConfigError: the client does not know a property, or not such a value.
-        ClusterUnreachableError: no answer in that time; with the client's last complaint.
+        ConfigError: The client does not know a property, or not such a value.
+        ClusterUnreachableError: No answer in that time; with the client's last complaint.
     """
     admin, found = _connect(client, timeout_s)
     partitions = {
@@ -56,11 +56,11 @@ def check_reachable(client: Mapping[str, str]) -> None:
     """Asks the cluster something, so that a wrong address is told in one sentence, before clients fill pages with it.
 
     Args:
-        client: librdkafka client properties.
+        client: Librdkafka client properties.
 
     Raises:
-        ConfigError: the client does not know a property, or not such a value.
-        ClusterUnreachableError: no answer within `CONNECT_S`; with the client's last complaint.
+        ConfigError: The client does not know a property, or not such a value.
+        ClusterUnreachableError: No answer within `CONNECT_S`; with the client's last complaint.
     """
     _connect(client, CONNECT_S)
 

@@ -28,10 +28,10 @@ class Adoption:
     """What is to be done for a sub-topology.
 
     Attributes:
-        query_id: of the new checkpoint.
-        first: where the new query's first micro-batch begins and ends.
-        versions: task -> version of its last marker, which stays; tasks that have never committed are left out.
-        done: tasks that have committed that micro-batch already.
+        query_id: Of the new checkpoint.
+        first: Where the new query's first micro-batch begins and ends.
+        versions: Task -> version of its last marker, which stays; tasks that have never committed are left out.
+        done: Tasks that have committed that micro-batch already.
     """
 
     query_id: str
@@ -86,7 +86,7 @@ def done_ranges(sub: SubIdentity, markers: Markers) -> dict[TopicPartition, tupl
     """What the last micro-batch has read for the tasks that have committed it.
 
     Raises:
-        CheckpointMismatchError: the tasks do not agree: these are markers of different queries.
+        CheckpointMismatchError: The tasks do not agree: these are markers of different queries.
     """
     batch = last_batch(markers)
     found: dict[TopicPartition, tuple[int, int]] = {}
@@ -117,15 +117,15 @@ def plan_adoption(
     """Plans the new checkpoint of a sub-topology.
 
     Args:
-        sub: the sub-topology.
-        markers: the last ones of all tasks; at least one has committed.
-        topic_ids: of the topics that it reads.
-        positions: where each of their partitions is read next if the last micro-batch has not read it.
-        global_topics: where global tables end now.
-        query_id: a new one.
+        sub: The sub-topology.
+        markers: The last ones of all tasks; at least one has committed.
+        topic_ids: Of the topics that it reads.
+        positions: Where each of their partitions is read next if the last micro-batch has not read it.
+        global_topics: Where global tables end now.
+        query_id: A new one.
 
     Raises:
-        CheckpointMismatchError: the markers contradict each other.
+        CheckpointMismatchError: The markers contradict each other.
     """
     ranges, batch = done_ranges(sub, markers), last_batch(markers)
     starts = {place: ranges.get(place, (at, at))[0] for place, at in positions.items()}

@@ -24,10 +24,10 @@ class SubIdentity:
     """A sub-topology that is about to run.
 
     Attributes:
-        application_id: the application.
-        name: the sub-topology.
-        tasks: number of its tasks.
-        topology_hash: its structure.
+        application_id: The application.
+        name: The sub-topology.
+        tasks: Number of its tasks.
+        topology_hash: Its structure.
     """
 
     application_id: str
@@ -52,7 +52,7 @@ def check_program(sub: SubIdentity, markers: Markers) -> None:
     """Compares the markers with the program.
 
     Raises:
-        CheckpointMismatchError: another number of tasks, or another topology, has written the state.
+        CheckpointMismatchError: Another number of tasks, or another topology, has written the state.
     """
     for task, marker in sorted(markers.items()):
         if marker is not None:
@@ -63,7 +63,7 @@ def check_checkpoint(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers)
     """Compares the markers with the checkpoint: nothing may be committed that it does not know.
 
     Raises:
-        CheckpointMismatchError: it was lost, rolled back, or is another's.
+        CheckpointMismatchError: It was lost, rolled back, or is another's.
     """
     found = {task: marker for task, marker in sorted(markers.items()) if marker is not None}
     if checkpoint.query_id is None:
@@ -123,7 +123,7 @@ def check_topic(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> N
     marker of it, or a later one.
 
     Raises:
-        CheckpointMismatchError: the commits topic was lost, in whole or in part, or the checkpoint is another's.
+        CheckpointMismatchError: The commits topic was lost, in whole or in part, or the checkpoint is another's.
     """
     for batch in sorted(each for each in checkpoint.offsets if each <= checkpoint.committed):
         start, end, ranges = checkpoint.start(batch), checkpoint.offsets.get(batch), checkpoint.ranges(batch)

@@ -27,7 +27,7 @@ class LocalFiles:
     """Files on this machine's disk.
 
     Args:
-        checkpoint_dir: the application's checkpoint.
+        checkpoint_dir: The application's checkpoint.
     """
 
     def __init__(self, checkpoint_dir: str) -> None:

@@ -26,11 +26,11 @@ class Checkpoint:
     """What a checkpoint says, as far as it was asked.
 
     Attributes:
-        query_id: id of the query; None if there is no checkpoint.
-        logged: the last micro-batch whose offsets are logged; -1 = none.
-        committed: the last one that Spark has confirmed; -1 = none.
-        offsets: where micro-batches end, of those that were asked for and are still kept.
-        first: where the first one begins; None where an older version of the engine has begun it.
+        query_id: Id of the query; None if there is no checkpoint.
+        logged: The last micro-batch whose offsets are logged; -1 = none.
+        committed: The last one that Spark has confirmed; -1 = none.
+        offsets: Where micro-batches end, of those that were asked for and are still kept.
+        first: Where the first one begins; None where an older version of the engine has begun it.
     """
 
     query_id: str | None = None
@@ -62,12 +62,12 @@ def read_checkpoint(files: CheckpointFiles, sub: str, batches: Iterable[int] = (
     """Reads a sub-topology's checkpoint.
 
     Args:
-        files: the application's checkpoint folder.
-        sub: the sub-topology.
+        files: The application's checkpoint folder.
+        sub: The sub-topology.
         batches: micro-batches that are of interest besides the last ones.
 
     Raises:
-        DamagedCheckpointError: a file is missing, or cut short.
+        DamagedCheckpointError: A file is missing, or cut short.
     """
     offsets, commits = _numbers(files, f"{sub}/offsets"), _numbers(files, f"{sub}/commits")
     metadata = files.read(f"{sub}/metadata")

@@ -23,9 +23,9 @@ class Oversized:
     """A logged micro-batch that is larger than one would be planned now.
 
     Attributes:
-        batch: its number.
-        records: how many it has at most (offsets).
-        limit: how many it would have.
+        batch: Its number.
+        records: How many it has at most (offsets).
+        limit: How many it would have.
     """
 
     batch: int

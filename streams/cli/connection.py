@@ -99,12 +99,12 @@ def client_properties(
     """Returns the client properties the user gave, and only those.
 
     Args:
-        bootstrap_servers: addresses, overriding `bootstrap.servers` of the others.
+        bootstrap_servers: Addresses, overriding `bootstrap.servers` of the others.
         properties: `key=value` texts.
-        properties_file: a Java properties file.
+        properties_file: A Java properties file.
 
     Raises:
-        ConfigError: the file cannot be read, or a text has no `=`.
+        ConfigError: The file cannot be read, or a text has no `=`.
     """
     client = _read_file(properties_file) if properties_file is not None else {}
     for text in properties or ():
@@ -124,7 +124,7 @@ def embedded_bootstrap_servers(data_dir: Path = DEFAULT_DATA_DIR) -> str | None:
     """Returns the addresses of the embedded broker that runs in the data folder; None when none does.
 
     Raises:
-        DataFolderError: the folder's record cannot be read.
+        DataFolderError: The folder's record cannot be read.
     """
     cluster = ClusterRecord.load(data_dir)
     if cluster is None or not any(node.is_running() for node in cluster.nodes):
@@ -136,7 +136,7 @@ def with_embedded_default(client: Mapping[str, str], data_dir: Path = DEFAULT_DA
     """Returns the properties with an address: the one they have, else that of the running embedded broker.
 
     Raises:
-        ConfigError: they have none, and no embedded broker runs in the data folder.
+        ConfigError: They have none, and no embedded broker runs in the data folder.
     """
     if client.get("bootstrap.servers"):
         return dict(client)

@@ -18,7 +18,7 @@ def parse_java_properties(text: str) -> dict[str, str]:
         The values by key, the last one of a key that comes twice.
 
     Raises:
-        ValueError: a `\u` escape without four hexadecimal digits.
+        ValueError: A `\u` escape without four hexadecimal digits.
     """
     properties: dict[str, str] = {}
     for line in _logical_lines(text):

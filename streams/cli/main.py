@@ -24,9 +24,9 @@ class LazyCommand:
     """Where a sub-command is, and what `streams --help` says about it.
 
     Attributes:
-        module: the module to import when the command is called.
-        attribute: what the module calls it: a `typer.Typer` with sub-commands of its own, or one function.
-        help: one line.
+        module: The module to import when the command is called.
+        attribute: What the module calls it: a `typer.Typer` with sub-commands of its own, or one function.
+        help: One line.
     """
 
     module: str

@@ -29,9 +29,9 @@ class Result:
     """A finished restore.
 
     Attributes:
-        into: the folder.
-        tasks: what was done, by task.
-        unlogged: stores without a changelog, which nothing can restore.
+        into: The folder.
+        tasks: What was done, by task.
+        unlogged: Stores without a changelog, which nothing can restore.
         seconds: wall-clock time of all of it.
     """
 

@@ -19,7 +19,7 @@ class _Bar:
     """One store of one task.
 
     Attributes:
-        offsets: how many offsets of the changelog were ahead at the start.
+        offsets: How many offsets of the changelog were ahead at the start.
     """
 
     offsets: int
@@ -34,7 +34,7 @@ class RestoreProgress:
     """A `state.restore.listener.RestoreListener`; may be called from several threads.
 
     Args:
-        console: where to write; default: standard error, so that the result can be piped.
+        console: Where to write; default: standard error, so that the result can be piped.
     """
 
     def __init__(self, console: Console | None = None) -> None:

@@ -131,8 +131,8 @@ def reachable(config: StreamsConfig) -> StreamsConfig:
     """The settings, once their cluster has answered.
 
     Raises:
-        ConfigError: the client does not know a property.
-        ClusterUnreachableError: the cluster does not answer.
+        ConfigError: The client does not know a property.
+        ClusterUnreachableError: The cluster does not answer.
     """
     from streams.broker.topics import check_reachable
 
@@ -144,7 +144,7 @@ def other_settings(given: Sequence[str] | None) -> dict[str, Any]:
     """`NAME=VALUE` texts as settings, each parsed by the setting's type.
 
     Raises:
-        ConfigError: a text without `=`, a setting that does not exist, or a value that does not fit.
+        ConfigError: A text without `=`, a setting that does not exist, or a value that does not fit.
     """
     values: dict[str, Any] = {}
     for text in given or ():

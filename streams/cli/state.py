@@ -99,7 +99,7 @@ def _places(
     """The folders to look into; they exist.
 
     Raises:
-        ConfigError: there are none.
+        ConfigError: There are none.
     """
     with ExitStack() as cleanup:
         root = config.state_dir

@@ -146,7 +146,7 @@ class TopologyTarget:
         return f"{self.text}: there is no module {name!r}.{nearby} Run from its folder, or install it."
 
     def _check_same_file(self, module: ModuleType) -> None:
-        """Raises ``TopologyError`` if the file is not what its name imports."""
+        """Raises `TopologyError` if the file is not what its name imports."""
         if self.folder is None:
             return
         wanted = self.folder.joinpath(*self.module.split(".")).with_suffix(".py")

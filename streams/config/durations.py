@@ -22,7 +22,7 @@ def to_milliseconds(value: Any) -> Any:
     """Milliseconds of a text or a `timedelta`; what is neither is given back, for pydantic to judge.
 
     Raises:
-        ValueError: a text that is no duration, or one that is no whole number of milliseconds.
+        ValueError: A text that is no duration, or one that is no whole number of milliseconds.
     """
     if isinstance(value, timedelta):
         return value // timedelta(milliseconds=1)

@@ -235,7 +235,7 @@ class StreamsConfig(BaseSettings):
         """Client properties for librdkafka, secrets included: never print them.
 
         Raises:
-            ConfigError: no cluster is given.
+            ConfigError: No cluster is given.
         """
         if not self.bootstrap_servers:
             raise ConfigError("no Kafka cluster is given: set bootstrap_servers, or STREAMS_BOOTSTRAP_SERVERS")

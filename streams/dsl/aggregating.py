@@ -77,7 +77,7 @@ class Aggregating(GroupFacade, ABC, Generic[K, V, KR]):
             materialized: Name, serdes and settings of the store, or its name alone.
 
         Raises:
-            TopologyError: the function takes another number of arguments.
+            TopologyError: The function takes another number of arguments.
 
         Source: Kafka Streams' `KStreamReduce`.
         """
@@ -118,7 +118,7 @@ class Aggregating(GroupFacade, ABC, Generic[K, V, KR]):
             materialized: Name, serdes and settings of the store, which holds the lists.
 
         Raises:
-            TopologyError: n is not a positive whole number.
+            TopologyError: N is not a positive whole number.
         """
         best = TopAggregator(n, checked_top(n, by), largest)
         what = by_functions(NodeKind.KSTREAM_AGGREGATE, list, best, best.merge)
@@ -184,7 +184,7 @@ class AggregatingByRecord(Aggregating[K, V, KR]):
                 or objects of an `Aggregate` class of yours. Of JSON values the engine reads only those fields.
 
         Raises:
-            TopologyError: neither or both forms are given, or a function has the wrong number of arguments.
+            TopologyError: Neither or both forms are given, or a function has the wrong number of arguments.
         """
         functions_given = (initializer is not None) + (aggregator is not None)
         if functions_given not in (0, 2) or bool(functions_given) == bool(built_in):

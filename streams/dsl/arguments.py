@@ -34,7 +34,7 @@ def one_option(method: str, kind: type[Option], given: object, keywords: Mapping
         keywords: Fields of the option that were given directly; those that are None were not given.
 
     Raises:
-        TopologyError: another object, a keyword that the option does not have, or one that is given twice.
+        TopologyError: Another object, a keyword that the option does not have, or one that is given twice.
     """
     (found,) = _sorted(method, [(kind, given)])
     return _completed(method, kind, cast("Option | None", found), keywords or {})
@@ -60,7 +60,7 @@ def named_option(
         more: Both once more, by position.
 
     Raises:
-        TopologyError: as for `one_option`.
+        TopologyError: As for `one_option`.
     """
     if len(more) > 2:
         raise TopologyError(

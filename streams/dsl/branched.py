@@ -32,9 +32,9 @@ class Branched(Option, Generic[K, V]):
     """What becomes of a branch.
 
     Attributes:
-        name: its name in the resulting dict, behind the split's name; default: its number, 0 for the default branch.
-        function: gets the branch's stream; the stream it gives back takes the branch's place in the dict.
-        consumer: gets the branch's stream, which is then left out of the dict.
+        name: Its name in the resulting dict, behind the split's name; default: its number, 0 for the default branch.
+        function: Gets the branch's stream; the stream it gives back takes the branch's place in the dict.
+        consumer: Gets the branch's stream, which is then left out of the dict.
     """
 
     name: str | None = None
@@ -124,7 +124,7 @@ class BranchedKStream(Facade, Generic[K, V]):
         """Adds a branch for the records for which the predicate holds, and that no earlier branch took.
 
         Raises:
-            TopologyError: the split has ended, or has a branch of that name.
+            TopologyError: The split has ended, or has a branch of that name.
 
         Source: Kafka Streams' `BranchedKStream` (KIP-418).
         """
@@ -137,7 +137,7 @@ class BranchedKStream(Facade, Generic[K, V]):
         """Ends the split; records that no branch took go to one more branch.
 
         Raises:
-            TopologyError: the split has ended already.
+            TopologyError: The split has ended already.
         """
         return self._add(None, one_option("default_branch", Branched, branched, option), "0")._end()
 
@@ -145,7 +145,7 @@ class BranchedKStream(Facade, Generic[K, V]):
         """Ends the split; records that no branch took are left out.
 
         Raises:
-            TopologyError: the split has ended already, or has no branch.
+            TopologyError: The split has ended already, or has no branch.
         """
         return self._end()
 

@@ -47,12 +47,12 @@ class StreamsBuilder(AnswersUnknownNames):
         topology = builder.build()
 
     Args:
-        default_key_serde: of keys whose serde is neither given nor known from upstream; text.
-        default_value_serde: the same for values; JSON.
-        optimize: keep the records of a stream that is joined with itself in one store instead of two (Kafka Streams'
+        default_key_serde: Of keys whose serde is neither given nor known from upstream; text.
+        default_value_serde: The same for values; JSON.
+        optimize: Keep the records of a stream that is joined with itself in one store instead of two (Kafka Streams'
             `topology.optimization=all`).
-        ensure_explicit_naming: refuse to build while a store or a repartition topic has a generated name (KIP-1111).
-        persistent: where stores lie unless `Materialized` or `StreamJoined` says: True: in RocksDB; False: in memory
+        ensure_explicit_naming: Refuse to build while a store or a repartition topic has a generated name (KIP-1111).
+        persistent: Where stores lie unless `Materialized` or `StreamJoined` says: True: in RocksDB; False: in memory
             (Kafka Streams' `dsl.store.suppliers.class`).
         processor_wrapper: `wrapper(name of the node, processor)` gives what runs in the place of each processor, such as a
             subclass of `WrappedProcessor` (KIP-1112). Built-in aggregates are then computed record by record.
@@ -90,7 +90,7 @@ class StreamsBuilder(AnswersUnknownNames):
             **option: Fields of `Consumed`, given directly: `stream("in", value_serde=JsonSerde())`.
 
         Raises:
-            TopologyError: no topic, an impossible name, or a topic that is read already in another way.
+            TopologyError: No topic, an impossible name, or a topic that is read already in another way.
         """
         how = one_option("stream", Consumed, consumed, option)
         if isinstance(topics, re.Pattern):
@@ -134,7 +134,7 @@ class StreamsBuilder(AnswersUnknownNames):
             **option: Fields of `Consumed`, given directly.
 
         Raises:
-            TopologyError: an impossible name, a topic that is read already in another way, or settings that do not fit.
+            TopologyError: An impossible name, a topic that is read already in another way, or settings that do not fit.
 
         Source: Kafka Streams' `KTableSource`.
         """
@@ -186,7 +186,7 @@ class StreamsBuilder(AnswersUnknownNames):
             **option: Fields of `Consumed`, given directly.
 
         Raises:
-            TopologyError: the topic is read already, or history_retention is asked for.
+            TopologyError: The topic is read already, or history_retention is asked for.
         """
         read, how = two_options("global_table", (Consumed, consumed), (Materialized, materialized), option)
         source = self._global_source(topic, read)
@@ -201,7 +201,7 @@ class StreamsBuilder(AnswersUnknownNames):
         """Adds a store for processors, made by `Stores`; `process(..., stores=[name])` connects it.
 
         Raises:
-            TopologyError: a store of this name exists.
+            TopologyError: A store of this name exists.
         """
         self._graph.topology.add_store(store)
         return self
@@ -214,7 +214,7 @@ class StreamsBuilder(AnswersUnknownNames):
         `process(..., stores=[name])` connects it; the topic must then be keyed as the processor's stream is.
 
         Raises:
-            TopologyError: a store of this name exists, or the topic is read in another way.
+            TopologyError: A store of this name exists, or the topic is read in another way.
         """
         read = one_option("add_read_only_state_store", Consumed, consumed, option)
         self.table(topic, read, Materialized(name=name, caching=False))
@@ -244,7 +244,7 @@ class StreamsBuilder(AnswersUnknownNames):
             **option: Fields of `Consumed`, given directly.
 
         Raises:
-            TopologyError: another kind of store, a name that is taken, or a topic that is read already.
+            TopologyError: Another kind of store, a name that is taken, or a topic that is read already.
 
         Source: Kafka Streams' `StreamsBuilder.addGlobalStore`.
         """
@@ -256,7 +256,7 @@ class StreamsBuilder(AnswersUnknownNames):
         """The topology as built so far; later calls do not change it.
 
         Raises:
-            TopologyError: nothing is read, a split was never ended, or a name was generated that must not be.
+            TopologyError: Nothing is read, a split was never ended, or a name was generated that must not be.
         """
         built = self._graph.topology
         if self._graph.open_splits:

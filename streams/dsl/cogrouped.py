@@ -60,7 +60,7 @@ class CogroupedKStream(CogroupFacade, Generic[K, R]):
         """Adds a stream; `aggregator(value, aggregate)` or `aggregator(key, value, aggregate)` adds its records.
 
         Raises:
-            TopologyError: no grouped stream of this builder, or the function takes another number of arguments.
+            TopologyError: No grouped stream of this builder, or the function takes another number of arguments.
         """
         if not isinstance(grouped, KGroupedStream) or grouped._group.graph is not self._parts[0][0].graph:
             raise TopologyError("cogroup takes grouped streams of one StreamsBuilder.")
@@ -77,7 +77,7 @@ class CogroupedKStream(CogroupFacade, Generic[K, R]):
         `KTable[K, V2]`. Time: the largest of the records'.
 
         Raises:
-            TopologyError: the streams are keyed by different serdes.
+            TopologyError: The streams are keyed by different serdes.
         """
         return _table(self._parts, NO_WINDOWS, initializer, None, named, materialized)
 
@@ -93,7 +93,7 @@ class CogroupedKStream(CogroupFacade, Generic[K, R]):
         """Divides the groups into windows, all streams alike.
 
         Raises:
-            TopologyError: these are no windows.
+            TopologyError: These are no windows.
         """
         windowing = windowing_of(windows)
         if isinstance(windows, SessionWindows):

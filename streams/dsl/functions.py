@@ -1,8 +1,8 @@
 """User functions of several shapes, made one shape each, once, while the topology is built.
 
-``fn(value)`` or ``fn(key, value)``, ``joiner(left, right)`` or ``joiner(key, left, right)``, ``aggregator(value,
-aggregate)`` or ``aggregator(key, value, aggregate)``: which one it is, its signature says. A function that takes both
-(defaults, ``*args``) or hides its signature (some builtins) is called with the fewest arguments it can be called with.
+`fn(value)` or `fn(key, value)`, `joiner(left, right)` or `joiner(key, left, right)`, `aggregator(value,
+aggregate)` or `aggregator(key, value, aggregate)`: which one it is, its signature says. A function that takes both
+(defaults, `*args`) or hides its signature (some builtins) is called with the fewest arguments it can be called with.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Function: TypeAlias = Callable[..., Any]
 
 
 def key_value(fn: Function, what: str) -> Callable[[Any, Any], Any]:
-    """Makes ``fn(key, value)`` of ``fn(value)`` or ``fn(key, value)``."""
+    """Makes `fn(key, value)` of `fn(value)` or `fn(key, value)`."""
     if _arity(fn, {1: "(value)", 2: "(key, value)"}, what) == 2:
         return fn
     return _adapter(fn, lambda key, value: fn(value))
@@ -32,21 +32,21 @@ def value_only(fn: Function, what: str) -> Callable[[Any], Any]:
 
 
 def joiner(fn: Function) -> Callable[[Any, Any, Any], Any]:
-    """Makes ``fn(key, left, right)`` of ``fn(left, right)`` or ``fn(key, left, right)``."""
+    """Makes `fn(key, left, right)` of `fn(left, right)` or `fn(key, left, right)`."""
     if _arity(fn, {2: "(left, right)", 3: "(key, left, right)"}, "joiner") == 3:
         return fn
     return _adapter(fn, lambda key, left, right: fn(left, right))
 
 
 def joiner_of_all(fn: Function) -> Callable[[Any, dict[str, Any]], Any]:
-    """Makes ``fn(key, values)`` of ``fn(values)`` or ``fn(key, values)``; the values of several streams, by name."""
+    """Makes `fn(key, values)` of `fn(values)` or `fn(key, values)`; the values of several streams, by name."""
     if _arity(fn, {1: "(values)", 2: "(key, values)"}, "joiner") == 2:
         return fn
     return _adapter(fn, lambda key, values: fn(values))
 
 
 def global_joiner(fn: Function) -> Callable[[Any, Any, Any, Any], Any]:
-    """Makes ``fn(key, looked_up, left, right)`` of the same with fewer arguments (KIP-1340)."""
+    """Makes `fn(key, looked_up, left, right)` of the same with fewer arguments (KIP-1340)."""
     shapes = {2: "(left, right)", 3: "(key, left, right)", 4: "(key, looked_up, left, right)"}
     arity = _arity(fn, shapes, "joiner")
     if arity == 4:
@@ -57,7 +57,7 @@ def global_joiner(fn: Function) -> Callable[[Any, Any, Any, Any], Any]:
 
 
 def aggregator(fn: Function) -> Callable[[Any, Any, Any], Any]:
-    """Makes ``fn(key, value, aggregate)`` of ``fn(value, aggregate)`` or ``fn(key, value, aggregate)``."""
+    """Makes `fn(key, value, aggregate)` of `fn(value, aggregate)` or `fn(key, value, aggregate)`."""
     arity = _arity(fn, {2: "(value, aggregate)", 3: "(key, value, aggregate)"}, "aggregator")
     _check_order(fn, arity, "aggregator", aggregate_last=True)
     if arity == 3:
@@ -66,27 +66,27 @@ def aggregator(fn: Function) -> Callable[[Any, Any, Any], Any]:
 
 
 def reducer(fn: Function) -> Callable[[Any, Any, Any], Any]:
-    """Makes ``fn(key, value, aggregate)`` of a reducer ``fn(aggregate, value)``."""
+    """Makes `fn(key, value, aggregate)` of a reducer `fn(aggregate, value)`."""
     _arity(fn, {2: "(aggregate, value)"}, "reducer")
     _check_order(fn, 2, "reducer", aggregate_last=False)
     return _adapter(fn, lambda key, value, aggregate: fn(aggregate, value))
 
 
 def merger(fn: Function) -> Callable[[Any, Any, Any], Any]:
-    """Makes ``fn(key, aggregate, other)`` of ``fn(aggregate, other)`` or ``fn(key, aggregate, other)``."""
+    """Makes `fn(key, aggregate, other)` of `fn(aggregate, other)` or `fn(key, aggregate, other)`."""
     if _arity(fn, {2: "(aggregate, other)", 3: "(key, aggregate, other)"}, "merger") == 3:
         return fn
     return _adapter(fn, lambda key, aggregate, other: fn(aggregate, other))
 
 
 def takes_key(fn: Function, many: bool) -> bool:
-    """Whether a function of values also takes the key first; of ``many`` values in one list, the list of keys."""
+    """Whether a function of values also takes the key first; of `many` values in one list, the list of keys."""
     shapes = {1: "(values)", 2: "(keys, values)"} if many else {1: "(value)", 2: "(key, value)"}
     return _arity(fn, shapes, "function of enrich()") == 2
 
 
 def on_error(fn: Function) -> Callable[[Any, Any, Exception], Any]:
-    """Makes ``fn(key, value, error)`` of ``fn(value, error)`` or ``fn(key, value, error)``."""
+    """Makes `fn(key, value, error)` of `fn(value, error)` or `fn(key, value, error)`."""
     if _arity(fn, {2: "(value, error)", 3: "(key, value, error)"}, "on_error function") == 3:
         return fn
     return _adapter(fn, lambda key, value, error: fn(value, error))
@@ -99,7 +99,7 @@ def initializer(fn: Function) -> Callable[[], Any]:
 
 
 def topic_extractor(fn: Function) -> Callable[[Any, Any, Any], str]:
-    """Makes ``fn(key, value, record_context)`` of the same with fewer arguments."""
+    """Makes `fn(key, value, record_context)` of the same with fewer arguments."""
     shapes = {1: "(value)", 2: "(key, value)", 3: "(key, value, record_context)"}
     arity = _arity(fn, shapes, "topic extractor")
     if arity == 3:
@@ -110,7 +110,7 @@ def topic_extractor(fn: Function) -> Callable[[Any, Any, Any], str]:
 
 
 def timestamp_function(fn: Function) -> Callable[[Any, int], int | datetime]:
-    """Makes ``fn(record, partition_time)`` of ``fn(record)`` or ``fn(record, partition_time)``."""
+    """Makes `fn(record, partition_time)` of `fn(record)` or `fn(record, partition_time)`."""
     if _arity(fn, {1: "(record)", 2: "(record, partition_time)"}, "timestamp extractor") == 2:
         return fn
     return _adapter(fn, lambda record, partition_time: fn(record))
@@ -128,7 +128,7 @@ _VALUES = {"event", "item", "new", "record", "v", "val", "value", "x"}
 
 
 def _check_order(fn: Function, arity: int, what: str, *, aggregate_last: bool) -> None:
-    """Raises ``TopologyError`` where the names of the last two parameters say that they are swapped.
+    """Raises `TopologyError` where the names of the last two parameters say that they are swapped.
 
     Python's `functools.reduce` has the aggregate first, Kafka Streams' aggregators have it last; where both are of one type,
     nothing but wrong results would tell.

@@ -102,7 +102,7 @@ class KGroupedStream(AggregatingByRecord[K, V, K], Generic[K, V]):
         `KGroupedStream[K, V]` to aggregations that give `KTable[Windowed[K], V2]`.
 
         Raises:
-            TopologyError: these are no windows.
+            TopologyError: These are no windows.
 
         Source: Kafka Streams' `windowedBy`.
         """
@@ -147,7 +147,7 @@ class TimeWindowedKStream(AggregatingByRecord[K, V, Windowed[K]], Generic[K, V])
         A window is closed when stream time reaches its end plus grace, a sliding one when it has passed that.
 
         Raises:
-            TopologyError: on close, of windows that never do.
+            TopologyError: On close, of windows that never do.
 
         Source: Kafka Streams' `EmitStrategy` (KIP-825).
         """
@@ -239,10 +239,10 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
                 earlier, later)`. The initial aggregate takes part in it as the first.
             named: Name of the operator.
             materialized: Name, serdes and settings of the store.
-            **built_in: as in `KGroupedStream.aggregate`.
+            **built_in: As in `KGroupedStream.aggregate`.
 
         Raises:
-            TopologyError: neither or both forms are given, or a function has the wrong number of arguments.
+            TopologyError: Neither or both forms are given, or a function has the wrong number of arguments.
         """
         given = (initializer is not None) + (aggregator is not None) + (merger is not None)
         if given not in (0, 3) or bool(given) == bool(built_in):

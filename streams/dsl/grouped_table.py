@@ -62,7 +62,7 @@ class KGroupedTable(Facade, Generic[K, V]):
         The first value of a group is taken as it is. `KTable[K2, V]`; time: the largest that took part.
 
         Raises:
-            TopologyError: a function takes another number of arguments.
+            TopologyError: A function takes another number of arguments.
 
         Source: Kafka Streams' `KTableReduce`.
         """
@@ -136,7 +136,7 @@ class KGroupedTable(Facade, Generic[K, V]):
             materialized: Name, value serde and settings of the store, which holds the lists.
 
         Raises:
-            TopologyError: n is not a positive whole number.
+            TopologyError: N is not a positive whole number.
         """
         from streams.dsl.ktable import KTable
 

@@ -56,7 +56,7 @@ class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixi
         `KStream[K, V]` of two; nulls, time and headers stay.
 
         Raises:
-            TopologyError: the other is of another builder, or no stream.
+            TopologyError: The other is of another builder, or no stream.
 
         Source: Kafka Streams' `KStreamImpl.merge`.
         """
@@ -83,7 +83,7 @@ class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixi
             joined.dropped().to("late-clicks-and-views")
 
         Raises:
-            TopologyError: the operator drops nothing.
+            TopologyError: The operator drops nothing.
         """
         return self._stream(add_dropped(self._graph, self._port, operator_name("dropped", named)))
 
@@ -168,7 +168,7 @@ class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixi
             **option: Fields of `Produced`, given directly.
 
         Raises:
-            TopologyError: an impossible topic name, or a function with another number of arguments.
+            TopologyError: An impossible topic name, or a function with another number of arguments.
 
         Source: Kafka Streams' `SinkNode`, `TopicNameExtractor`.
         """

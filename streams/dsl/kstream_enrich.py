@@ -124,7 +124,7 @@ class EnrichMixin(KStreamPart[K, V]):
             named: Name of the operator, and of the repartition topic where one is needed.
 
         Raises:
-            TopologyError: the function is of another shape, or the settings do not fit it.
+            TopologyError: The function is of another shape, or the settings do not fit it.
 
         Source: ours; for Kafka Streams, KIP-311 and KIP-408 asked for it.
         """

@@ -86,7 +86,7 @@ class ExtrasMixin(KStreamPart[K, V]):
             **option: Fields of `StreamJoined`, given directly.
 
         Raises:
-            TopologyError: asymmetric windows, too few or too many streams, a name twice, a table, or streams that are keyed by
+            TopologyError: Asymmetric windows, too few or too many streams, a name twice, a table, or streams that are keyed by
                 different serdes.
         """
         check_names(this, others)
@@ -174,7 +174,7 @@ class ExtrasMixin(KStreamPart[K, V]):
             **option: Fields of `StreamJoined`, given directly.
 
         Raises:
-            TopologyError: a negative duration, or the two sides are keyed by different serdes.
+            TopologyError: A negative duration, or the two sides are keyed by different serdes.
         """
         self._check_stream(other)
         fn, how = functions.joiner(joiner), one_option("as_of_join", StreamJoined, joined, option)

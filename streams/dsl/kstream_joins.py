@@ -199,7 +199,7 @@ class JoinMixin(KStreamPart[K, V]):
             **option: Fields of `StreamJoined` or `Joined`, given directly.
 
         Raises:
-            TopologyError: the arguments do not fit together, or the two sides are keyed by different serdes.
+            TopologyError: The arguments do not fit together, or the two sides are keyed by different serdes.
         """
         return self._join("inner", other, joiner, windows, joined, key_selector, option)
 
@@ -377,7 +377,7 @@ class JoinMixin(KStreamPart[K, V]):
         """As `left_join` of two streams, for the records of both.
 
         Raises:
-            TopologyError: the other is a table, or there are no windows.
+            TopologyError: The other is a table, or there are no windows.
 
         Source: Kafka Streams' `KStreamKStreamJoin` with outer sides (KIP-633).
         """

@@ -90,7 +90,7 @@ class KTable(TableJoinMixin[K, V], Generic[K, V]):
         `KTable[K, V]` to `KTable[K, V]`; deletions are not shown to the predicate. Time and headers: the update's.
 
         Raises:
-            TopologyError: the function takes another number of arguments, or the name is taken.
+            TopologyError: The function takes another number of arguments, or the name is taken.
 
         Source: Kafka Streams' `KTableFilter`.
         """
@@ -159,7 +159,7 @@ class KTable(TableJoinMixin[K, V], Generic[K, V]):
         `KTable[K, V]` to `KTable[K, V2]`. Time and headers: the update's.
 
         Raises:
-            TopologyError: the function takes another number of arguments, or the name is taken.
+            TopologyError: The function takes another number of arguments, or the name is taken.
 
         Source: Kafka Streams' `KTableMapValues`.
         """
@@ -218,7 +218,7 @@ class KTable(TableJoinMixin[K, V], Generic[K, V]):
             named: Name of the operator.
 
         Raises:
-            TopologyError: the function takes another number of arguments, or the name is taken.
+            TopologyError: The function takes another number of arguments, or the name is taken.
         """
         selector = None
         if callable(mapper):
@@ -232,7 +232,7 @@ class KTable(TableJoinMixin[K, V], Generic[K, V]):
         """Holds updates back until their window closes, or for a time: see `Suppressed`.
 
         Raises:
-            TopologyError: until the window closes, but there are no windows; or the table is versioned.
+            TopologyError: Until the window closes, but there are no windows; or the table is versioned.
         """
         name = operator_name("suppress", named)
         return self._table(*add_suppress(self._port, self._node, suppressed, name))

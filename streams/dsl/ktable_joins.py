@@ -168,7 +168,7 @@ class TableJoinMixin(TableBase, Generic[K, V]):
             materialized: Name and settings of the result's store.
 
         Raises:
-            TopologyError: it cannot be told which function is the foreign key; the other is no table of this builder, or
+            TopologyError: It cannot be told which function is the foreign key; the other is no table of this builder, or
                 (without a foreign key) keyed by another serde.
         """
         return self._join("inner", other, joiner, options, foreign_key, named, materialized)

@@ -1,4 +1,4 @@
-"""``Suppressed``: how long ``KTable.suppress`` holds updates back, and what happens when its buffer is full."""
+"""`Suppressed`: how long `KTable.suppress` holds updates back, and what happens when its buffer is full."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class BufferConfig(AnswersUnknownNames):
     """Bounds of a buffer, and what to do when one is reached.
 
     Attributes:
-        max_records: most keys in it; None: no bound.
-        max_bytes: most bytes of keys and values in it; None: no bound.
-        emit_early: when full: True: the oldest update is emitted early; False: the application fails, so that nothing
+        max_records: Most keys in it; None: no bound.
+        max_bytes: Most bytes of keys and values in it; None: no bound.
+        emit_early: When full: True: the oldest update is emitted early; False: the application fails, so that nothing
             is ever emitted too early; None: it fails where windows close, and emits early at a time limit.
     """
 
@@ -55,7 +55,7 @@ class BufferConfig(AnswersUnknownNames):
 
 @dataclass(frozen=True)
 class Suppressed(AnswersUnknownNames):
-    """What ``KTable.suppress`` waits for, in stream time of the updates. Made by its class methods (KIP-328).
+    """What `KTable.suppress` waits for, in stream time of the updates. Made by its class methods (KIP-328).
 
     Example::
 
@@ -63,8 +63,8 @@ class Suppressed(AnswersUnknownNames):
         table.suppress(Suppressed.until_time_limit(timedelta(minutes=1), BufferConfig.of_max_records(1000)))
 
     Attributes:
-        limit_ms: stream time to wait since a key's first update that is held back; None: until its window closes.
-        buffer: bounds.
+        limit_ms: Stream time to wait since a key's first update that is held back; None: until its window closes.
+        buffer: Bounds.
     """
 
     limit_ms: int | None
@@ -75,9 +75,9 @@ class Suppressed(AnswersUnknownNames):
         """One result for each window, when it is closed; the buffer must not emit early.
 
         Raises:
-            TopologyError: it would.
+            TopologyError: It would.
 
-        Source: Kafka Streams' ``Suppressed.untilWindowCloses``.
+        Source: Kafka Streams' `Suppressed.untilWindowCloses`.
         """
         buffer = buffer or BufferConfig.unbounded()
         if buffer.emit_early:
@@ -89,16 +89,16 @@ class Suppressed(AnswersUnknownNames):
 
     @classmethod
     def until_time_limit(cls, limit: Duration, buffer: BufferConfig | None = None) -> Suppressed:
-        """At most one update of a key per ``limit`` of stream time; when full, the oldest is emitted early.
+        """At most one update of a key per `limit` of stream time; when full, the oldest is emitted early.
 
         Args:
-            limit: a ``timedelta`` or ms, since the first update of the key that is held back.
-            buffer: bounds; none by default. ``shut_down_when_full()`` of it fails instead.
+            limit: A `timedelta` or ms, since the first update of the key that is held back.
+            buffer: Bounds; none by default. `shut_down_when_full()` of it fails instead.
 
         Raises:
-            TopologyError: the limit is negative.
+            TopologyError: The limit is negative.
 
-        Source: Kafka Streams' ``Suppressed.untilTimeLimit``.
+        Source: Kafka Streams' `Suppressed.untilTimeLimit`.
         """
         limit_ms = to_ms(limit, "suppress' time limit")
         if limit_ms < 0:

@@ -44,7 +44,7 @@ class TopologyBuilder(AnswersUnknownNames):
         topology = builder.build()
 
     Args:
-        **settings: those of `StreamsBuilder`.
+        **settings: Those of `StreamsBuilder`.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -62,7 +62,7 @@ class TopologyBuilder(AnswersUnknownNames):
         """Adds a node that reads topics, or all topics that match a pattern.
 
         Raises:
-            TopologyError: a name that is taken, or a topic that another source reads.
+            TopologyError: A name that is taken, or a topic that another source reads.
         """
         self._check_free(name)
         how = one_option("add_source", Consumed, consumed, option)
@@ -88,7 +88,7 @@ class TopologyBuilder(AnswersUnknownNames):
             stores: Names of stores that were added, or one name; more by `connect_processor_and_state_stores`.
 
         Raises:
-            TopologyError: a name that is taken, or a parent or store that does not exist.
+            TopologyError: A name that is taken, or a parent or store that does not exist.
         """
         self._check_free(name)
         first, *others = self._above(name, parents)
@@ -119,7 +119,7 @@ class TopologyBuilder(AnswersUnknownNames):
         """Adds a node that writes to a topic, or each record to the one that `topic(key, value, record_context)` names.
 
         Raises:
-            TopologyError: a name that is taken, or a parent that does not exist.
+            TopologyError: A name that is taken, or a parent that does not exist.
         """
         self._check_free(name)
         how, above = one_option("add_sink", Produced, produced, option), self._above(name, parents)
@@ -140,7 +140,7 @@ class TopologyBuilder(AnswersUnknownNames):
         """Adds a store of `Stores`, and connects processors with it.
 
         Raises:
-            TopologyError: a store of this name exists, or a processor does not.
+            TopologyError: A store of this name exists, or a processor does not.
         """
         self._builder.add_state_store(store)
         for processor in names(processors):
@@ -163,7 +163,7 @@ class TopologyBuilder(AnswersUnknownNames):
         """Lets a processor use stores that were added; processors that share one run in one task.
 
         Raises:
-            TopologyError: the processor or a store does not exist.
+            TopologyError: The processor or a store does not exist.
         """
         nodes = self._graph.topology.nodes
         node = nodes.get(processor)
@@ -185,7 +185,7 @@ class TopologyBuilder(AnswersUnknownNames):
         """The topology as built so far; later calls do not change it.
 
         Raises:
-            TopologyError: nothing is read, or a topic is read twice.
+            TopologyError: Nothing is read, or a topic is read twice.
         """
         return self._builder.build()
 

@@ -19,17 +19,17 @@ class QueryJob:
     """One sub-topology to run.
 
     Attributes:
-        sub: the sub-topology.
-        tasks: number of its tasks, and of Spark's shuffle partitions.
-        settings: of the runtime.
-        source: what to read.
-        client: librdkafka client properties; kept out of `repr`.
-        state_dir: folder of the local stores on each executor.
-        transaction_timeout_ms: of the producers.
-        spill_bytes: bound of a step's write buffer.
+        sub: The sub-topology.
+        tasks: Number of its tasks, and of Spark's shuffle partitions.
+        settings: Of the runtime.
+        source: What to read.
+        client: Librdkafka client properties; kept out of `repr`.
+        state_dir: Folder of the local stores on each executor.
+        transaction_timeout_ms: Of the producers.
+        spill_bytes: Bound of a step's write buffer.
         bulk_io: librdkafka's C API instead of the ordinary client.
-        crash: where a fault drill wants a worker to die; nowhere, as a rule.
-        trim_delay_ms: how long changelog records stay that are not needed any more.
+        crash: Where a fault drill wants a worker to die; nowhere, as a rule.
+        trim_delay_ms: How long changelog records stay that are not needed any more.
     """
 
     sub: SubTopology

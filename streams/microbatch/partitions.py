@@ -21,14 +21,14 @@ class PlannedRange:
     """One offset range to read.
 
     Attributes:
-        batch: digest of the whole micro-batch.
+        batch: Digest of the whole micro-batch.
         topic_id: Kafka's id of the topic.
-        offsets: what to read.
-        time: the partition time so far, ms; None where no timestamp extractor asks for it.
-        global_topics: up to where the topics of global tables are to be read, as JSON; None where there are none.
-        backlog: records are left for a later micro-batch.
-        now_ms: when the micro-batch was planned, as logged; None: it was logged by a version that did not say.
-        repeated: an earlier run may have logged the micro-batch, and committed some of its tasks.
+        offsets: What to read.
+        time: The partition time so far, ms; None where no timestamp extractor asks for it.
+        global_topics: Up to where the topics of global tables are to be read, as JSON; None where there are none.
+        backlog: Records are left for a later micro-batch.
+        now_ms: When the micro-batch was planned, as logged; None: it was logged by a version that did not say.
+        repeated: An earlier run may have logged the micro-batch, and committed some of its tasks.
     """
 
     batch: str
@@ -57,7 +57,7 @@ class BatchPartitioner:
     """Cuts the micro-batches of one run of a query.
 
     Args:
-        planner: knows which micro-batches it has planned itself.
+        planner: Knows which micro-batches it has planned itself.
     """
 
     def __init__(self, planner: BatchPlanner) -> None:
@@ -68,7 +68,7 @@ class BatchPartitioner:
         """The partitions of the micro-batch [start, end).
 
         Raises:
-            KafkaClientError: a topic has gone, is another one now, or has lost records that are needed.
+            KafkaClientError: A topic has gone, is another one now, or has lost records that are needed.
         """
         digest = batch_digest(start, end)
         # Only the first micro-batch of a run can be one that an earlier run has logged.

@@ -23,9 +23,9 @@ def read_range(job: QueryJob, planned: PlannedRange, pieces: Iterable[RecordColu
     that must be called because another attempt may have had rows for them: those that `ReaderPipeline.touched` names.
 
     Args:
-        job: the query.
-        planned: the range.
-        pieces: its records.
+        job: The query.
+        planned: The range.
+        pieces: Its records.
     """
     offsets = planned.offsets
     head = ReaderPipeline(job.sub, job.tasks, job.settings)

@@ -22,19 +22,19 @@ class TaskRow:
     """One row.
 
     Attributes:
-        task: the task that it is for.
-        batch: digest of the micro-batch.
-        topic: source topic; empty: the row only calls the task.
-        partition: source partition.
-        first: start of the range that was read.
-        last: end of the range, exclusive.
+        task: The task that it is for.
+        batch: Digest of the micro-batch.
+        topic: Source topic; empty: the row only calls the task.
+        partition: Source partition.
+        first: Start of the range that was read.
+        last: End of the range, exclusive.
         topic_id: Kafka's id of the topic.
-        counters: the reader's counts, as JSON.
-        partition_time: largest timestamp of the partition at the end of the range, as text, ms.
-        global_topics: up to where the topics of global tables are to be read, as JSON.
-        payload: records, one `streams.runtime.rows.RowBatch`.
-        backlog: records are left for a later micro-batch.
-        routing: how many records the range had, a blank, and the digest of the keys that functions before the shuffle made of those
+        counters: The reader's counts, as JSON.
+        partition_time: Largest timestamp of the partition at the end of the range, as text, ms.
+        global_topics: Up to where the topics of global tables are to be read, as JSON.
+        payload: Records, one `streams.runtime.rows.RowBatch`.
+        backlog: Records are left for a later micro-batch.
+        routing: How many records the range had, a blank, and the digest of the keys that functions before the shuffle made of those
             for this task.
     """
 
@@ -87,15 +87,15 @@ class TaskInput:
     """What the rows of one task in one micro-batch say.
 
     Attributes:
-        batch: digest of the micro-batch.
-        ranges: topic -> partition (as text) -> [first, last) of the ranges that have rows for the task.
-        topic_ids: topic -> Kafka's id.
-        counters: counts of the readers, for the task that reports their partitions.
+        batch: Digest of the micro-batch.
+        ranges: Topic -> partition (as text) -> [first, last) of the ranges that have rows for the task.
+        topic_ids: Topic -> Kafka's id.
+        counters: Counts of the readers, for the task that reports their partitions.
         partition_times: (topic, partition) -> (end of its range, partition time there).
-        global_topics: up to where the topics of global tables are to be read.
-        batches: the records.
-        backlog: records are left for a later micro-batch.
-        routing: by which keys that functions made records came to this task (`state.commit.marker.Routing`).
+        global_topics: Up to where the topics of global tables are to be read.
+        batches: The records.
+        backlog: Records are left for a later micro-batch.
+        routing: By which keys that functions made records came to this task (`state.commit.marker.Routing`).
     """
 
     batch: str = ""

@@ -26,9 +26,9 @@ class BatchContext:
     """What Spark says of the micro-batch.
 
     Attributes:
-        batch_id: its number.
-        now_ms: its logged time.
-        start: names the run of the query.
+        batch_id: Its number.
+        now_ms: Its logged time.
+        start: Names the run of the query.
     """
 
     batch_id: int
@@ -48,16 +48,16 @@ def run_step(
     """Runs the step.
 
     Args:
-        job: the query.
-        step: of the task; it may be fencing already while the rows are taken apart.
-        batch: the micro-batch.
-        rows: the task's rows of it.
-        copy: the marker in Spark's GroupState; None before the first step.
-        global_stores: gives the global tables that the sub-topology reads.
-        topics: what Kafka knows of the topics that are written to; None: all of them take everything.
+        job: The query.
+        step: Of the task; it may be fencing already while the rows are taken apart.
+        batch: The micro-batch.
+        rows: The task's rows of it.
+        copy: The marker in Spark's GroupState; None before the first step.
+        global_stores: Gives the global tables that the sub-topology reads.
+        topics: What Kafka knows of the topics that are written to; None: all of them take everything.
 
     Raises:
-        StreamsError: the attempt is over.
+        StreamsError: The attempt is over.
     """
     given = TaskInput.of(rows)
     task = step.identity.task

@@ -23,7 +23,7 @@ _LONGEST_DAYS: dict[str, int] = {"day": 1, "week": 7, "month": 31, "year": 366}
 class CalendarWindows(Windows):
     """Days, weeks (from Monday), months or years of a time zone, summer time included: a day has 23 to 25 hours.
 
-    Half open; closed when stream time reaches the end plus grace. An unknown unit or zone is a ``TopologyError``.
+    Half open; closed when stream time reaches the end plus grace. An unknown unit or zone is a `TopologyError`.
 
     Example::
 
@@ -46,7 +46,7 @@ class CalendarWindows(Windows):
 
     @classmethod
     def of(cls, unit: CalendarUnit, zone: str, grace: Duration = 0) -> CalendarWindows:
-        """Windows of a unit and a zone's name; they take late records for ``grace``."""
+        """Windows of a unit and a zone's name; they take late records for `grace`."""
         return cls(unit, zone, to_ms(grace, "Grace"))
 
     @property
@@ -83,7 +83,7 @@ class CalendarWindows(Windows):
 
 @dataclass(frozen=True)
 class UnlimitedWindows(Windows):
-    """One window from ``start`` on, without an end; earlier records belong to none. It never closes.
+    """One window from `start` on, without an end; earlier records belong to none. It never closes.
 
     Example::
 
@@ -101,7 +101,7 @@ class UnlimitedWindows(Windows):
 
     @classmethod
     def start_on(cls, start: datetime | int) -> UnlimitedWindows:
-        """The window that begins at a time: a ``datetime`` with a zone, or epoch ms."""
+        """The window that begins at a time: a `datetime` with a zone, or epoch ms."""
         if isinstance(start, datetime):
             if start.tzinfo is None:
                 raise TopologyError(f"{start} has no time zone: give one, as in datetime(..., tzinfo=timezone.utc).")

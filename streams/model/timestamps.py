@@ -1,4 +1,4 @@
-"""Timestamp extractors: which event time a record has (Kafka Streams' ``TimestampExtractor``).
+"""Timestamp extractors: which event time a record has (Kafka Streams' `TimestampExtractor`).
 
 An extractor gets the record and its partition's time so far (largest timestamp extracted from that partition, -1 at
 first). A negative result means: drop the record. "Now" is the batch's logged time, given by the caller, never a
@@ -36,7 +36,7 @@ class ConsumedRecord:
 class TimestampExtractor(Protocol):
     """What every extractor offers; see the module's text for the rules.
 
-    ``needs_record`` is False where the record's own timestamp decides alone: then no value has to be deserialised
+    `needs_record` is False where the record's own timestamp decides alone: then no value has to be deserialised
     to get it, and whole columns of timestamps can pass as they are while they are valid.
     """
 
@@ -46,7 +46,7 @@ class TimestampExtractor(Protocol):
         ...
 
     def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
-        """The event time in epoch ms; negative: drop the record. Raises ``TimestampError``."""
+        """The event time in epoch ms; negative: drop the record. Raises `TimestampError`."""
         ...
 
 
@@ -57,7 +57,7 @@ class FailOnInvalidTimestamp:
     needs_record: bool = False
 
     def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
-        """The record's timestamp. Raises ``TimestampError`` if it is negative."""
+        """The record's timestamp. Raises `TimestampError` if it is negative."""
         if record.timestamp < 0:
             raise TimestampError(
                 f"The record at {record} has the timestamp {record.timestamp}. Use LogAndSkipOnInvalidTimestamp, "
@@ -84,7 +84,7 @@ class UsePartitionTimeOnInvalidTimestamp:
     needs_record: bool = False
 
     def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
-        """The timestamp. Raises ``TimestampError`` if the partition has no time yet (as Kafka Streams does)."""
+        """The timestamp. Raises `TimestampError` if the partition has no time yet (as Kafka Streams does)."""
         if record.timestamp >= 0:
             return record.timestamp
         if partition_time < 0:
@@ -108,13 +108,13 @@ class WallclockTimestampExtractor:
 
 @dataclass(frozen=True, slots=True)
 class CustomTimestampExtractor:
-    """A function ``fn(record, partition_time)`` of the user's: epoch ms, or a datetime; a negative result drops the record."""
+    """A function `fn(record, partition_time)` of the user's: epoch ms, or a datetime; a negative result drops the record."""
 
     fn: Callable[[ConsumedRecord, int], int | datetime]
     needs_record: bool = True
 
     def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
-        """What the function says. Raises ``TimestampError`` if that is neither a whole number nor a datetime."""
+        """What the function says. Raises `TimestampError` if that is neither a whole number nor a datetime."""
         timestamp = self.fn(record, partition_time)
         if isinstance(timestamp, datetime):
             return _ms_of(timestamp)
@@ -131,7 +131,7 @@ _PER_MS = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
 
 @dataclass(frozen=True, slots=True)
 class FieldTimestampExtractor:
-    """Takes the timestamp from a field of the value; made by ``timestamp_field``."""
+    """Takes the timestamp from a field of the value; made by `timestamp_field`."""
 
     path: tuple[str, ...]
     unit: str
@@ -139,11 +139,11 @@ class FieldTimestampExtractor:
 
     @property
     def scale(self) -> tuple[int, int] | None:
-        """A number n in the field means ``n * first // second`` ms; None where the field holds text."""
+        """A number n in the field means `n * first // second` ms; None where the field holds text."""
         return _PER_MS.get(self.unit)
 
     def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
-        """The field's time in epoch ms. Raises ``TimestampError`` if the field is missing or no time."""
+        """The field's time in epoch ms. Raises `TimestampError` if the field is missing or no time."""
         found: Any = record.value
         for name in self.path:
             found = found.get(name) if isinstance(found, dict) else getattr(found, name, None)
@@ -169,12 +169,12 @@ def timestamp_field(path: str, unit: str = "ms") -> FieldTimestampExtractor:
     """An extractor that reads the event time from a field of the value.
 
     Args:
-        path: the field, or attribute; a dotted path reaches into nested objects.
-        unit: ``"s"``, ``"ms"``, ``"us"``, ``"ns"`` since the epoch, or ``"iso"`` for ISO 8601 text (no zone: UTC). A ``datetime``
+        path: The field, or attribute; a dotted path reaches into nested objects.
+        unit: `"s"`, `"ms"`, `"us"`, `"ns"` since the epoch, or `"iso"` for ISO 8601 text (no zone: UTC). A `datetime`
             needs none.
 
     Raises:
-        TopologyError: the unit is none of these, or the path is empty.
+        TopologyError: The unit is none of these, or the path is empty.
     """
     if unit != "iso" and unit not in _PER_MS:
         raise TopologyError(f"timestamp_field('{path}', unit='{unit}'): the unit must be s, ms, us, ns or iso.")

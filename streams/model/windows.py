@@ -20,7 +20,7 @@ Duration = timedelta | int
 
 
 def to_ms(duration: Duration, what: str) -> int:
-    """Whole milliseconds of a ``timedelta`` or of an int that already is ms; ``what`` names it in the error."""
+    """Whole milliseconds of a `timedelta` or of an int that already is ms; `what` names it in the error."""
     if isinstance(duration, timedelta):
         return duration // timedelta(milliseconds=1)
     if isinstance(duration, bool) or not isinstance(duration, int):
@@ -72,15 +72,15 @@ class Windows(GroupingWindows):
 
 @dataclass(frozen=True, slots=True)
 class TimeWindows(Windows):
-    """Tumbling or hopping windows ``[start, start + size)``, aligned to the epoch; a start is never negative.
+    """Tumbling or hopping windows `[start, start + size)`, aligned to the epoch; a start is never negative.
 
     Example::
 
         TimeWindows.of_size_with_no_grace(timedelta(minutes=5))
         TimeWindows.of_size_and_grace(timedelta(hours=1), timedelta(minutes=2)).advance_by(timedelta(minutes=5))
 
-    A window takes records until stream time reaches its end plus grace. Durations are a ``timedelta`` or ms (int); an
-    impossible one is a ``TopologyError``. Source: Kafka Streams' ``TimeWindows``.
+    A window takes records until stream time reaches its end plus grace. Durations are a `timedelta` or ms (int); an
+    impossible one is a `TopologyError`. Source: Kafka Streams' `TimeWindows`.
     """
 
     size_ms: int
@@ -105,36 +105,36 @@ class TimeWindows(Windows):
 
     @classmethod
     def of_size_and_grace(cls, size: Duration, grace: Duration) -> TimeWindows:
-        """Tumbling windows that take late records for ``grace`` longer."""
+        """Tumbling windows that take late records for `grace` longer."""
         size_ms = to_ms(size, "A window's size")
         return cls(size_ms, max(size_ms, 1), to_ms(grace, "Grace"))
 
     def advance_by(self, advance: Duration) -> TimeWindows:
-        """The same windows, one starting every ``advance`` (hopping)."""
+        """The same windows, one starting every `advance` (hopping)."""
         return replace(self, advance_ms=to_ms(advance, "A window's advance"))
 
     def starts(self, timestamp: int) -> Iterator[int]:
-        """Starts of the windows that a timestamp falls into, ascending (Kafka Streams' ``windowsFor``)."""
+        """Starts of the windows that a timestamp falls into, ascending (Kafka Streams' `windowsFor`)."""
         first = max(0, timestamp - self.size_ms + self.advance_ms) // self.advance_ms * self.advance_ms
         return iter(range(first, timestamp + 1, self.advance_ms))
 
     def end_of(self, start: int) -> int:
-        """End (exclusive) of the window that begins at ``start``."""
+        """End (exclusive) of the window that begins at `start`."""
         return start + self.size_ms
 
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindows(GroupingWindows):
-    """Windows ``[start, start + difference]``, both inclusive, one for each distinct set of records of a key.
+    """Windows `[start, start + difference]`, both inclusive, one for each distinct set of records of a key.
 
-    Two records share a window if they are at most ``difference`` apart. Besides the windows that end at a record there
+    Two records share a window if they are at most `difference` apart. Besides the windows that end at a record there
     are those that begin right behind one, where they hold any record (KIP-450).
 
     Example::
 
         SlidingWindows.of_time_difference_and_grace(timedelta(minutes=5), timedelta(seconds=30))
 
-    A window takes records until stream time has passed its end plus grace. A negative duration is a ``TopologyError``.
+    A window takes records until stream time has passed its end plus grace. A negative duration is a `TopologyError`.
     """
 
     inclusive_end: ClassVar[bool] = True
@@ -155,17 +155,17 @@ class SlidingWindows(GroupingWindows):
 
     @classmethod
     def of_time_difference_and_grace(cls, difference: Duration, grace: Duration) -> SlidingWindows:
-        """Windows that take late records for ``grace`` longer."""
+        """Windows that take late records for `grace` longer."""
         return cls(to_ms(difference, "A sliding window's time difference"), to_ms(grace, "Grace"))
 
     def end_of(self, start: int) -> int:
-        """End (inclusive) of the window that begins at ``start``."""
+        """End (inclusive) of the window that begins at `start`."""
         return start + self.difference_ms
 
 
 @dataclass(frozen=True, slots=True)
 class SessionWindows(GroupingWindows):
-    """Sessions ``[first record, last record]``, both inclusive: records of a key at most ``gap`` apart are together.
+    """Sessions `[first record, last record]`, both inclusive: records of a key at most `gap` apart are together.
 
     A record between two sessions makes one of them. A session is closed when stream time has passed its end by more than
     gap plus grace.
@@ -174,7 +174,7 @@ class SessionWindows(GroupingWindows):
 
         SessionWindows.of_inactivity_gap_and_grace(timedelta(minutes=30), timedelta(minutes=1))
 
-    A negative duration is a ``TopologyError``. Source: Kafka Streams' ``SessionWindows`` (KIP-94).
+    A negative duration is a `TopologyError`. Source: Kafka Streams' `SessionWindows` (KIP-94).
     """
 
     inclusive_end: ClassVar[bool] = True
@@ -200,7 +200,7 @@ class SessionWindows(GroupingWindows):
 
     @classmethod
     def of_inactivity_gap_and_grace(cls, gap: Duration, grace: Duration) -> SessionWindows:
-        """Sessions that take late records for ``grace`` longer."""
+        """Sessions that take late records for `grace` longer."""
         return cls(to_ms(gap, "The gap between two sessions"), to_ms(grace, "Grace"))
 
 
@@ -223,15 +223,15 @@ class EmitStrategy(AnswersUnknownNames):
 
 @dataclass(frozen=True, slots=True)
 class JoinWindows(AnswersUnknownNames):
-    """Which records of two streams meet: right from ``left - before`` to ``left + after``, both inclusive.
+    """Which records of two streams meet: right from `left - before` to `left + after`, both inclusive.
 
     Example::
 
         JoinWindows.of_time_difference_with_no_grace(timedelta(minutes=10))
         JoinWindows.of_time_difference_and_grace(timedelta(hours=1), timedelta(minutes=5)).before(0)
 
-    Either bound may be negative, as long as the interval is not (else a ``TopologyError``). What is late, and when a record
-    without a partner is given up: `docs/semantics.md`. Source: Kafka Streams' ``JoinWindows``.
+    Either bound may be negative, as long as the interval is not (else a `TopologyError`). What is late, and when a record
+    without a partner is given up: `docs/semantics.md`. Source: Kafka Streams' `JoinWindows`.
     """
 
     before_ms: int
@@ -249,21 +249,21 @@ class JoinWindows(AnswersUnknownNames):
 
     @classmethod
     def of_time_difference_with_no_grace(cls, difference: Duration) -> JoinWindows:
-        """Records that are at most ``difference`` apart; none is waited for beyond that."""
+        """Records that are at most `difference` apart; none is waited for beyond that."""
         return cls.of_time_difference_and_grace(difference, 0)
 
     @classmethod
     def of_time_difference_and_grace(cls, difference: Duration, grace: Duration) -> JoinWindows:
-        """Records that are at most ``difference`` apart, of which one may come late by ``grace``."""
+        """Records that are at most `difference` apart, of which one may come late by `grace`."""
         difference_ms = to_ms(difference, "A join's time difference")
         return cls(difference_ms, difference_ms, to_ms(grace, "Grace"))
 
     def before(self, difference: Duration) -> JoinWindows:
-        """The same, but the right record may be earlier by at most ``difference``."""
+        """The same, but the right record may be earlier by at most `difference`."""
         return replace(self, before_ms=to_ms(difference, "A join's time difference"))
 
     def after(self, difference: Duration) -> JoinWindows:
-        """The same, but the right record may be later by at most ``difference``."""
+        """The same, but the right record may be later by at most `difference`."""
         return replace(self, after_ms=to_ms(difference, "A join's time difference"))
 
     @property
@@ -275,7 +275,7 @@ class JoinWindows(AnswersUnknownNames):
     def keep_ms(self) -> int:
         """How far stream time may pass a record that can still matter, grace included.
 
-        Kafka Streams keeps ``size + grace``; with a negative bound a record may be open for longer than that, as when
-        ``before`` is -5 and ``after`` 10: a left record waits 10 for its partner, although the interval's length is 5.
+        Kafka Streams keeps `size + grace`; with a negative bound a record may be open for longer than that, as when
+        `before` is -5 and `after` 10: a left record waits 10 for its partner, although the interval's length is 5.
         """
         return max(self.size_ms, self.before_ms, self.after_ms) + self.grace_ms

@@ -36,10 +36,10 @@ def error_headers(stage: str, place: tuple[str | None, int, int], timestamp: int
     """The headers that a dead letter gets on top of its own (KIP-1034, and `timestamp`, `stage`).
 
     Args:
-        stage: in which handling the record failed.
-        place: topic, partition and offset of the source record; None if there is none.
-        timestamp: the record's own, ms.
-        error: what happened.
+        stage: In which handling the record failed.
+        place: Topic, partition and offset of the source record; None if there is none.
+        timestamp: The record's own, ms.
+        error: What happened.
     """
     fields = {
         "exception": type(error).__qualname__,

@@ -44,7 +44,7 @@ def checked(timestamp: object) -> int:
     """The timestamp, if it is one; whether it is negative or too late is for the caller to judge.
 
     Raises:
-        TimestampError: it is no whole number, or does not fit 64 bits.
+        TimestampError: It is no whole number, or does not fit 64 bits.
     """
     if isinstance(timestamp, bool) or not isinstance(timestamp, int):
         raise TimestampError(f"the timestamp {timestamp!r:.60} is no whole number of milliseconds")

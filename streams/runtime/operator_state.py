@@ -21,12 +21,12 @@ def check_operator_state(operator_state: Mapping[str, Mapping[str, Any]], task_i
     """Refuse state that cannot be committed.
 
     Args:
-        operator_state: the task's, by kind (`nodes`, `shared`, `task`) and name.
-        task_id: for the message.
-        limit: the largest record that the commits topic takes, bytes.
+        operator_state: The task's, by kind (`nodes`, `shared`, `task`) and name.
+        task_id: For the message.
+        limit: The largest record that the commits topic takes, bytes.
 
     Raises:
-        OperatorStateError: it is too large, or not JSON.
+        OperatorStateError: It is too large, or not JSON.
     """
     try:
         size = len(orjson.dumps(operator_state))

@@ -44,10 +44,10 @@ class Target:
     """One topic in one step.
 
     Attributes:
-        topic: its name.
-        partitions: how many it has; 0: not known.
-        max_bytes: the largest result, as `wire_size` counts.
-        kafka_bytes: the largest record of any kind that Kafka takes, which is what a dead letter is cut to.
+        topic: Its name.
+        partitions: How many it has; 0: not known.
+        max_bytes: The largest result, as `wire_size` counts.
+        kafka_bytes: The largest record of any kind that Kafka takes, which is what a dead letter is cut to.
     """
 
     __slots__ = ("_earliest", "_latest", "_limits", "_needs_key", "kafka_bytes", "max_bytes", "partitions", "topic")
@@ -66,7 +66,7 @@ class Target:
         """Refuse what Kafka would.
 
         Raises:
-            RecordError: it does, and why.
+            RecordError: It does, and why.
         """
         if wire_size(key, value, headers) > self.max_bytes:
             raise OversizedRecordError(
@@ -108,8 +108,8 @@ class Outputs:
     """The topics of one step, each looked up once.
 
     Args:
-        topics: knows them.
-        settings: bounds of sizes.
+        topics: Knows them.
+        settings: Bounds of sizes.
     """
 
     def __init__(self, topics: OutputTopics, settings: TaskSettings) -> None:
@@ -121,7 +121,7 @@ class Outputs:
         """A topic that the program names.
 
         Raises:
-            TopicNotFoundError: it is gone, which is no record's fault.
+            TopicNotFoundError: It is gone, which is no record's fault.
         """
         target = self._targets.get(topic) or self._look_up(topic)
         if target is None:
@@ -132,8 +132,8 @@ class Outputs:
         """A topic that a record names.
 
         Raises:
-            ForbiddenTopicError: it is internal, or not a topic's name.
-            UnknownTopicError: it does not exist.
+            ForbiddenTopicError: It is internal, or not a topic's name.
+            UnknownTopicError: It does not exist.
         """
         target = self._targets.get(topic) if isinstance(topic, str) else None
         if target is None:

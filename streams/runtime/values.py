@@ -33,8 +33,8 @@ def dump_value(value: Any) -> bytes:
     """A value as bytes.
 
     Raises:
-        RecordError: it is nested too deeply.
-        ValueNotPicklableError: it, or something in it, cannot be pickled.
+        RecordError: It is nested too deeply.
+        ValueNotPicklableError: It, or something in it, cannot be pickled.
     """
     kind = type(value)
     if kind not in _need_ids:
@@ -60,7 +60,7 @@ def load_value(data: bytes) -> Any:
     """What `dump_value` was given.
 
     Raises:
-        ValueNotPicklableError: it cannot be made of its bytes.
+        ValueNotPicklableError: It cannot be made of its bytes.
     """
     try:
         return pickle.loads(data)
@@ -74,7 +74,7 @@ def dump_job(job: Any) -> bytes:
     """An object with the functions of a program, as bytes: those that cannot be imported go by value, their classes with an id.
 
     Raises:
-        TopologyError: it holds something that cannot be pickled.
+        TopologyError: It holds something that cannot be pickled.
     """
     data = io.BytesIO()
     pickler = _JobPickler(data, _PROTOCOL)

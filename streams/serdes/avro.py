@@ -21,11 +21,11 @@ class AvroSerde(RegistrySerde):
         AvroSerde(registry, Path("order.avsc"), to_dict=dataclasses.asdict, from_dict=lambda found: Order(**found))
 
     Attributes:
-        schema: what values are written with, as JSON text, or a ``pathlib.Path`` to it; None: the newest one that the subject has.
-        reader_schema: what values are read as (Avro's schema resolution: defaults fill what an old record lacks);
-            None: ``schema``, and without that the one that each was written with.
-        to_dict: makes Avro's dict of a value of yours; None: values are that already.
-        from_dict: the way back.
+        schema: What values are written with, as JSON text, or a `pathlib.Path` to it; None: the newest one that the subject has.
+        reader_schema: What values are read as (Avro's schema resolution: defaults fill what an old record lacks);
+            None: `schema`, and without that the one that each was written with.
+        to_dict: Makes Avro's dict of a value of yours; None: values are that already.
+        from_dict: The way back.
     """
 
     schema: str | Path | None = None

@@ -1,7 +1,7 @@
 """The contract of a serde: one object that turns values into Kafka's bytes and back.
 
-Invariants: ``None`` is never encoded (it is Kafka's null: a tombstone or a missing key), and every failure is a
-``SerdeError`` that names the topic and shows a short, safe piece of the data. A serde is part of a topology, so it
+Invariants: `None` is never encoded (it is Kafka's null: a tombstone or a missing key), and every failure is a
+`SerdeError` that names the topic and shows a short, safe piece of the data. A serde is part of a topology, so it
 must pickle, and equal settings must compare equal (frozen dataclasses do): joins check that both sides key alike.
 """
 
@@ -40,17 +40,17 @@ class Serde(Protocol[T]):
             def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> str | None:
                 return None if data is None else data.decode()
 
-    ``headers`` are those of the record at hand, for serdes that read a schema id or an encryption key there.
+    `headers` are those of the record at hand, for serdes that read a schema id or an encryption key there.
     """
 
     __slots__ = ()
 
     def serialize(self, topic: str, value: T | None, headers: Headers = None, /) -> bytes | None:
-        """Turns a value into bytes; ``None`` gives ``None``. Raises ``SerdeError``."""
+        """Turns a value into bytes; `None` gives `None`. Raises `SerdeError`."""
         ...
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None, /) -> T | None:
-        """Turns bytes into a value; ``None`` gives ``None``. Raises ``SerdeError``."""
+        """Turns bytes into a value; `None` gives `None`. Raises `SerdeError`."""
         ...
 
 
@@ -62,10 +62,10 @@ def check_serde(serde: object, what: str = "a serde") -> None:
 
     Args:
         serde: The object.
-        what: What the serde is for, as the message begins: ``Consumed(key_serde=...)``.
+        what: What the serde is for, as the message begins: `Consumed(key_serde=...)`.
 
     Raises:
-        TopologyError: it is a class, lacks one of the two methods, or one of them does not take the headers.
+        TopologyError: It is a class, lacks one of the two methods, or one of them does not take the headers.
     """
     name = serde.__qualname__ if isinstance(serde, type) else type(serde).__qualname__
     if isinstance(serde, type):
@@ -96,9 +96,9 @@ def serde_identity(serde: Serde[Any] | None) -> str:
     """A stable text for a serde: class name and settings, never a memory address or a secret.
 
     It goes into the topology hash: another serde of a store is another format of its bytes. It is also kept and shown
-    (`topology.json`, ``streams describe``, ``streams diff``). Of a dataclass, fields with ``repr=False`` are left out; the value
-    of one that is called like a secret (``password``) is masked; what is no plain value (a function, a client, a dict) counts
-    by its type alone. A serde of which other things make the format says itself what does, by a method ``identity()``.
+    (`topology.json`, `streams describe`, `streams diff`). Of a dataclass, fields with `repr=False` are left out; the value
+    of one that is called like a secret (`password`) is masked; what is no plain value (a function, a client, a dict) counts
+    by its type alone. A serde of which other things make the format says itself what does, by a method `identity()`.
     """
     if serde is None:
         return "none"
@@ -125,7 +125,7 @@ def _setting(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """A repr cut to a length that is fit for a message, and safe against a ``__repr__`` that raises."""
+    """A repr cut to a length that is fit for a message, and safe against a `__repr__` that raises."""
     try:
         text = repr(value[:_SHOWN] if isinstance(value, bytes | str) else value)
     except Exception:

@@ -48,14 +48,14 @@ def serde_for(kind: type[T]) -> Serde[T]:
     ======================================================== ================================================================
     type                                                     serde
     ======================================================== ================================================================
-    ``str``, ``int``, ``float``, ``bool``, ``bytes``, UUID   ``StringSerde()``, ``Int64Serde()``, ``Float64Serde()``, ...
-    ``tuple[int, str]``                                      ``TupleSerde(Int64Serde(), StringSerde())``
-    ``list[int]``                                            ``ListSerde(Int64Serde())``
-    ``T | None``                                             that of ``T``, for None is Kafka's null
-    ``dict``, ``list``                                       ``JsonSerde()``
-    dataclass, TypedDict, NamedTuple, pydantic model,        ``JsonSerde(T)``
-    msgspec Struct, ``datetime``, ``date``, ``Decimal``,
-    ``Enum``, and whatever else JSON can be read as
+    `str`, `int`, `float`, `bool`, `bytes`, UUID   `StringSerde()`, `Int64Serde()`, `Float64Serde()`, ...
+    `tuple[int, str]`                                      `TupleSerde(Int64Serde(), StringSerde())`
+    `list[int]`                                            `ListSerde(Int64Serde())`
+    `T | None`                                             that of `T`, for None is Kafka's null
+    `dict`, `list`                                       `JsonSerde()`
+    dataclass, TypedDict, NamedTuple, pydantic model,        `JsonSerde(T)`
+    msgspec Struct, `datetime`, `date`, `Decimal`,
+    `Enum`, and whatever else JSON can be read as
     ======================================================== ================================================================
 
     Example::
@@ -64,7 +64,7 @@ def serde_for(kind: type[T]) -> Serde[T]:
         serde_for(Order)
 
     Raises:
-        TopologyError: nothing suits it: it says too little (``Any``, ``tuple``), or JSON cannot be read as it.
+        TopologyError: Nothing suits it: it says too little (`Any`, `tuple`), or JSON cannot be read as it.
     """
     bare = plain_type(kind)
     if bare in _PLAIN:
@@ -82,7 +82,7 @@ def serde_for(kind: type[T]) -> Serde[T]:
 
 
 def plain_type(kind: Any) -> Any:
-    """A type without what makes no difference to its bytes: ``None`` in a union, ``Annotated``, ``NewType``, ``Literal``."""
+    """A type without what makes no difference to its bytes: `None` in a union, `Annotated`, `NewType`, `Literal`."""
     if kind is None:
         return type(None)
     supertype = getattr(kind, "__supertype__", None)
@@ -101,7 +101,7 @@ def plain_type(kind: Any) -> Any:
 
 
 def serde_text(value: object) -> str:
-    """How the serde that suits a value is written, for messages: ``Int64Serde()``."""
+    """How the serde that suits a value is written, for messages: `Int64Serde()`."""
     try:
         if type(value) is tuple:
             return f"TupleSerde({', '.join(map(serde_text, value))})"

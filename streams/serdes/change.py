@@ -13,16 +13,16 @@ _OLD, _NEW, _BOTH = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class ChangeSerde(Serde[Change]):
-    """``new ∥ 0x01``, ``old ∥ 0x00``, or ``varint(length of new) ∥ new ∥ old ∥ 0x02`` (``ChangedSerializer``, KIP-904).
+    """`new ∥ 0x01`, `old ∥ 0x00`, or `varint(length of new) ∥ new ∥ old ∥ 0x02` (`ChangedSerializer`, KIP-904).
 
     Attributes:
-        inner: serde of the values.
+        inner: Serde of the values.
     """
 
     inner: Serde
 
     def serialize(self, topic: str, value: Change | None, headers: Headers = None) -> bytes | None:
-        """Bytes of a ``Change``. Raises ``SerdeError`` for anything else, or a change from nothing to nothing."""
+        """Bytes of a `Change`. Raises `SerdeError` for anything else, or a change from nothing to nothing."""
         if value is None:
             return None
         if not isinstance(value, Change):
@@ -38,7 +38,7 @@ class ChangeSerde(Serde[Change]):
         return old + bytes((_OLD,))
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Change | None:
-        """The ``Change``. Raises ``SerdeError`` if the bytes are none."""
+        """The `Change`. Raises `SerdeError` if the bytes are none."""
         if data is None:
             return None
         kind = data[-1] if data else -1
@@ -56,7 +56,7 @@ class ChangeSerde(Serde[Change]):
 
 
 def _varint(number: int) -> bytes:
-    """Kafka's ``ByteUtils.writeVarint``: zigzag (twice the number, if it is not negative), 7 bits a byte, lowest first."""
+    """Kafka's `ByteUtils.writeVarint`: zigzag (twice the number, if it is not negative), 7 bits a byte, lowest first."""
     out = bytearray()
     number *= 2
     while number > 0x7F:

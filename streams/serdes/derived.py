@@ -20,15 +20,15 @@ class DerivedSerde(Serde[Any]):
     """A serde that is taken only where no other is named.
 
     Attributes:
-        inner: the serde; None: the type is known, but no serde suits it.
-        problem: the message, if the serde is needed after all and there is none.
+        inner: The serde; None: the type is known, but no serde suits it.
+        problem: The message, if the serde is needed after all and there is none.
     """
 
     inner: Serde[Any] | None
     problem: str = ""
 
     def taken(self) -> Serde[Any]:
-        """The serde. Raises ``TopologyError`` if there is none."""
+        """The serde. Raises `TopologyError` if there is none."""
         if self.inner is None:
             raise TopologyError(self.problem)
         return self.inner
@@ -48,16 +48,16 @@ class DerivedSerde(Serde[Any]):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class DefaultKeySerde(StringSerde):
-    """``StringSerde()`` for keys of unknown type: the same bytes, and a message that says what to name where.
+    """`StringSerde()` for keys of unknown type: the same bytes, and a message that says what to name where.
 
     Attributes:
-        made_by: the operator whose function made the keys.
+        made_by: The operator whose function made the keys.
     """
 
     made_by: str
 
     def serialize(self, topic: str, value: str | None, headers: Headers = None) -> bytes | None:
-        """UTF-8 bytes. Raises ``SerdeError`` for anything but ``str``."""
+        """UTF-8 bytes. Raises `SerdeError` for anything but `str`."""
         if value is None:
             return None
         if isinstance(value, str):
@@ -78,7 +78,7 @@ class DefaultKeySerde(StringSerde):
         return "StringSerde"
 
     def identity(self) -> str:
-        """That of ``StringSerde()``."""
+        """That of `StringSerde()`."""
         return serde_identity(StringSerde())
 
     def __eq__(self, other: object) -> bool:

@@ -20,16 +20,16 @@ _HASH_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionSerde(Serde[Subscription]):
-    """``flags(1) ∥ instruction(1) ∥ hash(16) or nothing ∥ primary key``.
+    """`flags(1) ∥ instruction(1) ∥ hash(16) or nothing ∥ primary key`.
 
     Attributes:
-        primary_key: serde of the left table's keys.
+        primary_key: Serde of the left table's keys.
     """
 
     primary_key: Serde
 
     def serialize(self, topic: str, value: Subscription | None, headers: Headers = None) -> bytes | None:
-        """Bytes of a ``Subscription``. Raises ``SerdeError`` for anything else."""
+        """Bytes of a `Subscription`. Raises `SerdeError` for anything else."""
         if value is None:
             return None
         if not isinstance(value, Subscription):
@@ -41,7 +41,7 @@ class SubscriptionSerde(Serde[Subscription]):
         return bytes((flags, value.instruction)) + (value.hash or b"") + key
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Subscription | None:
-        """The ``Subscription``. Raises ``SerdeError`` if the bytes are too few."""
+        """The `Subscription`. Raises `SerdeError` if the bytes are too few."""
         if data is None:
             return None
         at = 2 if len(data) > 1 and data[0] & _NO_HASH else 2 + _HASH_BYTES
@@ -52,16 +52,16 @@ class SubscriptionSerde(Serde[Subscription]):
 
 @dataclass(frozen=True, slots=True)
 class ResponseSerde(Serde[Response]):
-    """``flags(1) ∥ hash(16) or nothing ∥ right value or nothing``.
+    """`flags(1) ∥ hash(16) or nothing ∥ right value or nothing`.
 
     Attributes:
-        value: serde of the right table's values.
+        value: Serde of the right table's values.
     """
 
     value: Serde
 
     def serialize(self, topic: str, value: Response | None, headers: Headers = None) -> bytes | None:
-        """Bytes of a ``Response``. Raises ``SerdeError`` for anything else."""
+        """Bytes of a `Response`. Raises `SerdeError` for anything else."""
         if value is None:
             return None
         if not isinstance(value, Response):
@@ -71,7 +71,7 @@ class ResponseSerde(Serde[Response]):
         return bytes((flags,)) + (value.hash or b"") + (data or b"")
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Response | None:
-        """The ``Response``. Raises ``SerdeError`` if the bytes are too few."""
+        """The `Response`. Raises `SerdeError` if the bytes are too few."""
         if data is None:
             return None
         at = 1 if data and data[0] & _NO_HASH else 1 + _HASH_BYTES
@@ -83,11 +83,11 @@ class ResponseSerde(Serde[Response]):
 
 @dataclass(frozen=True, slots=True)
 class CombinedKeySerde(Serde[CombinedKey]):
-    """``length of foreign key(4) ∥ foreign key ∥ primary key``: all rows of a foreign key lie together.
+    """`length of foreign key(4) ∥ foreign key ∥ primary key`: all rows of a foreign key lie together.
 
     Attributes:
-        foreign_key: serde of the right table's keys.
-        primary_key: serde of the left table's keys.
+        foreign_key: Serde of the right table's keys.
+        primary_key: Serde of the left table's keys.
     """
 
     foreign_key: Serde
@@ -101,7 +101,7 @@ class CombinedKeySerde(Serde[CombinedKey]):
         return _LENGTH.pack(len(data)) + data
 
     def serialize(self, topic: str, value: CombinedKey | None, headers: Headers = None) -> bytes | None:
-        """Bytes of a ``CombinedKey``. Raises ``SerdeError`` for anything else."""
+        """Bytes of a `CombinedKey`. Raises `SerdeError` for anything else."""
         if not isinstance(value, CombinedKey):
             raise cannot_serialize(self, topic, value)
         primary = self.primary_key.serialize(topic, value.primary, headers)
@@ -110,7 +110,7 @@ class CombinedKeySerde(Serde[CombinedKey]):
         return self.prefix(topic, value.foreign) + primary
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> CombinedKey | None:
-        """The ``CombinedKey``. Raises ``SerdeError`` if the bytes are too few."""
+        """The `CombinedKey`. Raises `SerdeError` if the bytes are too few."""
         if data is None:
             return None
         if len(data) < _LENGTH.size or len(data) < (end := _LENGTH.size + _LENGTH.unpack_from(data)[0]):

@@ -22,11 +22,11 @@ _CURE = "Correct what writes these records, or the type: a field that may be mis
 class JsonSerde(Serde[T]):
     """JSON; UTF-8, no spaces, fields in the order in which they were put in (never sorted).
 
-    ``JsonSerde()`` takes any JSON value. Dataclasses, datetimes and UUIDs are written as orjson writes them, and read back as plain
-    objects and text. ``JsonSerde(Order)`` writes the same bytes, and reads them back as an ``Order``: a dataclass, a TypedDict, a
-    NamedTuple, a pydantic model, a msgspec Struct, or a type made of them such as ``list[Order]``.
+    `JsonSerde()` takes any JSON value. Dataclasses, datetimes and UUIDs are written as orjson writes them, and read back as plain
+    objects and text. `JsonSerde(Order)` writes the same bytes, and reads them back as an `Order`: a dataclass, a TypedDict, a
+    NamedTuple, a pydantic model, a msgspec Struct, or a type made of them such as `list[Order]`.
 
-    JSON's ``null`` is read as None; None itself is written as Kafka's null.
+    JSON's `null` is read as None; None itself is written as Kafka's null.
 
     Example::
 
@@ -39,15 +39,15 @@ class JsonSerde(Serde[T]):
 
         builder.stream("orders", Consumed(value_serde=JsonSerde(Order)))
 
-    With a type, a value of another shape is a ``SerdeError`` that names the field and what was expected, read or written: the text
-    ``"12"`` is no ``int``. Fields that are missing get their default, and fields that the type does not have are ignored. Only
+    With a type, a value of another shape is a `SerdeError` that names the field and what was expected, read or written: the text
+    `"12"` is no `int`. Fields that are missing get their default, and fields that the type does not have are ignored. Only
     pydantic models are read by their own configuration. The fields of an object are not checked again when it is written.
 
     Attributes:
-        kind: what values are read as; None: plain objects. A store's format is the same with a type as without one.
+        kind: What values are read as; None: plain objects. A store's format is the same with a type as without one.
 
     Raises:
-        TopologyError: the type, or one of its fields, cannot be read from JSON.
+        TopologyError: The type, or one of its fields, cannot be read from JSON.
     """
 
     kind: Any
@@ -67,7 +67,7 @@ class JsonSerde(Serde[T]):
         object.__setattr__(self, "_loads", orjson.loads if typed is None else typed.loads)
 
     def serialize(self, topic: str, value: T | None, headers: Headers = None) -> bytes | None:
-        """JSON text of the value. Raises ``SerdeError`` where JSON has no form for it, or it is not of the type."""
+        """JSON text of the value. Raises `SerdeError` where JSON has no form for it, or it is not of the type."""
         if value is None:
             return None
         try:
@@ -79,7 +79,7 @@ class JsonSerde(Serde[T]):
             raise cannot_serialize(self, topic, value, wrong_shape(error)) from error
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> T | None:
-        """The value. Raises ``SerdeError`` if the bytes are not JSON, or not of the type."""
+        """The value. Raises `SerdeError` if the bytes are not JSON, or not of the type."""
         if data is None:
             return None
         try:
@@ -103,7 +103,7 @@ class JsonSerde(Serde[T]):
 
     @property
     def label(self) -> str:
-        """Its name in messages: ``JsonSerde``, ``JsonSerde(Order)``."""
+        """Its name in messages: `JsonSerde`, `JsonSerde(Order)`."""
         return "JsonSerde" if self._typed is None else repr(self)
 
     def __repr__(self) -> str:
@@ -111,5 +111,5 @@ class JsonSerde(Serde[T]):
 
 
 def is_plain_json(serde: object) -> bool:
-    """Whether a serde is ``JsonSerde()`` itself: fields of its values may be read from the bytes, as columns."""
+    """Whether a serde is `JsonSerde()` itself: fields of its values may be read from the bytes, as columns."""
     return type(serde) is JsonSerde and serde.is_plain

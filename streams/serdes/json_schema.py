@@ -1,7 +1,7 @@
-"""JSON with a schema in a registry: like ``JsonSerde``, but what does not fit the schema is neither written nor read.
+"""JSON with a schema in a registry: like `JsonSerde`, but what does not fit the schema is neither written nor read.
 
 Invariant: a schema refers to itself, to what is registered with it (its references), or to the drafts of JSON Schema. Confluent's
-client would fetch any other ``$ref`` over HTTP, so that whoever may register a schema could have the workers call addresses.
+client would fetch any other `$ref` over HTTP, so that whoever may register a schema could have the workers call addresses.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class JsonSchemaSerde(RegistrySerde):
     """JSON values that are checked against a JSON Schema, behind its id, as Confluent's serialisers write them.
 
     Attributes:
-        schema: what values are checked with when they are written, as JSON text with a ``title`` (the record's name), or a
-            ``pathlib.Path`` to it.
-        reader_schema: what they are checked with when they are read; None: the schema that each was written with.
+        schema: What values are checked with when they are written, as JSON text with a `title` (the record's name), or a
+            `pathlib.Path` to it.
+        reader_schema: What they are checked with when they are read; None: the schema that each was written with.
     """
 
     schema: str | Path

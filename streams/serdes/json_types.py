@@ -1,10 +1,10 @@
 """JSON of one type: pydantic reads it (dataclasses, TypedDicts, NamedTuples, pydantic models), and msgspec its own Structs.
 
-orjson writes all of them, so a type changes no byte of what it has a form for; what it has none for (a ``Decimal``, a ``set``, a
+orjson writes all of them, so a type changes no byte of what it has a form for; what it has none for (a `Decimal`, a `set`, a
 NamedTuple, a model) is written in the form that pydantic or msgspec reads again.
 
 Invariants: what is read was checked against the type, field by field; nothing is looked up by name in the process that reads:
-the validators are made where the program is, since only there annotations such as ``"datetime"`` of a class of the main module
+the validators are made where the program is, since only there annotations such as `"datetime"` of a class of the main module
 can be resolved, and travel with the job.
 """
 
@@ -34,8 +34,8 @@ class TypedJson:
     """How values of one type are read and written.
 
     Attributes:
-        loads: makes a value of JSON text. Raises ``ValueError`` for another shape.
-        check: looks at a value that is to be written. Raises ``ValueError`` for another shape.
+        loads: Makes a value of JSON text. Raises `ValueError` for another shape.
+        check: Looks at a value that is to be written. Raises `ValueError` for another shape.
     """
 
     loads: Callable[[bytes], Any]
@@ -46,7 +46,7 @@ class TypedJson:
         """The two for a type.
 
         Raises:
-            TopologyError: it is no type, or has a field that cannot be read from JSON.
+            TopologyError: It is no type, or has a field that cannot be read from JSON.
         """
         if _has_structs(kind):
             return cls(partial(_read_struct, kind), partial(_check_struct, kind))
@@ -67,7 +67,7 @@ class TypedJson:
 
 
 def default(value: Any) -> Any:
-    """A form that orjson can write, for what it has none for itself. Raises ``TypeError`` if there is none."""
+    """A form that orjson can write, for what it has none for itself. Raises `TypeError` if there is none."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return value._asdict()
     if _is_struct(type(value)):
@@ -81,7 +81,7 @@ def default(value: Any) -> Any:
 
 
 def type_name(kind: Any) -> str:
-    """A type as its users write it, without modules: ``Order``, ``list[Order]``."""
+    """A type as its users write it, without modules: `Order`, `list[Order]`."""
     if kind is ...:
         return "..."
     if isinstance(kind, type) and not typing.get_args(kind):
@@ -96,7 +96,7 @@ def type_name(kind: Any) -> str:
 
 
 def wrong_shape(error: Exception) -> str:
-    """What does not fit, field by field: ``amount: Input should be a valid number, not 'x'``."""
+    """What does not fit, field by field: `amount: Input should be a valid number, not 'x'`."""
     if not isinstance(error, ValidationError):
         return str(error)
     found = error.errors(include_url=False, include_context=False)
@@ -131,7 +131,7 @@ def _depth_of_users_frame() -> int:
 
 
 def _readable(kind: Any) -> Any:
-    """The type, with ``typing.TypedDict`` as that of ``typing_extensions``, which alone pydantic takes before Python 3.12.
+    """The type, with `typing.TypedDict` as that of `typing_extensions`, which alone pydantic takes before Python 3.12.
 
     It lacks nothing that is needed here; but within another class's fields it cannot be replaced, and the error says so.
     """
@@ -156,7 +156,7 @@ def _readable(kind: Any) -> Any:
 
 
 def _bare(hint: Any) -> Any:
-    """A field's type without ``Required`` or ``NotRequired``."""
+    """A field's type without `Required` or `NotRequired`."""
     marked = typing.get_origin(hint) in (typing_extensions.Required, typing_extensions.NotRequired)
     return typing.get_args(hint)[0] if marked else hint
 

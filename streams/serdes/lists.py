@@ -1,4 +1,4 @@
-"""Lists, byte for byte those of Kafka's ``ListSerializer`` (KIP-466).
+"""Lists, byte for byte those of Kafka's `ListSerializer` (KIP-466).
 
 Two forms, told apart by the first byte: entries of one known length stand side by side, with the positions of the nulls in
 front; all others stand behind their lengths, -1 for a null. Which one is taken depends on the serde of the entries alone, so
@@ -38,10 +38,10 @@ _SIZES: dict[type, int] = {
 
 @dataclass(frozen=True, slots=True)
 class ListSerde(Serde[list[T]]):
-    """A ``list`` of values of one serde; entries may be None.
+    """A `list` of values of one serde; entries may be None.
 
     Attributes:
-        inner: serde of the entries.
+        inner: Serde of the entries.
     """
 
     inner: Serde[T]
@@ -50,7 +50,7 @@ class ListSerde(Serde[list[T]]):
         check_serde(self.inner, "ListSerde(inner)")
 
     def serialize(self, topic: str, value: list[T] | None, headers: Headers = None) -> bytes | None:
-        """The list's bytes. Raises ``SerdeError`` for anything but a list or a tuple of what ``inner`` takes."""
+        """The list's bytes. Raises `SerdeError` for anything but a list or a tuple of what `inner` takes."""
         if value is None:
             return None
         if not isinstance(value, list | tuple):
@@ -66,7 +66,7 @@ class ListSerde(Serde[list[T]]):
         return b"".join(out)
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> list[T] | None:
-        """The list. Raises ``SerdeError`` if the bytes are none."""
+        """The list. Raises `SerdeError` if the bytes are none."""
         if data is None:
             return None
         constant = type(self.inner) in _SIZES

@@ -20,7 +20,7 @@ class StringSerde(Serde[str]):
     """Text as UTF-8; the default serde of keys."""
 
     def serialize(self, topic: str, value: str | None, headers: Headers = None) -> bytes | None:
-        """UTF-8 bytes. Raises ``SerdeError`` for anything but ``str``."""
+        """UTF-8 bytes. Raises `SerdeError` for anything but `str`."""
         if value is None:
             return None
         if not isinstance(value, str):
@@ -31,7 +31,7 @@ class StringSerde(Serde[str]):
             raise cannot_serialize(self, topic, value, error) from error
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> str | None:
-        """The text. Raises ``SerdeError`` if the bytes are not UTF-8."""
+        """The text. Raises `SerdeError` if the bytes are not UTF-8."""
         if data is None:
             return None
         try:
@@ -45,7 +45,7 @@ class BytesSerde(Serde[bytes]):
     """Bytes as they are."""
 
     def serialize(self, topic: str, value: bytes | None, headers: Headers = None) -> bytes | None:
-        """The bytes. Raises ``SerdeError`` for anything but ``bytes``."""
+        """The bytes. Raises `SerdeError` for anything but `bytes`."""
         if value is None or isinstance(value, bytes):
             return value
         raise cannot_serialize(self, topic, value)
@@ -57,10 +57,10 @@ class BytesSerde(Serde[bytes]):
 
 @dataclass(frozen=True, slots=True)
 class UuidSerde(Serde[uuid.UUID]):
-    """A ``uuid.UUID`` as its text of 36 characters, as Kafka's ``UUIDSerializer`` writes it."""
+    """A `uuid.UUID` as its text of 36 characters, as Kafka's `UUIDSerializer` writes it."""
 
     def serialize(self, topic: str, value: uuid.UUID | None, headers: Headers = None) -> bytes | None:
-        """The text's bytes. Raises ``SerdeError`` for anything but ``uuid.UUID``."""
+        """The text's bytes. Raises `SerdeError` for anything but `uuid.UUID`."""
         if value is None:
             return None
         if not isinstance(value, uuid.UUID):
@@ -68,7 +68,7 @@ class UuidSerde(Serde[uuid.UUID]):
         return str(value).encode()
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> uuid.UUID | None:
-        """The UUID. Raises ``SerdeError`` if the bytes are not its text."""
+        """The UUID. Raises `SerdeError` if the bytes are not its text."""
         if data is None:
             return None
         try:
@@ -85,7 +85,7 @@ class _Number(Serde[N], Generic[N]):
     takes: ClassVar[tuple[type, ...]]
 
     def serialize(self, topic: str, value: N | None, headers: Headers = None) -> bytes | None:
-        """The number's bytes. Raises ``SerdeError`` for another type, or a number out of range."""
+        """The number's bytes. Raises `SerdeError` for another type, or a number out of range."""
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, self.takes):
@@ -96,7 +96,7 @@ class _Number(Serde[N], Generic[N]):
             raise cannot_serialize(self, topic, value, error) from error
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> N | None:
-        """The number. Raises ``SerdeError`` if the number of bytes is wrong."""
+        """The number. Raises `SerdeError` if the number of bytes is wrong."""
         if data is None:
             return None
         if len(data) != self.packer.size:
@@ -107,7 +107,7 @@ class _Number(Serde[N], Generic[N]):
 
 @dataclass(frozen=True)
 class Int16Serde(_Number[int]):
-    """Java's ``Short``."""
+    """Java's `Short`."""
 
     packer: ClassVar = struct.Struct(">h")
     takes: ClassVar = (int,)
@@ -115,7 +115,7 @@ class Int16Serde(_Number[int]):
 
 @dataclass(frozen=True)
 class Int32Serde(_Number[int]):
-    """Java's ``Integer``."""
+    """Java's `Integer`."""
 
     packer: ClassVar = struct.Struct(">i")
     takes: ClassVar = (int,)
@@ -123,7 +123,7 @@ class Int32Serde(_Number[int]):
 
 @dataclass(frozen=True)
 class Int64Serde(_Number[int]):
-    """Java's ``Long``; what ``count()`` gives."""
+    """Java's `Long`; what `count()` gives."""
 
     packer: ClassVar = struct.Struct(">q")
     takes: ClassVar = (int,)
@@ -131,7 +131,7 @@ class Int64Serde(_Number[int]):
 
 @dataclass(frozen=True)
 class Float32Serde(_Number[float]):
-    """Java's ``Float``."""
+    """Java's `Float`."""
 
     packer: ClassVar = struct.Struct(">f")
     takes: ClassVar = (int, float)
@@ -139,7 +139,7 @@ class Float32Serde(_Number[float]):
 
 @dataclass(frozen=True)
 class Float64Serde(_Number[float]):
-    """Java's ``Double``."""
+    """Java's `Double`."""
 
     packer: ClassVar = struct.Struct(">d")
     takes: ClassVar = (int, float)
@@ -147,10 +147,10 @@ class Float64Serde(_Number[float]):
 
 @dataclass(frozen=True, slots=True)
 class BooleanSerde(Serde[bool]):
-    """``True`` as the byte 1, ``False`` as the byte 0 (``BooleanSerializer``)."""
+    """`True` as the byte 1, `False` as the byte 0 (`BooleanSerializer`)."""
 
     def serialize(self, topic: str, value: bool | None, headers: Headers = None) -> bytes | None:
-        """One byte. Raises ``SerdeError`` for anything but ``bool``."""
+        """One byte. Raises `SerdeError` for anything but `bool`."""
         if value is None:
             return None
         if not isinstance(value, bool):
@@ -158,7 +158,7 @@ class BooleanSerde(Serde[bool]):
         return b"\x01" if value else b"\x00"
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> bool | None:
-        """The truth value. Raises ``SerdeError`` for any other byte."""
+        """The truth value. Raises `SerdeError` for any other byte."""
         if data is None:
             return None
         if data not in (b"\x00", b"\x01"):
@@ -168,14 +168,14 @@ class BooleanSerde(Serde[bool]):
 
 @dataclass(frozen=True, slots=True)
 class VoidSerde(Serde[None]):
-    """Nothing: for keys or values that are always null (``VoidSerializer``)."""
+    """Nothing: for keys or values that are always null (`VoidSerializer`)."""
 
     def serialize(self, topic: str, value: None, headers: Headers = None) -> None:
-        """None. Raises ``SerdeError`` for anything but None."""
+        """None. Raises `SerdeError` for anything but None."""
         if value is not None:
             raise cannot_serialize(self, topic, value)
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> None:
-        """None. Raises ``SerdeError`` if there are bytes."""
+        """None. Raises `SerdeError` if there are bytes."""
         if data is not None:
             raise cannot_deserialize(self, topic, data, "expected none at all")

@@ -15,7 +15,7 @@ class ProtobufSerde(RegistrySerde[T]):
     """Messages of one class, as Confluent's serialisers write them: id, the message's place in its file, message.
 
     Attributes:
-        message: the class that ``protoc`` generated; workers must be able to import it. Records of older or newer schemas
+        message: The class that `protoc` generated; workers must be able to import it. Records of older or newer schemas
             are read as this class, by Protobuf's own rules.
     """
 

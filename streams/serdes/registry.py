@@ -1,11 +1,11 @@
 """What the serdes of a schema registry share: the connection, the names of subjects, and whose fault a failure is.
 
-Confluent's own client does the work (the extra ``registry``): a value is the byte 0, the 4 bytes of its schema's id, and the data.
+Confluent's own client does the work (the extra `registry`): a value is the byte 0, the 4 bytes of its schema's id, and the data.
 The client talks to the registry once per schema and keeps the answer, so a record costs no request.
 
 Invariants: a connection is made in the process that uses it and is never pickled; nothing that may change while the format
 stays (address, schema, strategy) is part of a serde's identity; an address is shown without its password. A registry that
-does not answer, or refuses to register, is no record's fault: that is a ``RegistryError``, to which no skip policy applies.
+does not answer, or refuses to register, is no record's fault: that is a `RegistryError`, to which no skip policy applies.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class SchemaRegistry:
         registry = SchemaRegistry("https://registry:8081", {"basic.auth.user.info": os.environ["REGISTRY_LOGIN"]})
 
     Attributes:
-        url: its address, or several, separated by commas.
-        config: further properties of Confluent's client (``basic.auth.user.info``, ``ssl.ca.location``, ``timeout`` in s, ...).
+        url: Its address, or several, separated by commas.
+        config: Further properties of Confluent's client (`basic.auth.user.info`, `ssl.ca.location`, `timeout` in s, ...).
     """
 
     url: str
@@ -64,12 +64,12 @@ class RegistrySerde(Serde[T], ABC):
     """A serde whose schemas lie in a registry: the part that is the same for all formats.
 
     Attributes:
-        registry: where.
-        is_key: whether it is for keys; their subjects end in ``-key`` instead of ``-value``.
-        subject: ``"topic"``: ``<topic>-value``; ``"record"``: the schema's own name; ``"topic-record"``: both; or a function
-            ``fn(topic, is_key, record_name)``. Stores are topics too: their values' subject is ``<changelog>-value``.
-        auto_register: register a schema that the subject does not have; else it must be there.
-        ids_in_headers: also look for the schema's id in the record's headers, where newer producers can put it. For sources
+        registry: Where.
+        is_key: Whether it is for keys; their subjects end in `-key` instead of `-value`.
+        subject: `"topic"`: `<topic>-value`; `"record"`: the schema's own name; `"topic-record"`: both; or a function
+            `fn(topic, is_key, record_name)`. Stores are topics too: their values' subject is `<changelog>-value`.
+        auto_register: Register a schema that the subject does not have; else it must be there.
+        ids_in_headers: Also look for the schema's id in the record's headers, where newer producers can put it. For sources
             only: whatever this serde writes has its id in front, and a header that was kept would then lie.
     """
 
@@ -91,7 +91,7 @@ class RegistrySerde(Serde[T], ABC):
 
     @abstractmethod
     def _client_module(self) -> Any:
-        """The client's module for this format. Raises ``ConfigError`` if it is not installed."""
+        """The client's module for this format. Raises `ConfigError` if it is not installed."""
 
     @abstractmethod
     def _make_writer(self) -> Callable[[Any, Any], bytes | None]:
@@ -105,8 +105,8 @@ class RegistrySerde(Serde[T], ABC):
         """The value behind its schema's id.
 
         Raises:
-            SerdeError: the value does not fit the schema.
-            RegistryError: the registry does not answer, or does not take the schema.
+            SerdeError: The value does not fit the schema.
+            RegistryError: The registry does not answer, or does not take the schema.
         """
         if value is None:
             return None
@@ -123,8 +123,8 @@ class RegistrySerde(Serde[T], ABC):
         """The value.
 
         Raises:
-            SerdeError: the bytes are not of a registry's form, their schema is unknown, or they do not fit it.
-            RegistryError: the registry does not answer.
+            SerdeError: The bytes are not of a registry's form, their schema is unknown, or they do not fit it.
+            RegistryError: The registry does not answer.
         """
         if data is None:
             return None
@@ -177,13 +177,13 @@ def _read_schema(path: Path) -> str:
 
 @cache
 def client_of(registry: SchemaRegistry) -> Any:
-    """The process' one ``SchemaRegistryClient`` for a registry."""
+    """The process' one `SchemaRegistryClient` for a registry."""
     return load(_CLIENT).SchemaRegistryClient({"url": registry.url, **registry.config})
 
 
 @cache
 def load(module: str) -> Any:
-    """A module of the client. Raises ``ConfigError`` if it, or what it needs, is not installed."""
+    """A module of the client. Raises `ConfigError` if it, or what it needs, is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -20,14 +20,14 @@ _NULL = -1
 
 
 class TupleSerde(Serde[tuple[Any, ...]]):
-    """A ``tuple`` of as many entries as there are serdes; entries may be None. Bytes: ``length(4) ∥ entry`` for each, -1 for None.
+    """A `tuple` of as many entries as there are serdes; entries may be None. Bytes: `length(4) ∥ entry` for each, -1 for None.
 
     Example::
 
         TupleSerde(StringSerde(), Int64Serde()).serialize("t", ("eu", 7))
 
     Raises:
-        TopologyError: no serde, or one of them is none.
+        TopologyError: No serde, or one of them is none.
     """
 
     __slots__ = ("entries",)
@@ -38,7 +38,7 @@ class TupleSerde(Serde[tuple[Any, ...]]):
         self.entries = entries
 
     def serialize(self, topic: str, value: tuple[Any, ...] | None, headers: Headers = None) -> bytes | None:
-        """All entries. Raises ``SerdeError`` for anything but a tuple of this length."""
+        """All entries. Raises `SerdeError` for anything but a tuple of this length."""
         if value is None:
             return None
         if not isinstance(value, tuple):
@@ -52,7 +52,7 @@ class TupleSerde(Serde[tuple[Any, ...]]):
         return b"".join(out)
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> tuple[Any, ...] | None:
-        """The tuple. Raises ``SerdeError`` if the bytes are not those of as many entries."""
+        """The tuple. Raises `SerdeError` if the bytes are not those of as many entries."""
         if data is None:
             return None
         try:

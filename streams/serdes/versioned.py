@@ -1,6 +1,6 @@
 """Stored values whose form changes: a version tag in front of them, and functions that bring old ones up to date.
 
-State outlives the program: a store and its changelog hold values that an older program wrote. ``VersionedSerde`` wraps the
+State outlives the program: a store and its changelog hold values that an older program wrote. `VersionedSerde` wraps the
 serde of a store's values, tags what it writes with a version, and upcasts what it reads, so that operators only ever see the
 newest form. Nothing is rewritten ahead of time: a row takes the new form when it is next written.
 
@@ -26,7 +26,7 @@ Upcaster = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class VersionedSerde(Serde[T]):
-    """``inner``'s bytes, behind ``0xff 0xfe 'STREAMS' version(1)`` from version 1 on.
+    """`inner`'s bytes, behind `0xff 0xfe 'STREAMS' version(1)` from version 1 on.
 
     Example::
 
@@ -40,13 +40,13 @@ class VersionedSerde(Serde[T]):
         Materialized(name="orders", value_serde=serde)
 
     Attributes:
-        inner: serde of the values themselves; the same for all versions.
-        version: of what is written, 0 to 255.
-        upcasters: version -> function that makes a value of this version from one of the version before. Old ones may be
+        inner: Serde of the values themselves; the same for all versions.
+        version: Of what is written, 0 to 255.
+        upcasters: Version -> function that makes a value of this version from one of the version before. Old ones may be
             left out once no value of before them is left.
 
     Raises:
-        TopologyError: a version out of range, or a gap among the upcasters.
+        TopologyError: A version out of range, or a gap among the upcasters.
     """
 
     inner: Serde[T]
@@ -65,7 +65,7 @@ class VersionedSerde(Serde[T]):
             )
 
     def serialize(self, topic: str, value: T | None, headers: Headers = None) -> bytes | None:
-        """The value, tagged with the version. Raises ``SerdeError`` as the inner serde does."""
+        """The value, tagged with the version. Raises `SerdeError` as the inner serde does."""
         data = self.inner.serialize(topic, value, headers)
         # Version 0 has no tag, unless its bytes could be taken for one.
         if data is None or (self.version == 0 and not data.startswith(_TAG)):
@@ -76,7 +76,7 @@ class VersionedSerde(Serde[T]):
         """The value in its newest form.
 
         Raises:
-            SerdeError: a newer program wrote it, there is no upcaster for it, or one of them failed.
+            SerdeError: A newer program wrote it, there is no upcaster for it, or one of them failed.
         """
         if data is None:
             return None

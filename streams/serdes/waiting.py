@@ -16,10 +16,10 @@ _LENGTH = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class WaitingKeySerde(Serde[WaitingKey]):
-    """``time(8) ∥ side(1) ∥ key ∥ number(8)``: in the order of these."""
+    """`time(8) ∥ side(1) ∥ key ∥ number(8)`: in the order of these."""
 
     def serialize(self, topic: str, value: WaitingKey | None, headers: Headers = None) -> bytes | None:
-        """Bytes of a ``WaitingKey``. Raises ``SerdeError`` for anything else."""
+        """Bytes of a `WaitingKey`. Raises `SerdeError` for anything else."""
         if value is None:
             return None
         if not isinstance(value, WaitingKey):
@@ -27,7 +27,7 @@ class WaitingKeySerde(Serde[WaitingKey]):
         return _TIME_SIDE.pack(value.time, value.side) + value.key + _NUMBER.pack(value.number)
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingKey | None:
-        """The ``WaitingKey``. Raises ``SerdeError`` if the bytes are too few."""
+        """The `WaitingKey`. Raises `SerdeError` if the bytes are too few."""
         if data is None:
             return None
         if len(data) < _TIME_SIDE.size + _NUMBER.size:
@@ -39,18 +39,18 @@ class WaitingKeySerde(Serde[WaitingKey]):
 
 @dataclass(frozen=True, slots=True)
 class WaitingSerde(Serde[WaitingRecord]):
-    """``side(1) ∥ length of headers(4) ∥ headers ∥ value``; the value is never None.
+    """`side(1) ∥ length of headers(4) ∥ headers ∥ value`; the value is never None.
 
     Attributes:
-        right: serde of values of side 0.
-        left: serde of values of side 1.
+        right: Serde of values of side 0.
+        left: Serde of values of side 1.
     """
 
     right: Serde
     left: Serde
 
     def serialize(self, topic: str, value: WaitingRecord | None, headers: Headers = None) -> bytes | None:
-        """Bytes of a ``WaitingRecord``. Raises ``SerdeError`` for anything else."""
+        """Bytes of a `WaitingRecord`. Raises `SerdeError` for anything else."""
         if value is None:
             return None
         if not isinstance(value, WaitingRecord):
@@ -60,7 +60,7 @@ class WaitingSerde(Serde[WaitingRecord]):
         return b"".join((bytes((value.side,)), _LENGTH.pack(len(cell)), cell, data or b""))
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingRecord | None:
-        """The ``WaitingRecord``. Raises ``SerdeError`` if the bytes are too few."""
+        """The `WaitingRecord`. Raises `SerdeError` if the bytes are too few."""
         if data is None:
             return None
         if len(data) < 1 + _LENGTH.size:

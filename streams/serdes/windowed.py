@@ -1,7 +1,7 @@
 """Serdes of windowed keys, as Kafka Streams writes them to topics: the key, then the window's bounds as 8 bytes each.
 
 What differs between the two: a reader of time windows must know their size, a session carries both bounds (end first).
-Partitioning goes by the inner key, so that all windows of a key stay together (``WindowedStreamPartitioner``).
+Partitioning goes by the inner key, so that all windows of a key stay together (`WindowedStreamPartitioner`).
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _END_START = struct.Struct(">qq")
 
 @dataclass(frozen=True, slots=True, init=False)
 class TimeWindowedSerde(Serde[Windowed[T]]):
-    """``Windowed`` keys of tumbling and hopping windows: ``key ∥ start(8)``.
+    """`Windowed` keys of tumbling and hopping windows: `key ∥ start(8)`.
 
     Example::
 
         TimeWindowedSerde(StringSerde(), timedelta(hours=1))
 
     Attributes:
-        inner: serde of the key within.
-        size_ms: the windows' size; where it is not known, ends are read as far in the future as can be. The constructor takes
-            a ``timedelta`` or ms.
+        inner: Serde of the key within.
+        size_ms: The windows' size; where it is not known, ends are read as far in the future as can be. The constructor takes
+            a `timedelta` or ms.
 
     Raises:
-        TopologyError: ``inner`` is no serde, or the size a negative duration.
+        TopologyError: `inner` is no serde, or the size a negative duration.
     """
 
     inner: Serde[T]
@@ -49,7 +49,7 @@ class TimeWindowedSerde(Serde[Windowed[T]]):
         object.__setattr__(self, "size_ms", size)
 
     def serialize(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes | None:
-        """Key and start. Raises ``SerdeError`` for anything but a ``Windowed``."""
+        """Key and start. Raises `SerdeError` for anything but a `Windowed`."""
         return (
             None if value is None else self.serialize_base_key(topic, value, headers) + _START.pack(value.window.start)
         )
@@ -59,7 +59,7 @@ class TimeWindowedSerde(Serde[Windowed[T]]):
         return _base_key(self, self.inner, topic, value, headers)
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Windowed[T] | None:
-        """Key and window. Raises ``SerdeError`` if the bytes are too few."""
+        """Key and window. Raises `SerdeError` if the bytes are too few."""
         if data is None:
             return None
         key, start = _key_and_start(self, self.inner, topic, data, headers)
@@ -68,18 +68,18 @@ class TimeWindowedSerde(Serde[Windowed[T]]):
 
 @dataclass(frozen=True, slots=True)
 class CustomWindowedSerde(Serde[Windowed[T]]):
-    """``Windowed`` keys of windows whose ends only they themselves know: ``key ∥ start(8)``, as all time windows.
+    """`Windowed` keys of windows whose ends only they themselves know: `key ∥ start(8)`, as all time windows.
 
     Attributes:
-        inner: serde of the key within.
-        windows: gives the ends.
+        inner: Serde of the key within.
+        windows: Gives the ends.
     """
 
     inner: Serde[T]
     windows: Windows
 
     def serialize(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes | None:
-        """Key and start. Raises ``SerdeError`` for anything but a ``Windowed``."""
+        """Key and start. Raises `SerdeError` for anything but a `Windowed`."""
         return (
             None if value is None else self.serialize_base_key(topic, value, headers) + _START.pack(value.window.start)
         )
@@ -89,23 +89,23 @@ class CustomWindowedSerde(Serde[Windowed[T]]):
         return _base_key(self, self.inner, topic, value, headers)
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Windowed[T] | None:
-        """Key and window. Raises ``SerdeError`` if the bytes are too few."""
+        """Key and window. Raises `SerdeError` if the bytes are too few."""
         if data is None:
             return None
         key, start = _key_and_start(self, self.inner, topic, data, headers)
         return Windowed(key, Window(start, self.windows.end_of(start)))
 
     def identity(self) -> str:
-        """The key's format, and which windows: windows of one's own say by their ``repr`` what they are."""
+        """The key's format, and which windows: windows of one's own say by their `repr` what they are."""
         return f"{type(self).__qualname__}(inner={serde_identity(self.inner)}, windows={self.windows!r})"
 
 
 @dataclass(frozen=True, slots=True)
 class SessionWindowedSerde(Serde[Windowed[T]]):
-    """``Windowed`` keys of sessions: ``key ∥ end(8) ∥ start(8)``.
+    """`Windowed` keys of sessions: `key ∥ end(8) ∥ start(8)`.
 
     Attributes:
-        inner: serde of the key within.
+        inner: Serde of the key within.
     """
 
     inner: Serde[T]
@@ -114,7 +114,7 @@ class SessionWindowedSerde(Serde[Windowed[T]]):
         check_serde(self.inner, "SessionWindowedSerde(inner)")
 
     def serialize(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes | None:
-        """Key, end and start. Raises ``SerdeError`` for anything but a ``Windowed``."""
+        """Key, end and start. Raises `SerdeError` for anything but a `Windowed`."""
         if value is None:
             return None
         base = self.serialize_base_key(topic, value, headers)
@@ -125,7 +125,7 @@ class SessionWindowedSerde(Serde[Windowed[T]]):
         return _base_key(self, self.inner, topic, value, headers)
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Windowed[T] | None:
-        """Key and window. Raises ``SerdeError`` if the bytes are too few."""
+        """Key and window. Raises `SerdeError` if the bytes are too few."""
         if data is None:
             return None
         if len(data) < _END_START.size:

@@ -37,8 +37,8 @@ class PatientAdmin:
     """Asks again where brokers are away for a moment. What may fail, the deletion of records, is tried once.
 
     Args:
-        admin: asks Kafka.
-        patience: decides how often.
+        admin: Asks Kafka.
+        patience: Decides how often.
     """
 
     def __init__(self, admin: KafkaAdmin, patience: Patience) -> None:

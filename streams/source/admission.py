@@ -28,14 +28,14 @@ def admit(
     """Chooses where a micro-batch ends.
 
     Args:
-        start: next offset of each partition.
-        end: where each partition ends now.
-        limit: offsets that may be taken, over all partitions; at least 1.
-        samples: looks at records, and knows those that were looked at before.
-        latest_ms: timestamps after this are not believed.
+        start: Next offset of each partition.
+        end: Where each partition ends now.
+        limit: Offsets that may be taken, over all partitions; at least 1.
+        samples: Looks at records, and knows those that were looked at before.
+        latest_ms: Timestamps after this are not believed.
 
     Returns:
-        The chosen end of each partition: start <= chosen <= end, `limit` offsets in all if so many wait.
+        The chosen end of each partition: Start <= chosen <= end, `limit` offsets in all if so many wait.
     """
     waiting = [tp for tp in end if end[tp] > start[tp]]
     chosen = {tp: max(start[tp], end[tp]) for tp in end}

@@ -17,11 +17,11 @@ class Backlog:
     """Chooses the ends of micro-batches; keeps what it has learned of sizes and times.
 
     Args:
-        read: reads a few records at given places.
-        max_records: most offsets of a micro-batch.
-        max_bytes: most bytes of keys and values, by the sizes of the records looked at.
-        now_ms: the clock.
-        rest: called when a micro-batch was planned without reading any records.
+        read: Reads a few records at given places.
+        max_records: Most offsets of a micro-batch.
+        max_bytes: Most bytes of keys and values, by the sizes of the records looked at.
+        now_ms: The clock.
+        rest: Called when a micro-batch was planned without reading any records.
     """
 
     def __init__(

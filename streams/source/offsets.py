@@ -27,7 +27,7 @@ class TopicOffsets:
 
     Attributes:
         topic_id: Kafka's id of the topic; another id under the same name is another topic.
-        offsets: next offset of partition 0, 1, …
+        offsets: Next offset of partition 0, 1, …
     """
 
     topic_id: str
@@ -49,10 +49,10 @@ class SourceOffsets:
     """Positions in all topics of a source.
 
     Attributes:
-        topics: of the topics that tasks read.
-        global_topics: ends of the topics of global tables when the batch was planned.
-        tick: number of the last tick; 0: there was none.
-        now_ms: the clock when the batch was planned: readers tell by it which timestamps lie too far ahead. None: a position
+        topics: Of the topics that tasks read.
+        global_topics: Ends of the topics of global tables when the batch was planned.
+        tick: Number of the last tick; 0: there was none.
+        now_ms: The clock when the batch was planned: readers tell by it which timestamps lie too far ahead. None: a position
             that no batch was planned to, or one that an older version has logged.
     """
 
@@ -77,7 +77,7 @@ class SourceOffsets:
         """Reads what Spark has logged.
 
         Raises:
-            ConfigError: the checkpoint was written by something else.
+            ConfigError: The checkpoint was written by something else.
         """
         if data.get("format") != FORMAT:
             raise ConfigError(
@@ -113,8 +113,8 @@ class FirstBatch:
     """Where a query begins.
 
     Attributes:
-        start: where its first micro-batch begins.
-        end: where it ends; None = that is planned as for any other. A checkpoint that takes over the state of another one
+        start: Where its first micro-batch begins.
+        end: Where it ends; None = that is planned as for any other. A checkpoint that takes over the state of another one
             repeats the last micro-batch of that one first, with the same ranges.
     """
 
@@ -130,7 +130,7 @@ class FirstBatch:
         """Reads `to_json` back.
 
         Raises:
-            ConfigError: it was written by something else.
+            ConfigError: It was written by something else.
         """
         end = data["end"]
         return cls(SourceOffsets.from_json(data["start"]), None if end is None else SourceOffsets.from_json(end))

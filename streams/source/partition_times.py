@@ -55,8 +55,8 @@ class LiveLog:
     """The real Kafka; readers are kept for the next time.
 
     Args:
-        client: librdkafka client properties.
-        admin: asks Kafka.
+        client: Librdkafka client properties.
+        admin: Asks Kafka.
     """
 
     def __init__(self, client: Mapping[str, str], admin: Admin) -> None:
@@ -99,8 +99,8 @@ class PartitionTimes:
 
     Args:
         log: Kafka.
-        topic: the commits topic.
-        wait_until_decided: waits until no transaction is open on partitions, or one has been for too long.
+        topic: The commits topic.
+        wait_until_decided: Waits until no transaction is open on partitions, or one has been for too long.
     """
 
     def __init__(self, log: Log, topic: str, wait_until_decided: Callable[[Sequence[TopicPartition]], object]) -> None:

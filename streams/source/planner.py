@@ -32,19 +32,19 @@ class SourceSpec:
     """What a sub-topology reads, and how.
 
     Attributes:
-        starting: topic -> `earliest`, `latest`, `none`, `timestamp:<ms>` or `duration:<ms>` before now: where reading begins.
-        trimmed: topics whose records are deleted once they are consumed (repartition topics).
+        starting: Topic -> `earliest`, `latest`, `none`, `timestamp:<ms>` or `duration:<ms>` before now: where reading begins.
+        trimmed: Topics whose records are deleted once they are consumed (repartition topics).
         on_lost_offsets: `fail`, `earliest` or `latest`.
-        max_records: admission limit of a micro-batch in records (offsets).
-        max_bytes: the same in bytes.
-        times_topic: the commits topic that keeps partition times; None where no timestamp extractor asks for them.
-        decide_s: how long transactions that write to the commits topic may stay open at most, seconds.
-        global_topics: topics of global tables, read by each process up to where they end when a batch is planned.
-        until: where partitions end at most for a run over what is there (Trigger.AvailableNow).
-        broker_wait_ms: how long brokers may be away.
-        tick_ms: every task gets a step at least so often, records or not (wall-clock punctuators, idle time); None = only
+        max_records: Admission limit of a micro-batch in records (offsets).
+        max_bytes: The same in bytes.
+        times_topic: The commits topic that keeps partition times; None where no timestamp extractor asks for them.
+        decide_s: How long transactions that write to the commits topic may stay open at most, seconds.
+        global_topics: Topics of global tables, read by each process up to where they end when a batch is planned.
+        until: Where partitions end at most for a run over what is there (Trigger.AvailableNow).
+        broker_wait_ms: How long brokers may be away.
+        tick_ms: Every task gets a step at least so often, records or not (wall-clock punctuators, idle time); None = only
             with records. A run over what is there has no ticks.
-        first: where the query's first micro-batch begins, as kept beside its checkpoint; None = to be found out.
+        first: Where the query's first micro-batch begins, as kept beside its checkpoint; None = to be found out.
     """
 
     starting: Mapping[str, str]
@@ -65,13 +65,13 @@ class BatchPlanner:
     """Plans the micro-batches of one sub-topology.
 
     Args:
-        admin: asks Kafka.
-        spec: what to read.
-        read: reads a few records at given places; asked while there is a backlog.
-        times: knows the partition times; None where nobody asks for them.
-        now_ms: the clock; asked where reading begins a duration before now, for ticks, for each batch that is planned, and for
+        admin: Asks Kafka.
+        spec: What to read.
+        read: Reads a few records at given places; asked while there is a backlog.
+        times: Knows the partition times; None where nobody asks for them.
+        now_ms: The clock; asked where reading begins a duration before now, for ticks, for each batch that is planned, and for
             what is dated too far ahead to be believed while there is a backlog; what comes of it is logged.
-        rest: called when a micro-batch was planned without reading any records: there is no backlog.
+        rest: Called when a micro-batch was planned without reading any records: there is no backlog.
     """
 
     def __init__(
@@ -98,8 +98,8 @@ class BatchPlanner:
         """Where a new application begins to read.
 
         Raises:
-            TopicNotFoundError: a source topic does not exist.
-            ConfigError: a source must not begin without a checkpoint.
+            TopicNotFoundError: A source topic does not exist.
+            ConfigError: A source must not begin without a checkpoint.
         """
         if self._spec.first is not None:
             return self._spec.first.start
@@ -138,8 +138,8 @@ class BatchPlanner:
         New records of global tables alone make no micro-batch: nothing would come out of it.
 
         Raises:
-            TopicNotFoundError: a source topic has gone.
-            TopicRecreatedError: it is another topic under the same name.
+            TopicNotFoundError: A source topic has gone.
+            TopicRecreatedError: It is another topic under the same name.
             OffsetsLostError: `start` is no longer in the log.
         """
         first_batch = self._spec.first
@@ -198,8 +198,8 @@ class BatchPlanner:
         """The ranges of a micro-batch, without what is lost where `on_lost_offsets` allows that.
 
         Raises:
-            TopicNotFoundError: a source topic has gone.
-            TopicRecreatedError: it is another topic under the same name.
+            TopicNotFoundError: A source topic has gone.
+            TopicRecreatedError: It is another topic under the same name.
         """
         if self.is_repeat(end):
             # A batch that an earlier run has logged: much may have happened to the topics since.

@@ -20,12 +20,12 @@ def bounded(pieces: Iterable[RecordColumns], offsets: OffsetRange, max_bytes: in
     Why it fails: the tasks hold their share of a micro-batch in memory, and a worker that is killed for want of it says nothing.
 
     Args:
-        pieces: the records of the range.
-        offsets: the range.
-        max_bytes: what a micro-batch was planned for, over all ranges.
+        pieces: The records of the range.
+        offsets: The range.
+        max_bytes: What a micro-batch was planned for, over all ranges.
 
     Raises:
-        RangeTooLargeError: they are; one record alone is not.
+        RangeTooLargeError: They are; one record alone is not.
     """
     allowed = max(FAR_ABOVE * max_bytes, NEVER_TOO_LARGE)
     records = size = 0

@@ -45,10 +45,10 @@ class Samples:
     """What was found in one partition.
 
     Attributes:
-        asked: offsets that were looked at, in order.
-        offsets: of the first record found at each of them; those where nothing was found are left out.
-        times: time of each place, ms.
-        sizes: mean bytes of a record at each place.
+        asked: Offsets that were looked at, in order.
+        offsets: Of the first record found at each of them; those where nothing was found are left out.
+        times: Time of each place, ms.
+        sizes: Mean bytes of a record at each place.
     """
 
     asked: list[int] = field(default_factory=list)
@@ -85,10 +85,10 @@ class Curve:
     """How far a partition is to be read for a time: from its samples, straight lines between them.
 
     Attributes:
-        start: where what waits begins.
-        end: where it ends.
-        offsets: places with a known time, rising.
-        times: largest time up to each place, so never falling.
+        start: Where what waits begins.
+        end: Where it ends.
+        offsets: Places with a known time, rising.
+        times: Largest time up to each place, so never falling.
     """
 
     start: int
@@ -101,11 +101,11 @@ class Curve:
         """The curve of a partition.
 
         Args:
-            start: where what waits begins.
-            end: where it ends.
-            samples: what is known of the partition.
-            earliest_ms: the time of the start, if the first records have none that is believed.
-            latest_ms: times after this are left out, unless there are no others.
+            start: Where what waits begins.
+            end: Where it ends.
+            samples: What is known of the partition.
+            earliest_ms: The time of the start, if the first records have none that is believed.
+            latest_ms: Times after this are left out, unless there are no others.
         """
         places = list(zip(samples.offsets, samples.times, strict=True))
         known = [place for place in places if place[1] <= latest_ms] or places
@@ -132,10 +132,10 @@ class BacklogSamples:
     """Samples of all partitions of a source, kept from one micro-batch to the next.
 
     Args:
-        read: reads a few records at given places.
+        read: Reads a few records at given places.
 
     Attributes:
-        looks: how often that was done.
+        looks: How often that was done.
     """
 
     def __init__(self, read: ReadRecords) -> None:
@@ -153,9 +153,9 @@ class BacklogSamples:
         """Reads records at places near which none were read yet.
 
         Args:
-            at: the places.
-            end: where the partitions end now.
-            distance: how near is near enough.
+            at: The places.
+            end: Where the partitions end now.
+            distance: How near is near enough.
 
         Returns:
             Whether anything was read.

@@ -26,13 +26,13 @@ class BrokerWatch:
     """Looks after the brokers of one application until the end of the block.
 
     Args:
-        probe: asks the brokers for something that needs the leaders of all sources.
-        say: tells people.
-        servers: what to call the brokers.
-        clock: seconds that only go forward.
+        probe: Asks the brokers for something that needs the leaders of all sources.
+        say: Tells people.
+        servers: What to call the brokers.
+        clock: Seconds that only go forward.
 
     Attributes:
-        answers: whether the brokers answered the last time; None: it was not tried since there was a doubt.
+        answers: Whether the brokers answered the last time; None: it was not tried since there was a doubt.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ class HadoopFiles:
 
     Args:
         session: Spark, whose settings name the file systems and hold their credentials.
-        checkpoint_dir: the application's checkpoint.
+        checkpoint_dir: The application's checkpoint.
     """
 
     def __init__(self, session: SparkSession, checkpoint_dir: str) -> None:

@@ -44,13 +44,13 @@ def global_stores(
     """The typed stores of the global tables that a sub-topology reads, as they were when the micro-batch was planned.
 
     Args:
-        job: the query.
-        ends: where each topic is to be read to, as logged with the micro-batch.
-        begin_offset: first offset that a partition still has.
-        now_ms: the step's wall clock, for timestamp extractors.
+        job: The query.
+        ends: Where each topic is to be read to, as logged with the micro-batch.
+        begin_offset: First offset that a partition still has.
+        now_ms: The step's wall clock, for timestamp extractors.
 
     Raises:
-        RecordFailedError: a record cannot be read and the policy is `fail`.
+        RecordFailedError: A record cannot be read and the policy is `fail`.
     """
     if not job.sub.global_tables:
         return {}
@@ -73,9 +73,9 @@ class _Copy:
     """The tables of one process.
 
     Args:
-        job: the query.
-        store: where they are.
-        directory: the slot on disk; None = memory.
+        job: The query.
+        store: Where they are.
+        directory: The slot on disk; None = memory.
     """
 
     def __init__(self, job: QueryJob, store: TaskStore, directory: Path | None) -> None:

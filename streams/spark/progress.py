@@ -111,10 +111,10 @@ class Progress:
     """Collects reports of steps and shows them.
 
     Args:
-        title: heading, the application id.
-        console: where to write; default: standard error, so that results can be piped.
-        clock: seconds that never go back.
-        wall_clock: seconds since 1970, for how far event time is behind.
+        title: Heading, the application id.
+        console: Where to write; default: standard error, so that results can be piped.
+        clock: Seconds that never go back.
+        wall_clock: Seconds since 1970, for how far event time is behind.
     """
 
     def __init__(

@@ -33,12 +33,12 @@ def start_query(
 
     Args:
         session: Spark.
-        job: what to run.
-        checkpoint_dir: the application's checkpoint; the query's lies below it.
-        trigger: arguments of `DataStreamWriter.trigger`.
-        on_reports: called on the driver after each micro-batch with its number and the reports of its tasks.
-        gate: by which the query is stopped.
-        source_class: makes the data source.
+        job: What to run.
+        checkpoint_dir: The application's checkpoint; the query's lies below it.
+        trigger: Arguments of `DataStreamWriter.trigger`.
+        on_reports: Called on the driver after each micro-batch with its number and the reports of its tasks.
+        gate: By which the query is stopped.
+        source_class: Makes the data source.
     """
     source = source_class(job)
     session.dataSource.register(source)

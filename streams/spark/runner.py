@@ -88,10 +88,10 @@ class StreamsApplication:
         """Runs until stopped, or, with `available_now`, until everything that was there is processed.
 
         Args:
-            session: a running session to use; default: one is started, and stopped at the end.
+            session: A running session to use; default: one is started, and stopped at the end.
 
         Raises:
-            StreamsError: what went wrong, in words for people; the Spark error is its cause. Also a session with a setting
+            StreamsError: What went wrong, in words for people; the Spark error is its cause. Also a session with a setting
                 that cannot work.
         """
         # Refuses what cannot work before anything is made in Kafka.

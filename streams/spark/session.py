@@ -35,12 +35,12 @@ def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: 
     """Starts Spark, or takes the running session, with the engine's settings.
 
     Args:
-        application_id: name shown in Spark's UI.
-        user: the user's Spark settings; they win.
-        checkpoint_dir: decides how checkpoint files are written.
+        application_id: Name shown in Spark's UI.
+        user: The user's Spark settings; they win.
+        checkpoint_dir: Decides how checkpoint files are written.
 
     Raises:
-        ConfigError: a setting that cannot work, or a session that was started without the engine's daemon.
+        ConfigError: A setting that cannot work, or a session that was started without the engine's daemon.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         # Under spark-submit Java runs already and alone knows its --master and --conf: without this they would be
@@ -101,11 +101,11 @@ def check_session(session: SparkSession, say: Callable[[str], object]) -> None:
     """Looks at the settings of a session, which may be the user's own.
 
     Args:
-        session: the session.
-        say: told of what works, but not as it should.
+        session: The session.
+        say: Told of what works, but not as it should.
 
     Raises:
-        ConfigError: a setting that cannot work.
+        ConfigError: A setting that cannot work.
     """
     conf = session.sparkContext.getConf()
     for key, (value, why) in REFUSED.items():

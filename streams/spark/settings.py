@@ -47,7 +47,7 @@ def spark_settings(user: Mapping[str, str], checkpoint_dir: str) -> dict[str, st
     """The engine's settings with the user's on top.
 
     Raises:
-        ConfigError: a setting that cannot work with the engine.
+        ConfigError: A setting that cannot work with the engine.
     """
     for key, (value, why) in REFUSED.items():
         if str(user.get(key, "")).lower() == value:

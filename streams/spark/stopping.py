@@ -50,7 +50,7 @@ class StopGate:
         """Called by Spark's thread at the beginning of each micro-batch.
 
         Raises:
-            BatchInterruptedError: the gate is closed.
+            BatchInterruptedError: The gate is closed.
         """
         if self._closed.is_set():
             self._holds.set()

@@ -29,10 +29,10 @@ class Retry:
     """When a query that failed for a passing reason is started again, and when no more.
 
     Attributes:
-        wait_s: how long it may fail without any progress in between.
-        failed: when the first of these failures came; None: there is none.
-        due: when it is started again; None: it runs.
-        pause_s: how long the next pause will be.
+        wait_s: How long it may fail without any progress in between.
+        failed: When the first of these failures came; None: there is none.
+        due: When it is started again; None: it runs.
+        pause_s: How long the next pause will be.
     """
 
     wait_s: float
@@ -73,13 +73,13 @@ class Supervisor:
     """Runs queries until all have ended, one has failed for good, or they are to stop.
 
     Attributes:
-        stop: set when they are to stop.
-        gates: how each run of a query is stopped, by its `runId`.
-        progress: where it is shown.
-        watch: knows whether the brokers answer.
-        wait_s: how long queries may fail because brokers are away.
-        clock: seconds that only go forward.
-        on_started: called once all queries have been started.
+        stop: Set when they are to stop.
+        gates: How each run of a query is stopped, by its `runId`.
+        progress: Where it is shown.
+        watch: Knows whether the brokers answer.
+        wait_s: How long queries may fail because brokers are away.
+        clock: Seconds that only go forward.
+        on_started: Called once all queries have been started.
     """
 
     stop: threading.Event
@@ -98,7 +98,7 @@ class Supervisor:
             Where each sub-topology's query is in its topics, by name.
 
         Raises:
-            ApplicationFailedError: a query has failed.
+            ApplicationFailedError: A query has failed.
         """
         queries = [_Supervised(start, start(), Retry(self.wait_s)) for start in starts]
         self.on_started()

@@ -28,7 +28,7 @@ class Faults:
     """The crashes that are still to come, each once the one before has happened.
 
     Attributes:
-        happened: how many there were.
+        happened: How many there were.
     """
 
     happened: int = 0
@@ -38,7 +38,7 @@ class Faults:
         """Lets a task die when it comes to a point.
 
         Raises:
-            ValueError: an unknown point.
+            ValueError: An unknown point.
         """
         if point not in POINTS:
             raise ValueError(f"{point!r} is no crash point; there are {', '.join(POINTS)}")

@@ -36,9 +36,9 @@ def gather(messages: Any, first: int, last: int, end: int, functions: Any, numbe
 
     Args:
         messages: int64[], addresses of messages; the queue is [first, last).
-        first: head of the queue.
-        last: end of the queue.
-        end: first offset that does not belong to the run.
+        first: Head of the queue.
+        last: End of the queue.
+        end: First offset that does not belong to the run.
         functions: int64[4], addresses of the functions named in `FUNCTIONS`.
         numbers: int64[2, n], filled with offsets and timestamps (-1 = none).
         columns: int64[3, 4], for keys, values, encoded headers: addresses of ends (int32[n + 1]), data (uint8[]) and

@@ -131,11 +131,11 @@ class Library:
     """librdkafka's functions, named without their `rd_kafka_` prefix.
 
     Args:
-        path: the shared library.
+        path: The shared library.
 
     Raises:
-        OSError: it cannot be loaded.
-        AttributeError: it lacks a function.
+        OSError: It cannot be loaded.
+        AttributeError: It lacks a function.
     """
 
     def __init__(self, path: Path) -> None:
@@ -157,7 +157,7 @@ class Library:
         """A new `rd_kafka_conf_t` (owned by the caller until `new` takes it).
 
         Raises:
-            KafkaClientError: a property is unknown or its value is refused.
+            KafkaClientError: A property is unknown or its value is refused.
         """
         conf = int(self.conf_new())
         problem = ctypes.create_string_buffer(512)
@@ -175,7 +175,7 @@ class Library:
         """A new client instance; takes `conf` over.
 
         Raises:
-            KafkaClientError: librdkafka refused the configuration as a whole.
+            KafkaClientError: Librdkafka refused the configuration as a whole.
         """
         problem = ctypes.create_string_buffer(512)
         client = self.new(kind, conf, problem, len(problem))
@@ -237,5 +237,5 @@ def library() -> Library:
 
 
 def bulk_available() -> bool:
-    """Whether the bulk reader and producer can be used (environment ``STREAMS_KAFKA_BULK=0`` switches them off)."""
+    """Whether the bulk reader and producer can be used (environment `STREAMS_KAFKA_BULK=0` switches them off)."""
     return find_library() is not None

@@ -46,14 +46,14 @@ def produce_rows(
     """Produce rows from `first` on, until all are queued or one is refused.
 
     Args:
-        client: address of the `rd_kafka_t`.
+        client: Address of the `rd_kafka_t`.
         functions: int64[4], addresses of the functions named in `FUNCTIONS`.
-        first: first row to produce.
+        first: First row to produce.
         partitions: int32[n].
         timestamps: int64[n].
         columns: int64[3, 3], for keys, values and header cells: addresses of ends (int64[n + 1], relative to data),
             data and validity (uint8[n], 0 = null; address 0 = no nulls). Ends at address 0 = the column is all null.
-        arguments: what `new_arguments` made.
+        arguments: What `new_arguments` made.
 
     Returns:
         int64[2]: the first row that was not queued (n = all were), and its `rd_kafka_error_t`, 0 = none.

@@ -38,8 +38,8 @@ class BulkTransport:
     """Producer on librdkafka's C API.
 
     Args:
-        properties: librdkafka properties (`producer_config`).
-        transactional_id: for messages of errors.
+        properties: Librdkafka properties (`producer_config`).
+        transactional_id: For messages of errors.
     """
 
     def __init__(self, properties: Mapping[str, str], transactional_id: str) -> None:

@@ -152,8 +152,8 @@ class _Column:
     """Buffers of one Arrow binary column that a kernel fills.
 
     Args:
-        slots: most cells.
-        capacity: most bytes; memory that stays unused is never touched.
+        slots: Most cells.
+        capacity: Most bytes; memory that stays unused is never touched.
     """
 
     def __init__(self, slots: int, capacity: int) -> None:

@@ -30,9 +30,9 @@ class OrdinaryTransport:
     """Producer on confluent-kafka's Python API.
 
     Args:
-        config: the user's client properties.
-        properties: librdkafka properties (`producer_config`).
-        transactional_id: for messages of errors.
+        config: The user's client properties.
+        properties: Librdkafka properties (`producer_config`).
+        transactional_id: For messages of errors.
     """
 
     def __init__(self, config: ClientConfig, properties: Mapping[str, str], transactional_id: str) -> None:

@@ -34,7 +34,7 @@ def taken(candidates: tuple[Serde[Any] | None, ...], default: Serde[Any]) -> Ser
     """The first serde that is named, else the first that is derived from a type, else the default.
 
     Raises:
-        TopologyError: nothing is named, and no serde suits the type.
+        TopologyError: Nothing is named, and no serde suits the type.
     """
     known = [serde for serde in candidates if serde is not None]
     named = next((serde for serde in known if not isinstance(serde, DerivedSerde)), None)
@@ -83,7 +83,7 @@ def derived_value(kind: Type, default: Serde[Any]) -> Serde[Any] | None:
 
 
 def _may_be_text(kind: Type) -> bool:
-    """Whether values of a type may be, or are always, a ``str``; also where nothing is known."""
+    """Whether values of a type may be, or are always, a `str`; also where nothing is known."""
     kind = plain_type(kind) if kind is not None else Any
     if kind in (Any, type(None)) or isinstance(kind, typing.TypeVar | str):
         return True

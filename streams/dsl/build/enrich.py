@@ -56,12 +56,12 @@ class _Shape:
 
 @dataclass(frozen=True, slots=True)
 class EnrichOptions:
-    """How the function of an ``enrich`` is called, as the user says it.
+    """How the function of an `enrich` is called, as the user says it.
 
     Attributes:
         batch_size: How many values a call gets at most; None: calls are for one value.
-        concurrency: How many calls may be under way; None: ``CONCURRENCY``.
-        timeout: How long a call may take; None: ``TIMEOUT_MS``.
+        concurrency: How many calls may be under way; None: `CONCURRENCY`.
+        timeout: How long a call may take; None: `TIMEOUT_MS`.
         retries: How often a call that fails is made again.
         backoff: How long to wait before the first of these.
         on_error: What becomes of a record for which all calls have failed.
@@ -75,7 +75,7 @@ class EnrichOptions:
     on_error: OnError
 
     def rules(self, shape: _Shape, stop: bool) -> CallRules:
-        """The same, checked, with defaults; ``stop``: a record that fails ends the calls."""
+        """The same, checked, with defaults; `stop`: a record that fails ends the calls."""
         batch_size, is_async = self.batch_size, shape.is_async
         return CallRules(
             is_async=is_async,

@@ -1,4 +1,4 @@
-"""Names and specifications of the stores behind tables and joins, as ``Materialized`` and ``StreamJoined`` say."""
+"""Names and specifications of the stores behind tables and joins, as `Materialized` and `StreamJoined` say."""
 
 from __future__ import annotations
 

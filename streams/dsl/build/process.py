@@ -68,8 +68,8 @@ def checked_supplier(
     """What makes the node of a user's processor; refuses what cannot make processors.
 
     Args:
-        supplier: the user's.
-        run: runs such a processor as a node.
+        supplier: The user's.
+        run: Runs such a processor as a node.
     """
     check_supplier(supplier)
     return partial(run, supplier)

@@ -1,7 +1,7 @@
 """What a function of the program returns, as far as that can be known without calling it.
 
 Its annotation says it, or, for a lambda that only reads fields of a typed value, the fields' annotations: both
-``def customer(order: Order) -> int`` and ``lambda order: order.customer_id`` make keys that are numbers. Of a lambda that does
+`def customer(order: Order) -> int` and `lambda order: order.customer_id` make keys that are numbers. Of a lambda that does
 anything else nothing is known.
 """
 
@@ -43,7 +43,7 @@ def result_type(fn: Callable[..., Any], key: Serde[Any] | None = None, value: Se
     """The type of what a function returns; None: unknown.
 
     Args:
-        fn: ``fn(value)`` or ``fn(key, value)``.
+        fn: `fn(value)` or `fn(key, value)`.
         key: Serde of the keys that it is handed, if known.
         value: The same of the values.
     """
@@ -66,7 +66,7 @@ def aggregate_type(initializer: Callable[..., Any], *aggregators: Callable[..., 
 
 
 def forwarded_types(supplier: Callable[[], Any]) -> tuple[Type, Type]:
-    """The types of keys and values that processors forward: what their class says, ``Processor[str, Order, int, Spend]``."""
+    """The types of keys and values that processors forward: what their class says, `Processor[str, Order, int, Spend]`."""
     for base in getattr(supplier, "__orig_bases__", ()):
         arguments = typing.get_args(base)
         if typing.get_origin(base) is Processor and len(arguments) == 4:

@@ -49,7 +49,7 @@ def add_map_values(
     how: Materialized,
     value_type: Type = None,
 ) -> tuple[Port, TableNode]:
-    """A table with mapped values; ``value_type``: of what the function makes, if that is known."""
+    """A table with mapped values; `value_type`: of what the function makes, if that is known."""
 
     def computed() -> ValueGetter:
         return MapValueGetter(above.view(), fn)

@@ -1,4 +1,4 @@
-"""``top``: the best n of each group, of streams (values only come) and of tables (rows change and leave)."""
+"""`top`: the best n of each group, of streams (values only come) and of tables (rows change and leave)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TopAggregator:
 
     Args:
         n: How many.
-        by: ``(value) -> score``; a value whose score is None is not ranked.
+        by: `(value) -> score`; a value whose score is None is not ranked.
         largest: Whether the largest score is the best.
     """
 
@@ -41,7 +41,7 @@ class TopAggregator:
 
 
 def checked_top(n: int, by: functions.Function) -> Callable[[Any], Any]:
-    """The score function, checked. Raises ``TopologyError``."""
+    """The score function, checked. Raises `TopologyError`."""
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise TopologyError(f"top takes how many rows there are to be, at least 1, not {n!r}.")
     return functions.value_only(by, "score")

@@ -97,7 +97,7 @@ def place(kind: type, given: tuple[object, ...], settings: Mapping[str, object])
         settings: Arguments with a name.
 
     Raises:
-        TopologyError: no free field takes one of the arguments, or there is no field of a name.
+        TopologyError: No free field takes one of the arguments, or there is no field of a name.
     """
     defaults = _defaults(kind)
     if unknown := settings.keys() - defaults:
@@ -154,7 +154,7 @@ class Option(AnswersUnknownNames):
         self._check()
 
     def _check(self) -> None:
-        """Raises ``TopologyError`` for a setting that cannot be meant."""
+        """Raises `TopologyError` for a setting that cannot be meant."""
         for setting, value, default in settings_of(self):
             if setting in ("name", "store_name") and value is not default:
                 check_name(value)

@@ -25,16 +25,16 @@ class Materialized(Option, Generic[K, V]):
     """How a table's state is kept.
 
     Attributes:
-        name: of the store, and so of its changelog; what interactive queries ask for.
-        key_serde, value_serde: of what is in it.
-        retention: how long a windowed store keeps a window, at least size + grace (the default).
+        name: Of the store, and so of its changelog; what interactive queries ask for.
+        key_serde, value_serde: Of what is in it.
+        retention: How long a windowed store keeps a window, at least size + grace (the default).
         caching: True: the last value of a key per step goes downstream; False: every update does.
-        logging: whether there is a changelog. Without one, state cannot be restored.
-        changelog_config: topic settings of the changelog that win over the engine's.
-        persistent: True: RocksDB; False: in memory; None: as the ``StreamsBuilder`` says.
-        history_retention: keeps a table in a versioned store that can tell how it was up to this long ago (KIP-889), so
+        logging: Whether there is a changelog. Without one, state cannot be restored.
+        changelog_config: Topic settings of the changelog that win over the engine's.
+        persistent: True: RocksDB; False: in memory; None: as the `StreamsBuilder` says.
+        history_retention: Keeps a table in a versioned store that can tell how it was up to this long ago (KIP-889), so
             that joins see it as of a record's time; such a table has no cache.
-        ttl: deletes a row, downstream too, when stream time is this far past its last update; for tables that are read or
+        ttl: Deletes a row, downstream too, when stream time is this far past its last update; for tables that are read or
             made of a stream.
     """
 
@@ -79,9 +79,9 @@ class Joined(Option, Generic[K, V]):
     """How a stream is joined with a table.
 
     Attributes:
-        key_serde, value_serde: of the stream.
-        name: of the join, of a repartition topic and of the buffer.
-        grace: how long a record of the stream waits for late updates of the table, which must be versioned (KIP-923).
+        key_serde, value_serde: Of the stream.
+        name: Of the join, of a repartition topic and of the buffer.
+        grace: How long a record of the stream waits for late updates of the table, which must be versioned (KIP-923).
     """
 
     key_serde: Serde[K] | None = None
@@ -124,11 +124,11 @@ class StreamJoined(Option, Generic[K, V, VO]):
     """How two streams are joined.
 
     Attributes:
-        key_serde: of both sides.
-        value_serde, other_value_serde: of this and of the other side, in their stores.
-        name: of the join's nodes and of repartition topics.
-        store_name: base name of the two stores; default: ``name``.
-        logging, changelog_config, persistent: as in ``Materialized``.
+        key_serde: Of both sides.
+        value_serde, other_value_serde: Of this and of the other side, in their stores.
+        name: Of the join's nodes and of repartition topics.
+        store_name: Base name of the two stores; default: `name`.
+        logging, changelog_config, persistent: As in `Materialized`.
     """
 
     key_serde: Serde[K] | None = None

@@ -141,7 +141,7 @@ class SlidingAggregate(WindowedAggregation[SlidingWindows]):
     ) -> None:
         """Add the record to a window that holds this, or (a new one) begins with this.
 
-        ``told`` is what was emitted for a new window before, if anything.
+        `told` is what was emitted for a new window before, if anything.
         """
         value = self.functions.added(record.key, record.value, held.value)
         new = ValueAndTimestamp(value, max(held.timestamp, record.timestamp))

@@ -27,9 +27,9 @@ class PendingCall(NamedTuple):
     """A record that waits for its result.
 
     Attributes:
-        record: the record.
-        source: where it came from.
-        held: what `OperatorContext.hold` gave.
+        record: The record.
+        source: Where it came from.
+        held: What `OperatorContext.hold` gave.
     """
 
     record: Record
@@ -48,14 +48,14 @@ class CallRules:
     """How the function is called.
 
     Attributes:
-        is_async: it is `async def`.
-        takes_key: it gets the key (the keys) first.
-        batch_size: it gets lists of at most so many; None: it is called for each record.
-        concurrency: how many calls may be under way; 1 for a plain function.
-        timeout_ms: of each call; None for a plain function, which cannot be stopped.
-        retries: how often a call that failed is made again.
-        backoff_ms: how long to wait before the first of these; doubled for each further one, up to a minute.
-        stop: begin no more calls once a record has failed.
+        is_async: It is `async def`.
+        takes_key: It gets the key (the keys) first.
+        batch_size: It gets lists of at most so many; None: it is called for each record.
+        concurrency: How many calls may be under way; 1 for a plain function.
+        timeout_ms: Of each call; None for a plain function, which cannot be stopped.
+        retries: How often a call that failed is made again.
+        backoff_ms: How long to wait before the first of these; doubled for each further one, up to a minute.
+        stop: Begin no more calls once a record has failed.
     """
 
     is_async: bool
@@ -82,10 +82,10 @@ class Calls:
     """The calls for some records.
 
     Args:
-        function: the user's.
-        rules: how it is called.
-        tally: counts.
-        who: names function and node, for messages.
+        function: The user's.
+        rules: How it is called.
+        tally: Counts.
+        who: Names function and node, for messages.
     """
 
     def __init__(self, function: Callable[..., Any], rules: CallRules, tally: Tally, who: str) -> None:
@@ -99,8 +99,8 @@ class Calls:
         """For each record its result, a `Failure`, or `NOT_CALLED`.
 
         Raises:
-            EnrichError: the function gave something else than one result for each record.
-            StreamsError: it raised one that is no record's fault.
+            EnrichError: The function gave something else than one result for each record.
+            StreamsError: It raised one that is no record's fault.
         """
         found = [NOT_CALLED] * len(waiting)
         size = self._rules.batch_size or 1

@@ -28,9 +28,9 @@ class Enrich(Operator):
     """Replaces the value by what a function gives for it; key, timestamp and headers stay.
 
     Args:
-        function: the user's.
-        rules: how it is called.
-        on_error: what becomes of a record for which it fails for good: `fail` lets the processing policy decide, `drop` drops
+        function: The user's.
+        rules: How it is called.
+        on_error: What becomes of a record for which it fails for good: `fail` lets the processing policy decide, `drop` drops
             it as `call_failed` or `timeout`, a function `(key, value, error) -> value` gives another value.
     """
 

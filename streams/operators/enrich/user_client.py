@@ -24,9 +24,9 @@ class UserClient:
     """The function, or what makes it; picklable: what is open stays behind.
 
     Args:
-        function: the function, or with `is_factory` what makes it: called without arguments, in the event loop if there is one.
-        is_factory: see there; what was made is asked to `close()`, which may be async, if it can.
-        is_async: the function is `async def`.
+        function: The function, or with `is_factory` what makes it: called without arguments, in the event loop if there is one.
+        is_factory: See there; what was made is asked to `close()`, which may be async, if it can.
+        is_async: The function is `async def`.
     """
 
     def __init__(self, function: Callable[..., Any], is_factory: bool, is_async: bool) -> None:
@@ -49,7 +49,7 @@ class UserClient:
         """Run `work(function)` to its end.
 
         Raises:
-            EnrichError: the class cannot be made.
+            EnrichError: The class cannot be made.
         """
         return self._run(self._with_function(work))
 

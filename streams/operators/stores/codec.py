@@ -47,7 +47,7 @@ class Codec:
         """The local value, if the row fits the changelog.
 
         Raises:
-            OversizedRowError: it does not.
+            OversizedRowError: It does not.
         """
         if value is not None and len(key) + len(value) > self._room:
             raise OversizedRowError(

@@ -35,13 +35,13 @@ class SuppressRules:
     """When updates are let go.
 
     Attributes:
-        wait_ms: how far stream time must be beyond an update's place, ms: grace (and a session's gap) until a window
+        wait_ms: How far stream time must be beyond an update's place, ms: grace (and a session's gap) until a window
             closes, else the time limit.
-        by_window: an update's place is its window's end, and deletions are never emitted; else its timestamp.
-        inclusive_end: of the windows: the end belongs to the window, so it closes one millisecond later (strict mode).
-        max_records: most keys held; None: no bound.
-        max_bytes: most bytes held; None: no bound.
-        emit_early: what to do at a bound: emit the oldest, or fail.
+        by_window: An update's place is its window's end, and deletions are never emitted; else its timestamp.
+        inclusive_end: Of the windows: the end belongs to the window, so it closes one millisecond later (strict mode).
+        max_records: Most keys held; None: no bound.
+        max_bytes: Most bytes held; None: no bound.
+        emit_early: What to do at a bound: emit the oldest, or fail.
     """
 
     wait_ms: int
@@ -209,8 +209,8 @@ class SuppressValueGetter:
     """A suppressed table as others see it: as it was last emitted.
 
     Attributes:
-        parent: the table above.
-        buffer, places, key_serde, value_serde: as of `Suppress`.
+        parent: The table above.
+        buffer, places, key_serde, value_serde: As of `Suppress`.
     """
 
     parent: ValueGetter

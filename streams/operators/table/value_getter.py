@@ -30,8 +30,8 @@ class ValueGetter(Protocol):
         """What reads it, within one step.
 
         Args:
-            ctx: of the node that looks up.
-            told: see the table as it was passed on last, without the updates that a cache still holds back: for those whose
+            ctx: Of the node that looks up.
+            told: See the table as it was passed on last, without the updates that a cache still holds back: for those whose
                 own result must follow the table's updates.
         """
 
@@ -41,9 +41,9 @@ class StoreValueGetter:
     """A table that is kept in a store.
 
     Attributes:
-        store: its name: of a timestamped key-value, a versioned, a timestamped window or a session store.
-        from_stored: makes the table's value of the stored one, where they differ (built-in aggregates).
-        versioned: the store holds versions, so that it can be asked how it was.
+        store: Its name: of a timestamped key-value, a versioned, a timestamped window or a session store.
+        from_stored: Makes the table's value of the stored one, where they differ (built-in aggregates).
+        versioned: The store holds versions, so that it can be asked how it was.
     """
 
     store: str
@@ -74,7 +74,7 @@ class FilterValueGetter:
     """A filtered table without a store.
 
     Attributes:
-        parent: the table above.
+        parent: The table above.
         predicate: `(key, value) -> bool`.
         negate: True for `filter_not`.
     """
@@ -104,7 +104,7 @@ class MapValueGetter:
     """A table with mapped values, without a store.
 
     Attributes:
-        parent: the table above.
+        parent: The table above.
         fn: `(key, value) -> value`; not called for None.
     """
 
@@ -133,9 +133,9 @@ class JoinValueGetter:
     """Two joined tables without a store; the newest values only, as Kafka Streams' getters of joins.
 
     Attributes:
-        left, right: the tables.
+        left, right: The tables.
         joiner: `(key, left value, right value) -> value`.
-        kind: which of the two may be missing.
+        kind: Which of the two may be missing.
     """
 
     left: ValueGetter

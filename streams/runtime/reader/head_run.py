@@ -29,9 +29,9 @@ class Held:
     """A record that is held back.
 
     Attributes:
-        cursor: its source rows, and which of them it is.
-        place: where it stands among what comes of that row.
-        route: the key whose task gets what comes of it.
+        cursor: Its source rows, and which of them it is.
+        place: Where it stands among what comes of that row.
+        route: The key whose task gets what comes of it.
     """
 
     cursor: tuple[SourceRows, int]
@@ -43,12 +43,12 @@ class ReaderContext(StepContext):
     """Dead letters travel to a task as rows, so that they are part of its transaction.
 
     Attributes:
-        dead_letters: those of the piece so far.
-        letter_routes: for each of them the key whose task gets it.
-        sequence: numbers the rows that leave the head.
-        behind: for each node that holds records back, the entries that it leads to.
-        touched: keys whose tasks must be called, even if no row comes for them.
-        letters_by_partition: what leaves the head goes by its source partition, and so do the dead letters.
+        dead_letters: Those of the piece so far.
+        letter_routes: For each of them the key whose task gets it.
+        sequence: Numbers the rows that leave the head.
+        behind: For each node that holds records back, the entries that it leads to.
+        touched: Keys whose tasks must be called, even if no row comes for them.
+        letters_by_partition: What leaves the head goes by its source partition, and so do the dead letters.
     """
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ def number_anew(gathered: Sequence[Rows]) -> None:
     """Give the rows of a piece numbers in the order of their places: by branch and depth first, as if none had been held.
 
     Raises:
-        RecordError: more rows came of a record than can be numbered.
+        RecordError: More rows came of a record than can be numbered.
     """
     numbers: dict[tuple[int, tuple[int, ...]], int] = {}
     group, number = (-1, -1), 0

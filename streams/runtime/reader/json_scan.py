@@ -219,9 +219,9 @@ def scan(  # noqa: PLR0912 - one compiled loop; a call per value would cost more
         data: uint8, the values one after the other; valid UTF-8 as a whole.
         offsets: int32[n + 1], row i is data[offsets[i]:offsets[i + 1]].
         valid: bool[n]; rows that are not are passed over.
-        paths: names, name_offsets, name_of, elements: uint8, the distinct names one after the other; uint64[N + 1];
+        paths: Names, name_offsets, name_of, elements: uint8, the distinct names one after the other; uint64[N + 1];
             int64[F], the name of each field; int64[F], the element of an array that it is, -1 = the value itself.
-        cells: kinds, ints, floats, starts, ends: uint8, int64, float64, int64, int64, each [F, n], zeroed: what
+        cells: Kinds, ints, floats, starts, ends: uint8, int64, float64, int64, int64, each [F, n], zeroed: what
             `streams.operators.aggregate.columns.column_rows` says, and where the JSON text of a text cell begins and ends.
         status: uint8[n], all `UNSURE`; `SURE` is put where it is so.
     """

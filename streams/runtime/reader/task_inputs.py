@@ -31,9 +31,9 @@ class RowNumbering:
     """Numbers the rows that come from one source record.
 
     Attributes:
-        next: the next number.
-        end: the first that is no longer the branch's own.
-        above: place of the record that was held back, and whose way is being gone on; empty: none was.
+        next: The next number.
+        end: The first that is no longer the branch's own.
+        above: Place of the record that was held back, and whose way is being gone on; empty: none was.
     """
 
     next: int = 0

@@ -27,10 +27,10 @@ def needs_java(stopping: Callable[[], bool]) -> Iterator[None]:
     """Makes one error of whatever fails because Spark's Java process has gone.
 
     Args:
-        stopping: whether that is what is wanted: Ctrl-C ends spark-submit, which is the Java process, too.
+        stopping: Whether that is what is wanted: Ctrl-C ends spark-submit, which is the Java process, too.
 
     Raises:
-        ApplicationFailedError: it has.
+        ApplicationFailedError: It has.
     """
     try:
         yield

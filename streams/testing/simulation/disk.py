@@ -14,12 +14,12 @@ class SimulatedTable(MemoryTable):
     """An ordered table whose every write is atomic, and flushed before it returns, as `state.tables.rocks` does it.
 
     Args:
-        hook: told of every write and flush.
-        location: name of the disk.
+        hook: Told of every write and flush.
+        location: Name of the disk.
 
     Attributes:
         atomic: False: a write is torn if the process dies in it, so that a test can show that it must not be.
-        owner: who has it open.
+        owner: Who has it open.
     """
 
     atomic = True
@@ -35,7 +35,7 @@ class SimulatedTable(MemoryTable):
         """Opens it for one process.
 
         Raises:
-            StateLockedError: another one has it open.
+            StateLockedError: Another one has it open.
         """
         if self.owner not in (None, owner):
             raise StateLockedError(self.location, 0, "simulated")

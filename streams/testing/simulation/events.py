@@ -17,8 +17,8 @@ class Event(NamedTuple):
     Attributes:
         kind: `init`, `send`, `offsets`, `commit`, `control` (a control record that ends a transaction on one partition), `read`,
             `ends`, `begins`, `delete` (DeleteRecords), `write` or `flush` (of a disk).
-        where: transactional id, topic-partition or disk.
-        detail: for people.
+        where: Transactional id, topic-partition or disk.
+        detail: For people.
     """
 
     kind: str

@@ -45,14 +45,14 @@ class SimulatedKafka(Topics):
     """A broker.
 
     Args:
-        partitions: number of partitions by topic, to begin with.
-        auto_create: a topic that is asked for and is not there is created, with one partition.
-        hook: told of every event.
+        partitions: Number of partitions by topic, to begin with.
+        auto_create: A topic that is asked for and is not there is created, with one partition.
+        hook: Told of every event.
 
     Attributes:
-        now_ms: the broker's clock, the timestamp of control records.
-        groups: consumer group -> partition -> committed offset.
-        late: commits that were sent and have not arrived: (transactional id, epoch).
+        now_ms: The broker's clock, the timestamp of control records.
+        groups: Consumer group -> partition -> committed offset.
+        late: Commits that were sent and have not arrived: (transactional id, epoch).
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class SimulatedKafka(Topics):
 
         Raises:
             OffsetsLostError: `start` is not in the log.
-            ReadTimeoutError: a transaction below `end` is still open.
+            ReadTimeoutError: A transaction below `end` is still open.
         """
         event = Event("read", f"{topic}-{partition}", f"[{start}, {end})")
         self.hook.before(event)
@@ -178,7 +178,7 @@ class SimulatedKafka(Topics):
         """Deletes records below the offsets.
 
         Raises:
-            KafkaClientError: the topic is only compacted, or the offset lies behind the end.
+            KafkaClientError: The topic is only compacted, or the offset lies behind the end.
         """
         for (topic, partition), offset in before.items():
             event = Event("delete", f"{topic}-{partition}", f"below {offset}")

@@ -17,9 +17,9 @@ class Span:
     """What one transaction has written to one partition, from its first record to its control record.
 
     Attributes:
-        first: offset of its first record.
-        decided: what the coordinator has decided, None while it is open.
-        committed: what readers know of that: None while the control record is not written.
+        first: Offset of its first record.
+        decided: What the coordinator has decided, None while it is open.
+        committed: What readers know of that: None while the control record is not written.
     """
 
     __slots__ = ("committed", "decided", "first")
@@ -34,13 +34,13 @@ class Entry(NamedTuple):
     """One place of a log.
 
     Attributes:
-        offset: its offset.
-        key: of the record.
+        offset: Its offset.
+        key: Of the record.
         value: None = tombstone.
-        timestamp: ms since the epoch.
-        headers: encoded (`state.kafka.headers`), None = none.
-        span: the transaction that wrote it, None = a producer without transactions.
-        control: it is a control record, which nobody gets to see.
+        timestamp: Ms since the epoch.
+        headers: Encoded (`state.kafka.headers`), None = none.
+        span: The transaction that wrote it, None = a producer without transactions.
+        control: It is a control record, which nobody gets to see.
     """
 
     offset: int
@@ -61,9 +61,9 @@ class PartitionLog:
     """One partition.
 
     Attributes:
-        begin: first offset that the log still has.
-        end: the next offset (the high watermark; there are no replicas).
-        entries: what it has, by rising offsets; compaction leaves gaps.
+        begin: First offset that the log still has.
+        end: The next offset (the high watermark; there are no replicas).
+        entries: What it has, by rising offsets; compaction leaves gaps.
     """
 
     def __init__(self, topic: str, partition: int) -> None:
@@ -146,7 +146,7 @@ class PartitionLog:
         """Keeps the last committed record of each key below the last stable offset; control records and aborted ones go.
 
         Args:
-            tombstones: those that are older than `delete.retention.ms` go, too: all of them.
+            tombstones: Those that are older than `delete.retention.ms` go, too: all of them.
         """
         stable = self.stable_end
         last = {entry.key: entry.offset for entry in self.entries if entry.offset < stable and entry.readable}

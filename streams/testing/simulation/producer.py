@@ -50,8 +50,8 @@ class SimulatedProducer:
     Unlike that one it can be used for one transaction after the other, so that a test can show what comes of it.
 
     Args:
-        kafka: where it writes.
-        transactional: its transactional id, as the coordinator knows it.
+        kafka: Where it writes.
+        transactional: Its transactional id, as the coordinator knows it.
     """
 
     def __init__(self, kafka: Coordinator, transactional: Transactional) -> None:
@@ -144,8 +144,8 @@ class SimulatedProducer:
         """Commits.
 
         Raises:
-            FencedError: another producer has taken over, or the transaction took too long.
-            ProduceError: no reply came in time: nobody knows what became of it.
+            FencedError: Another producer has taken over, or the transaction took too long.
+            ProduceError: No reply came in time: nobody knows what became of it.
         """
         self._in_transaction("commit")
         self._begun = False

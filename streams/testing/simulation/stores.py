@@ -19,11 +19,11 @@ class SimulatedStores(TaskStateManager):
 
     Args:
         source: Kafka.
-        identity: the task.
-        specs: its stores.
-        table: the task's place on a disk.
-        memory: what the worker process keeps from step to step.
-        now_ms: what the clock says.
+        identity: The task.
+        specs: Its stores.
+        table: The task's place on a disk.
+        memory: What the worker process keeps from step to step.
+        now_ms: What the clock says.
     """
 
     def __init__(

@@ -15,8 +15,8 @@ class Topic:
     """A topic.
 
     Attributes:
-        topic_id: another one each time that a topic of this name is created.
-        logs: its partitions.
+        topic_id: Another one each time that a topic of this name is created.
+        logs: Its partitions.
         cleanup_policy: `delete`, `compact` or `compact,delete`.
     """
 
@@ -29,8 +29,8 @@ class Topics:
     """All topics of a broker.
 
     Args:
-        partitions: number of partitions by topic, to begin with.
-        auto_create: a topic that is asked for and is not there is created, with one partition.
+        partitions: Number of partitions by topic, to begin with.
+        auto_create: A topic that is asked for and is not there is created, with one partition.
     """
 
     def __init__(self, partitions: Mapping[str, int], auto_create: bool) -> None:
@@ -76,7 +76,7 @@ class Topics:
         """A partition.
 
         Raises:
-            TopicNotFoundError: there is none.
+            TopicNotFoundError: There is none.
         """
         logs = self._topic(topic).logs
         if not 0 <= partition < len(logs):

@@ -20,11 +20,11 @@ class Transactional:
     """What the coordinator knows of one transactional id.
 
     Attributes:
-        name: the transactional id.
-        epoch: of the producer that is alive; all others are fenced.
-        open: partition -> what the present transaction has written there.
-        offsets: group -> source offsets of the present transaction.
-        decided: what still lacks its control record: readers do not see it yet.
+        name: The transactional id.
+        epoch: Of the producer that is alive; all others are fenced.
+        open: Partition -> what the present transaction has written there.
+        offsets: Group -> source offsets of the present transaction.
+        decided: What still lacks its control record: readers do not see it yet.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Transactional:
         """Refuses a producer that is not the newest.
 
         Raises:
-            FencedError: it is not.
+            FencedError: It is not.
         """
         if epoch != self.epoch:
             raise FencedError(
