@@ -1,9 +1,9 @@
-"""What compiled kernels need to call librdkafka: `kernel`, and the few pointer operations that numba lacks.
+"""Compiled kernels that call librdkafka: the decorator `kernel`, and the few pointer operations that numba lacks.
 
-Why addresses as arguments: a kernel that captures a ctypes function has the address of this very process inside and
-cannot be cached on disk; with addresses passed as int64 the machine code is compiled once per machine. Invariants: all
+Kernels take addresses as arguments: a kernel that captures a ctypes function contains an address of this very process and
+cannot be cached on disk, whereas with int64 addresses the machine code is compiled once per machine. Invariants: all
 kernels release the GIL; a pointer is an int64; arguments and results of C calls are integers or pointers (both 64-bit
-ABIs pass them in registers, so int32 parameters may be given as int64; of an int32 result only the low half counts).
+ABIs pass them in registers, so int32 parameters may be passed as int64; of an int32 result only the low half counts).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _use_writable_cache() -> None:
-    """Give numba a cache folder where it cannot write beside the source: an installed package, a read-only image."""
+    """Give numba a cache folder where it cannot write beside the source: in an installed package or a read-only image."""
     if os.environ.get("NUMBA_CACHE_DIR"):
         return
     beside = Path(__file__).parent / "__pycache__"
@@ -33,7 +33,7 @@ def _use_writable_cache() -> None:
     folder = Path(tempfile.gettempdir()) / f"streams-kernels-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     state = folder.stat()
-    # The cache holds code that will be run: never take it from a folder that someone else may write.
+    # The cache holds executable code: never use a folder that others may write to.
     if state.st_uid != os.getuid() or stat.S_IMODE(state.st_mode) & 0o022:
         folder = Path(tempfile.mkdtemp(prefix="streams-kernels-"))
     numba.config.CACHE_DIR = str(folder)

@@ -17,7 +17,7 @@ def check_end(store: str, end: int, version: int, promised: int) -> None:
         store: The store.
         end: Where its changelog partition ends.
         version: Number of the step.
-        promised: Where it ended after that step, by its commit marker.
+        promised: Where the partition ended after that step, according to its commit marker.
 
     Raises:
         RestoreError: Records are missing.

@@ -1,8 +1,8 @@
 """Names and settings of the internal topics that hold state: changelogs and commits.
 
-Nothing in them expires by the broker's clock or by event time: `retention.ms=-1`, and what windows no longer need is
-trimmed by stream time (`trim`). No timestamp of a record can make a step impossible to commit: the check on future
-timestamps is off. An existing topic is checked, because a wrong one loses state in silence.
+State never expires by the broker's clock or by event time (`retention.ms=-1`); records that windows no longer need are
+trimmed by stream time (`trim`). The broker's check on future timestamps is off, so that no record's timestamp can make a
+step impossible to commit. An existing topic is checked before use, because a wrong setting loses state silently.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from state.kafka.topics import TopicInfo, TopicSpec
 
 INTERNAL_ENDINGS = ("-changelog", "-commits", "-repartition")
-"""How the names of an application's internal topics end; they begin with its id."""
+"""The suffixes of an application's internal topics; their prefix is the application id."""
 
 DAY_MS = 24 * 60 * 60 * 1000
 DELETE_RETENTION_MS = 7 * DAY_MS
-"""How long a compacted topic keeps tombstones: a store that was away longer may miss deletions and is restored anew."""
+"""How long a compacted topic keeps tombstones. A store that was away longer may miss deletions and is restored from the start."""
 
 _COMMON = {
     "retention.ms": "-1",
@@ -34,16 +34,16 @@ _COMPACTED = {
     "delete.retention.ms": str(DELETE_RETENTION_MS),
     "min.cleanable.dirty.ratio": "0.2",
 }
-# What state depends on; the other settings are a matter of cost and may differ, or are asked for when they matter
+# Settings that state depends on. The others only affect cost and may differ, or are read when they matter
 # (delete.retention.ms: `state.restore.plan`).
 _CHECKED = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
-# ... and what may be more than is needed: a step whose timestamps are refused can never be committed, a history that compaction
-# has touched is not all there, and a commit that one broker alone has may be lost with it.
+# Settings that may exceed the minimum. A step whose timestamps are refused can never be committed, a history touched by
+# compaction is incomplete, and a commit that only one broker holds may be lost with that broker.
 _AT_LEAST = ("message.timestamp.after.max.ms", "min.compaction.lag.ms", "min.insync.replicas")
 
 
 class TopicAdmin(Protocol):
-    """What is needed of `state.kafka.admin.KafkaAdmin`."""
+    """The part of `state.kafka.admin.KafkaAdmin` that this module needs."""
 
     def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]:
         """Existing topics of these names."""
@@ -66,10 +66,10 @@ def commits_topic(application_id: str, sub_topology: str) -> str:
 
 
 def cleanup_policy(spec: StoreSpec) -> str:
-    """How the changelog of a store gets rid of records.
+    """How the changelog of a store discards records.
 
-    `compact` for tables; `compact,delete` for windows and sessions, because DeleteRecords is refused on a topic that is
-    only compacted; `delete` where duplicates must survive (Kafka Streams: `StreamJoinedStoreFactory`).
+    `compact` for tables. `compact,delete` for windows and sessions, because Kafka refuses DeleteRecords on a topic that is
+    only compacted. `delete` where duplicates must survive (Kafka Streams: `StreamJoinedStoreFactory`).
     """
     if spec.retain_duplicates:
         return "delete"
@@ -77,7 +77,7 @@ def cleanup_policy(spec: StoreSpec) -> str:
 
 
 def changelog_config(spec: StoreSpec, replication: int = -1) -> dict[str, str]:
-    """Settings of a store's changelog; those of `spec.changelog_config` win."""
+    """Settings of a store's changelog; `spec.changelog_config` overrides the defaults."""
     policy = cleanup_policy(spec)
     config = {**_COMMON, "cleanup.policy": policy}
     if "compact" in policy:
@@ -91,7 +91,7 @@ def changelog_config(spec: StoreSpec, replication: int = -1) -> dict[str, str]:
 
 
 def commits_config(replication: int = -1) -> dict[str, str]:
-    """Settings of a commits topic: one key per partition, so it stays tiny."""
+    """Settings of a commits topic. Each partition has a single key, so the topic stays tiny."""
     small = {"segment.bytes": str(1024 * 1024), "max.compaction.lag.ms": str(DAY_MS)}
     return {**_COMMON, **_COMPACTED, **small, "cleanup.policy": "compact", **_durability(replication)}
 
@@ -103,11 +103,11 @@ def _durability(replication: int) -> dict[str, str]:
 def ensure_changelogs(
     admin: TopicAdmin, specs: Sequence[StoreSpec], application_id: str, tasks: int, replication: int = -1
 ) -> list[str]:
-    """Creates the changelogs that are missing and checks the others.
+    """Creates missing changelogs and checks existing ones.
 
     Args:
         admin: Kafka's admin client.
-        specs: Stores; those that are not logged are left out.
+        specs: The stores; those without a changelog are ignored.
         application_id: Prefix of the names.
         tasks: Number of partitions.
         replication: Replication factor, -1 = the broker's default.
@@ -134,13 +134,13 @@ def ensure_commits(
 
 
 def ensure_repartition(admin: TopicAdmin, name: str, partitions: int, replication: int = -1) -> list[str]:
-    """As `ensure_changelogs`, for a repartition topic: kept until consumed, then trimmed by the engine."""
+    """As `ensure_changelogs`, for a repartition topic, whose records stay until they are consumed and are then trimmed."""
     config = {**_COMMON, "cleanup.policy": "delete", **_durability(replication)}
     return _ensure(admin, {name: config}, partitions, replication)
 
 
 def _ensure(admin: TopicAdmin, wanted: Mapping[str, dict[str, str]], tasks: int, replication: int) -> list[str]:
-    # Here, so that asking for a topic's name loads no Kafka client.
+    # A local import, so that computing a topic's name loads no Kafka client.
     from state.kafka.admin import TopicSpec
 
     if not wanted:

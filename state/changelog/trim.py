@@ -1,14 +1,13 @@
 """Trimming changelogs by stream time.
 
-Why: nothing expires by the broker's clock, so the engine itself must delete what windows no longer need. For each
-windowed store it keeps, per segment, the first changelog offset that wrote to it (`state.stores.segments`); once a
-segment has expired, everything below the smallest offset of the live ones can go. Tables are compacted, never
-trimmed. Invariant: a trim is asked for only after Spark has confirmed the step whose state no longer needs the
-records.
+Nothing expires by the broker's clock, so the engine itself deletes the records that windows no longer need. For each
+windowed store and segment, `state.stores.segments` records the first changelog offset that wrote to the segment. Once a
+segment has expired, everything below the smallest offset of the live segments can be deleted. Tables are compacted, never
+trimmed. Invariant: a trim is requested only after Spark has confirmed the step whose state no longer needs the records.
 
-And not at once even then. One record with a wrong time may expire whole windows, and what DeleteRecords has taken nobody brings
-back: so records stay for `trim_delay_ms` after they ceased to be needed, in which an operator can step in. What was needed when is
-noted in each commit marker, so neither a restart nor another host begins the wait anew.
+The trim is delayed: a single record with a wrong timestamp may expire whole windows, and deleted records cannot be recovered.
+Records therefore stay for `trim_delay_ms` after they ceased to be needed, which gives an operator time to intervene. Each
+commit marker notes what was needed when, so neither a restart nor a move to another host restarts the delay.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from state.stores.spec import StoreSpec
 
 DAY_MS = 24 * 60 * 60 * 1000
 TRIM_DELAY_MS = DAY_MS
-"""How long records stay that are not needed any more, unless told otherwise."""
+"""How long records stay after they ceased to be needed, by default."""
 
 Noted = Mapping[str, Sequence[tuple[int, int]]]
 """Store -> (time, first changelog offset needed then), the oldest first."""
 _NAME = "needed"
 _NOTES = 8
-"""Notes within the delay: records stay up to 1/8 longer, and a marker holds ten notes of a store at most."""
+"""Interval of notes within the delay: records stay up to 1/8 longer, and a marker has at most ten notes per store."""
 
 
 def trim_notes(operator_state: Mapping[str, Any]) -> Noted:
-    """What the state in a commit marker says of what was needed when."""
+    """The notes of needed offsets in the state of a commit marker."""
     notes: Noted = operator_state.get("task", {}).get(_NAME, {})
     return notes
 
@@ -41,33 +40,33 @@ def trim_notes(operator_state: Mapping[str, Any]) -> Noted:
 def note_needed(
     operator_state: dict[str, Any], before: Mapping[str, Any], needed: Mapping[str, int], now_ms: int, delay_ms: int
 ) -> None:
-    """Writes what is needed now into the state that goes into the next commit marker, beside what the last one says."""
+    """Adds the offsets needed now to the state for the next commit marker, beside the notes of the last marker."""
     if needed and delay_ms:
         operator_state.setdefault("task", {})[_NAME] = noted(trim_notes(before), needed, now_ms, delay_ms)
 
 
 def noted(before: Noted, needed: Mapping[str, int], now_ms: int, delay_ms: int) -> dict[str, list[tuple[int, int]]]:
-    """What to note in the next marker.
+    """The notes for the next marker.
 
     Args:
-        before: What the last one has.
+        before: The notes of the last marker.
         needed: Store -> first offset needed now (`TaskStore.trim_offsets`, as of a confirmed step).
         now_ms: Time of the step.
-        delay_ms: How long records stay that are not needed any more.
+        delay_ms: How long records stay after they ceased to be needed.
     """
     notes: dict[str, list[tuple[int, int]]] = {}
     for store, offset in needed.items():
         of_store = [(int(at), int(first)) for at, first in before.get(store, ())]
         if not of_store or (offset > of_store[-1][1] and now_ms - of_store[-1][0] >= delay_ms // _NOTES):
             of_store.append((now_ms, offset))
-        # Of those that are due, the newest says it all.
+        # Among the notes that are due, the newest one implies the others.
         due = sum(at + delay_ms <= now_ms for at, _ in of_store)
         notes[store] = of_store[max(0, due - 1) :]
     return notes
 
 
 def due(notes: Noted, needed: Mapping[str, int], now_ms: int, delay_ms: int) -> dict[str, int]:
-    """Store -> offset below which records have not been needed for as long as the delay, nor are needed now."""
+    """Store -> offset below which no record is needed now or has been needed for as long as the delay."""
     if not delay_ms:
         return dict(needed)
     cuts = {}
@@ -85,14 +84,14 @@ def trim_targets(
     task: int,
     trimmed: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, int]:
-    """Where the changelogs of one task may be cut.
+    """The offsets to which the changelogs of one task may be trimmed.
 
     Args:
         specs: The task's stores.
         needed: Store -> first offset that must stay (`due`).
         application_id: Prefix of the topics' names.
         task: Number of the task.
-        trimmed: Where they were cut before; cuts that would not go further are left out.
+        trimmed: Earlier trims; targets that would not go further are left out.
 
     Returns:
         (topic, partition) -> offset below which records may be deleted.
@@ -109,5 +108,5 @@ def trim_targets(
 
 
 def trim(admin: RecordDeleter, targets: Mapping[TopicPartition, int]) -> bool:
-    """Deletes the records below the targets, in one request; whether they are gone. A failure is told, and stops nothing."""
+    """Deletes the records below the targets in one request and returns whether they are gone. A failure is only logged."""
     return delete_if_possible(admin, targets)

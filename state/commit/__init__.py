@@ -1,1 +1,1 @@
-"""The commit of a step: one Kafka transaction for outputs, changelog, marker and source offsets; Kafka is the authority."""
+"""The commit of a step: one Kafka transaction for outputs, changelog, marker and source offsets. Kafka is the authority."""

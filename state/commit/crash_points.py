@@ -1,12 +1,12 @@
-"""Named places of a step at which a fault drill may kill or freeze the process, as a crash or a stalled machine would.
+"""Named crash points of a step, at which a fault test may kill or freeze the process like a crash or a stalled machine.
 
 `STREAMS_FAULT="after_commit@0:3"` kills the process (SIGKILL, no clean-up) when task 0 reaches `after_commit` in its step
-to version 3; `*` stands for any task or version, and is what is left out. `freeze marker_sent@0:3` stops it instead
-(SIGSTOP): a zombie, which a drill continues later (SIGCONT). Several faults, separated by commas, happen one after the
-other: each is armed once the one before has happened.
+to version 3. `*`, or leaving the part out, matches any task or version. `freeze marker_sent@0:3` stops the process instead
+(SIGSTOP): a zombie, which the test continues later (SIGCONT). Several faults, separated by commas, happen in order: each is
+armed once the one before has happened.
 
-`STREAMS_FAULT_ONCE=FILE` makes each of them happen once: a line `PID POINT@TASK:VERSION` goes into the file just before,
-and whoever finds it there goes on. A drill asks that file whether its faults have really happened, and to whom.
+`STREAMS_FAULT_ONCE=FILE` makes each fault happen once. Just before a fault, a line `PID POINT@TASK:VERSION` is appended to
+the file; a process that finds its line there carries on. The test reads the file to see which faults happened, and to whom.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ POINTS = (
     "before_init",  # the producer does not exist yet
     "after_init",  # every older attempt is fenced and its transaction decided
     "after_tail_read",  # the last marker is known
-    "after_decide",  # so is whether the step runs or is committed already
+    "after_decide",  # whether the step runs or is already committed is known as well
     # The local store is on its way to the marker; a crash leaves it older, never newer than the changelog.
     "restore_halfway",  # some chunks or stores are on disk, others are not
     "restore_read",  # all is read and verified, nothing of the last write is done
-    "restore_done",  # the store stands at the marker, on disk
+    "restore_done",  # the store is at the marker, on disk
     # Results exist in memory only.
     "process_halfway",  # some records of the task are processed
     "process_done",  # all are
@@ -45,8 +45,8 @@ POINTS = (
     "after_commit",  # the local store is a step behind
     "store_half_applied",  # its write has begun
     "store_applied",  # the local store has the step, on disk
-    "before_report",  # Spark's copy of the marker is set in memory, not told to anybody
-    "report_given",  # the report was taken by Spark, the task goes on to its end
+    "before_report",  # Spark's copy of the marker is set in memory but not yet reported
+    "report_given",  # Spark has taken the report; the task runs to its end
 )
 
 _FAULT = re.compile(r"(?:(kill|freeze) )?(\w+)(?:@(\*|\d+)(?::(\*|\d+))?)?")
@@ -54,7 +54,7 @@ _FAULT = re.compile(r"(?:(kill|freeze) )?(\w+)(?:@(\*|\d+)(?::(\*|\d+))?)?")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One blow: where, for whom, and whether the process dies of it or stands still."""
+    """One fault: the crash point, the task and version, and whether the process is killed or frozen."""
 
     point: str
     task: str = "*"
@@ -66,7 +66,7 @@ class Fault:
         """Reads `[kill|freeze] POINT[@TASK[:VERSION]]`.
 
         Raises:
-            ValueError: It does not look like that, or names an unknown point.
+            ValueError: The text has another form, or names an unknown point.
         """
         match = _FAULT.fullmatch(text.strip())
         if match is None:
@@ -77,31 +77,31 @@ class Fault:
         return cls(point, task or "*", version or "*", how == "freeze")
 
     def is_at(self, point: str, task: int, version: int) -> bool:
-        """Whether this is the place."""
+        """Whether the fault happens at this point."""
         return self.point == point and self.task in ("*", str(task)) and self.version in ("*", str(version))
 
     def strike(self) -> None:
-        """Kills or stops this process. What was stopped goes on from here once somebody continues it."""
+        """Kills or stops this process. A stopped process resumes here once it is continued."""
         os.kill(os.getpid(), signal.SIGSTOP if self.freeze else signal.SIGKILL)
 
 
 class Faults(Protocol):
-    """What a step asks at each of its points; `CrashPoints` kills the process, a test driver only seems to."""
+    """What a step asks at each crash point. `CrashPoints` kills the process; a test driver only simulates that."""
 
     def armed(self, point: str, task: int, version: int) -> bool:
-        """Whether `reach` would strike here."""
+        """Whether `reach` would cause a fault here."""
 
     def reach(self, point: str, task: int, version: int) -> None:
-        """Strikes here, if this is the place."""
+        """Causes the fault that is due at this point, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class CrashPoints:
-    """Where to crash; the default is nowhere. `reach` costs a comparison.
+    """The crash points of a process; by default nothing ever crashes. `reach` costs one comparison.
 
     Attributes:
-        faults: In the order in which they are to happen.
-        once: The file that keeps which of them have happened; None = the only one happens each time.
+        faults: The faults, in the order in which they are to happen.
+        once: The file that records which faults have happened; None = the only fault happens each time.
     """
 
     faults: tuple[Fault, ...] = ()
@@ -112,7 +112,7 @@ class CrashPoints:
         """Reads `STREAMS_FAULT` and `STREAMS_FAULT_ONCE`.
 
         Raises:
-            ValueError: An unknown point, or several faults without a file that keeps their order.
+            ValueError: A point is unknown, or there are several faults without a file that records their order.
         """
         text = os.environ.get("STREAMS_FAULT")
         if not text:
@@ -126,14 +126,14 @@ class CrashPoints:
         return cls(faults, Path(once) if once else None)
 
     def armed(self, point: str, task: int, version: int) -> bool:
-        """Whether `reach` would strike here, so that what a point promises to be durable is flushed before: only then."""
+        """Whether `reach` would cause a fault here. Only then is what the point promises to be durable flushed first."""
         if not any(fault.is_at(point, task, version) for fault in self.faults):
             return False
         due = self._due(self._happened())
         return due is not None and due.is_at(point, task, version)
 
     def reach(self, point: str, task: int, version: int) -> None:
-        """Dies, or stands still, if this is the place and its turn."""
+        """Kills or freezes the process if a fault is due at this point."""
         if not any(fault.is_at(point, task, version) for fault in self.faults):
             return
         fault = self._claim(point, task, version)
@@ -141,17 +141,17 @@ class CrashPoints:
             fault.strike()
 
     def _due(self, happened: Sequence[str]) -> Fault | None:
-        """The next fault, given the lines of those that have happened."""
+        """The next fault, given the lines of the faults that have happened."""
         return self.faults[len(happened)] if len(happened) < len(self.faults) else None
 
     def _happened(self) -> list[str]:
         return self.once.read_text().splitlines() if self.once is not None and self.once.exists() else []
 
     def _claim(self, point: str, task: int, version: int) -> Fault | None:
-        """Takes the fault that is due at this place, if one is, so that nobody else does."""
+        """Claims the fault that is due at this point, if any, so that no other process claims it too."""
         if self.once is None:
             return self._due([])
-        # Several tasks may be at it at once: whoever has the lock looks and writes.
+        # Several tasks may reach their points at once; the lock makes reading and writing atomic.
         with self.once.with_suffix(".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             due = self._due(self._happened())

@@ -1,8 +1,8 @@
-"""What an attempt may do, told by Spark's copy and by the marker found on the commits partition. A pure function.
+"""Decides what an attempt may do, from Spark's copy of the marker and the marker on the commits partition. A pure function.
 
-Spark may be one step behind Kafka (it crashed between Kafka's commit and its own), never ahead of it and never further
-behind. Everything else means that a checkpoint or a topic was lost, rolled back, or belongs to someone else: the attempt
-ends with an error that says what was found, and nothing is written. It never "starts empty".
+Spark may be one step behind Kafka (after a crash between Kafka's commit and Spark's own), never ahead of Kafka and never
+further behind. Any other combination means that a checkpoint or a topic was lost, rolled back, or belongs to something else:
+the attempt ends with an error that says what was found, and nothing is written. A task never "starts empty".
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Decision(Enum):
 
     RUN = "run"
     SKIP = "skip"
-    """It is committed already: bring the store forward, report the marker, send nothing."""
+    """Already committed: bring the store forward, report the marker, send nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskIdentity:
-    """Who runs a step.
+    """The task that runs a step, and the query and topology that it belongs to.
 
     Attributes:
         application_id: Prefix of all internal topics and transactional ids.
@@ -69,11 +69,11 @@ def decide(
     """Compares Spark's copy with the last marker.
 
     A query that has taken over the state of another one (`streams adopt`) begins without copies, at the version that its
-    marker names as `adopted`; that marker may contain the first micro-batch of the new checkpoint already.
+    marker records as `adopted`; that marker may already contain the first micro-batch of the new checkpoint.
 
-    A task that has committed a micro-batch is not always called again when readers run anew within it (lost shuffle files): its
-    records may have been cleaned up from a compacted topic meanwhile. Spark is then done with the micro-batch and knows nothing of
-    the commit, which stands.
+    A task that has committed a micro-batch is not always called again when readers run anew within that micro-batch (lost shuffle
+    files), because its records may have been compacted away since. Spark then completes the micro-batch without knowing of the
+    commit. The commit remains valid.
 
     Args:
         identity: The task.
@@ -101,6 +101,14 @@ def decide(
                 identity, f"Spark's copy of the commit marker of version {version} differs from the one in Kafka", ADOPT
             )
         return Decision.SKIP if copy is None and same_input else Decision.RUN
+    return _decide_ahead(identity, batch_id, found, expected, same_input, ranges)
+
+
+def _decide_ahead(
+    identity: TaskIdentity, batch_id: int, found: CommitMarker, expected: int, same_input: bool, ranges: Ranges
+) -> Decision:
+    """The decision where Kafka's marker is ahead of Spark's checkpoint."""
+    version = found.version
     if version > expected + 1 + found.passed_over:
         raise mismatch(
             identity,
@@ -120,7 +128,7 @@ def decide(
 
 
 def follows(found: CommitMarker, batch_id: int, ranges: Ranges) -> bool:
-    """Whether a micro-batch goes on where a committed one of the same query ended, in every partition that fed it."""
+    """Whether a micro-batch continues where a committed one of the same query ended, in every partition that fed it."""
     return found.batch_id < batch_id and all(
         partition in ranges.get(topic, {}) and ranges[topic][partition][0] >= end
         for topic, partitions in found.ranges.items()
@@ -146,10 +154,10 @@ def _topic_is_behind(identity: TaskIdentity, expected: int, version: int) -> Che
 
 
 def check_lineage(identity: TaskIdentity, found: CommitMarker) -> None:
-    """Whether a marker is of this query, with as many tasks and the same topology.
+    """Checks that a marker belongs to this query, with the same number of tasks and the same topology.
 
     Raises:
-        CheckpointMismatchError: It is not.
+        CheckpointMismatchError: The marker belongs to something else.
     """
     if found.query_id != identity.query_id:
         raise mismatch(

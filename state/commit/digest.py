@@ -1,6 +1,6 @@
-"""A digest of a step's changelog records, kept in its marker: a restore proves with it that it saw them all.
+"""A digest of a step's changelog records, stored in the marker. A restore proves with the digest that it saw every record.
 
-It goes by the order of the records alone, so it is the same however they are cut into parts when they are sent or read.
+The digest depends only on the order of the records, not on how they are split into parts when they are sent or read.
 """
 
 # ruff: noqa: D102 - members of protocols are described where they are implemented
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _BLOCK_ROWS = 65_536
-"""Whole columns are digested at once, so many rows at a time. Part of the digest's definition."""
+"""Columns are digested in blocks of this many rows. The size is part of the digest's definition."""
 
 
 class ChangelogColumns(Protocol):
@@ -29,10 +29,10 @@ class ChangelogColumns(Protocol):
 
 
 class StepDigest:
-    """Takes the records of each store in their order, in parts of any size; stores may come in any order.
+    """The digest under construction. The records of each store are added in order, in parts of any size; stores in any order.
 
     Attributes:
-        records: How many there were.
+        records: The number of records added.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class StepDigest:
         self._stores: dict[str, _StoreDigest] = {}
 
     def add(self, store: str, columns: ChangelogColumns) -> None:
-        """The next records of a store."""
+        """Adds the next records of a store."""
         count = len(columns.timestamps)
         if count:
             self.records += count
@@ -85,7 +85,7 @@ class _StoreDigest:
 
 
 def _update(digest: Any, parts: list[tuple[pa.Array, pa.Array, np.ndarray]]) -> None:
-    """Takes one block of rows in."""
+    """Adds one block of rows to the digest."""
     keys, values, timestamps = ([part[i] for part in parts] for i in range(3))
     for columns in (keys, values):
         for column in columns:
@@ -101,7 +101,7 @@ def _update(digest: Any, parts: list[tuple[pa.Array, pa.Array, np.ndarray]]) -> 
 
 
 def _value_bytes(column: pa.Array) -> list[memoryview]:
-    """The bytes of all values one after the other, without a copy."""
+    """The bytes of all values in a row, without a copy."""
     if not len(column):
         return []
     width = np.int64 if pa.types.is_large_binary(column.type) else np.int32

@@ -1,9 +1,9 @@
-"""What a step checks before it believes what it assumes, each in a function of its own.
+"""The assumptions of a step, each checked by a function of its own.
 
-Why functions: each of these stands between a fault and silent loss, and none of them does anything while all is well. So
-each can be switched off by itself, and a simulation must then find what it guards against. Others of the kind lie where
-they belong: `decide.decide` (marker and checkpoint), `restore.plan` (changelogs and local state), `restore.proof` (digest of a
-step), `restore.task_stores.may_trim`.
+Each guard prevents silent loss after one particular fault, and has no effect while all is well. As separate functions, they
+can be switched off one at a time, and a simulation must then detect the fault that the guard prevents. Other checks of this
+kind are where they belong: `decide.decide` (marker and checkpoint), `restore.plan` (changelogs and local state),
+`restore.proof` (digest of a step), `restore.task_stores.may_trim`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from state.errors import OpenTransactionError, RoutingMismatchError, UnexpectedO
 
 
 def fenced_producer(kafka: KafkaAccess, transactional_id: str) -> Producer:
-    """A new producer that has fenced every other attempt: nothing older can be committed from now on.
+    """A new producer that has fenced all other attempts, so that no older transaction can be committed from now on.
 
     Raises:
-        ProduceError: It could not; the producer is closed.
+        ProduceError: Fencing failed; the producer is closed.
     """
     producer = kafka.producer(transactional_id)
     try:
@@ -32,14 +32,14 @@ def fenced_producer(kafka: KafkaAccess, transactional_id: str) -> Producer:
 
 
 def check_decided(identity: TaskIdentity, ends: Mapping[TopicPartition, tuple[int, int]]) -> None:
-    """After fencing, no transaction is open where only this task writes: else a commit of its own could be hidden.
+    """Checks that, after fencing, no transaction is open where only this task writes: it could hide one of the task's own commits.
 
     Args:
         identity: The task.
         ends: Partition -> (last stable offset, end of the log).
 
     Raises:
-        OpenTransactionError: One is.
+        OpenTransactionError: A transaction is open.
     """
     for (topic, partition), (stable, end) in ends.items():
         if stable < end:
@@ -52,7 +52,7 @@ def check_nothing_written(
     changelogs: Mapping[str, TopicPartition],
     ends: Mapping[TopicPartition, int],
 ) -> None:
-    """A task without any commit has no committed record in any changelog either: a task never starts empty by mistake.
+    """Checks that a task without a commit has no committed changelog records either: no task starts empty by mistake.
 
     Args:
         identity: The task.
@@ -61,7 +61,7 @@ def check_nothing_written(
         ends: Partition -> last stable offset.
 
     Raises:
-        CheckpointMismatchError: There is state, and nothing that says of when it is.
+        CheckpointMismatchError: There is state, but no marker that says which step it belongs to.
     """
     for store, place in changelogs.items():
         begin = kafka.begin_offset(place)
@@ -83,15 +83,15 @@ def check_nothing_written(
 
 
 def check_routing(identity: TaskIdentity, found: CommitMarker, routing: Routing, keyed_by: Sequence[str]) -> None:
-    """A step that is committed already must have been given the same rows by keys that functions made.
+    """Checks that a repeated step got the same rows by function-made keys as the attempt that committed.
 
-    A range that has fewer records now (compaction has cleaned some of a compacted source) tells nothing of the functions.
+    A range that has fewer records than then (compaction has removed some) proves nothing about the functions and is ignored.
 
     Args:
         identity: The task.
         found: The committed step.
-        routing: As in the marker, of the keys as they were made now.
-        keyed_by: Names of the nodes that make them.
+        routing: Digests of the keys as they were made now, in the form of the marker.
+        keyed_by: Names of the nodes whose functions make the keys.
 
     Raises:
         RoutingMismatchError: Rows have moved between tasks.
@@ -111,16 +111,16 @@ def check_routing(identity: TaskIdentity, found: CommitMarker, routing: Routing,
 def check_not_passed_over(
     identity: TaskIdentity, found: CommitMarker, copy: CommitMarker | None, keyed_by: Sequence[str]
 ) -> None:
-    """A task that was not called again, although it had committed records by keys that functions made, has lost them to others.
+    """Checks that no task was left out of a repeated micro-batch after it committed records by function-made keys.
 
     Args:
         identity: The task.
         found: Its last marker.
-        copy: Spark's copy; an older one: Spark has completed the micro-batch of `found` without this task.
-        keyed_by: Names of the nodes that make keys.
+        copy: Spark's copy. An older version means that Spark completed the micro-batch of `found` without calling this task.
+        keyed_by: Names of the nodes whose functions make the keys.
 
     Raises:
-        RoutingMismatchError: Other tasks may have processed these records, too.
+        RoutingMismatchError: Other tasks may have processed the same records.
     """
     keyed = any(digest != NO_KEYS for of in found.routing.values() for _, digest in of.values())
     if keyed and found.version > expected_version(copy, found):
@@ -128,11 +128,11 @@ def check_not_passed_over(
 
 
 def check_delivered(identity: TaskIdentity, producer: Producer, expected: Mapping[TopicPartition, int]) -> None:
-    """The step's records are where the decision assumed the logs to end; asked before the commit, after a flush.
+    """Checks, after a flush and before the commit, that the step's records landed at the log ends that the decision assumed.
 
     Args:
         identity: The task.
-        producer: Knows the brokers' answers.
+        producer: Knows the offsets that the brokers acknowledged.
         expected: Partition -> offset of the step's last record.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Finds the last commit marker of a task: the one truth about what it has done."""
+"""Finds the last commit marker of a task, the only authority on what the task has done."""
 
 # ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
@@ -12,7 +12,7 @@ from state.kafka.topics import TopicPartition
 
 
 class MarkerLog(Protocol):
-    """What is needed of `state.commit.live.LiveKafka`."""
+    """The part of `state.commit.live.LiveKafka` that this module needs."""
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]: ...
     def begin_offset(self, partition: TopicPartition) -> int: ...
@@ -27,7 +27,7 @@ def read_last_marker(
     Args:
         log: Kafka.
         commits: The task's partition of the commits topic.
-        known: Offset of a marker that is known, to read no further back; None = from the start.
+        known: Offset of a known marker, where reading starts; None = from the start.
         end: The last stable offset, if it is known.
     """
     if end is None:

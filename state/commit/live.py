@@ -1,4 +1,4 @@
-"""The real Kafka behind a step (`state.commit.step.KafkaAccess`). One admin client and one metadata cache for each process."""
+"""The real Kafka behind a step (`state.commit.step.KafkaAccess`): one admin client and one metadata cache per process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from state.kafka.topics import TopicInfo
 
 _POLL_S = 0.02
 METADATA_MAX_AGE_S = 300.0
-"""How long a topic's id, partition count and settings are believed, as Kafka clients do (`metadata.max.age.ms`)."""
+"""How long a topic's id, partition count and settings are cached, as in Kafka clients (`metadata.max.age.ms`)."""
 
 
 class LiveKafka:
@@ -32,9 +32,9 @@ class LiveKafka:
 
     Args:
         client: Librdkafka client properties.
-        transaction_timeout_ms: Of the producers.
-        bulk: librdkafka's C API instead of the ordinary client.
-        outputs: Topics that are written to: producers make no larger batches than these take.
+        transaction_timeout_ms: Transaction timeout of the producers.
+        bulk: Use librdkafka's C API instead of the ordinary client.
+        outputs: Output topics; producers make no batches larger than all of them accept.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class LiveKafka:
 
     @property
     def topics(self) -> LiveTopics:
-        """What the process knows of topics that are written to."""
+        """What the process knows of the output topics."""
         return _process_clients(self._client).output_topics
 
     def producer(self, transactional_id: str) -> TransactionalProducer:
@@ -67,14 +67,14 @@ class LiveKafka:
         return self.admin.end_offsets(partitions)
 
     def log_ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Last stable offset and end of each log; asked again where they differ, until no transaction of ours can be open.
+        """Last stable offset and end of each log; repeated where they differ, until no transaction of this task can be open.
 
-        A transaction that was just decided looks open for a moment more; and an older attempt of the task that was delayed may
-        fence this one and write: it ends, or the coordinator aborts it.
+        A transaction that was just decided still looks open for a moment. An older, delayed attempt of the task may also fence this
+        one and write; it then ends, or the coordinator aborts its transaction.
         """
         deadline = time.monotonic() + self._timeout_ms / 1000 + transactions.DECIDE_S
         while True:
-            # In this order: what is decided between the two questions does not look open.
+            # In this order, a transaction decided between the two requests does not look open.
             ends = self.admin.end_offsets(partitions, committed=False)
             stable = self.admin.end_offsets(partitions)
             if all(stable[place] >= end for place, end in ends.items()) or time.monotonic() > deadline:
@@ -91,7 +91,7 @@ class LiveKafka:
         return _process_clients(self._client).delete_retention_ms(topic)
 
     def begin_offset(self, partition: TopicPartition) -> int:
-        """First offset that the log still has."""
+        """First offset still in the log."""
         return self.admin.begin_offsets([partition])[partition]
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:
@@ -109,7 +109,7 @@ class LiveKafka:
         self.admin.delete_records(before)
 
     def partitions_for(self, send: Send) -> npt.NDArray[np.int32]:
-        """The partition of each row: the one it names, else Kafka's default partitioner; null keys go round."""
+        """The partition of each row: the one it names, else by Kafka's default partitioner; null keys are spread."""
         return choose_partitions(send.keys, self.partition_count(send.topic), send.partition_keys, send.partitions)
 
     def partition_count(self, topic: str) -> int:
@@ -131,7 +131,7 @@ class _ProcessClients:
         self._retention: dict[str, tuple[int, float]] = {}
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
-        """Those of the topics that exist, as they were at most `METADATA_MAX_AGE_S` ago."""
+        """The existing ones of these topics, as of at most `METADATA_MAX_AGE_S` ago."""
         now = time.monotonic()
         missing = [name for name in names if name not in self._topics or self._topics[name][1] < now]
         for name, info in (self.admin.describe_topics(missing) if missing else {}).items():
@@ -157,7 +157,7 @@ _clients: dict[tuple[int, tuple[tuple[str, str], ...]], _ProcessClients] = {}
 
 
 def _process_clients(client: Mapping[str, str]) -> _ProcessClients:
-    """Keyed by process: threads of librdkafka do not survive a fork."""
+    """The clients of this process: threads of librdkafka do not survive a fork."""
     key = (os.getpid(), tuple(sorted(client.items())))
     if key not in _clients:
         _clients[key] = _ProcessClients(client)

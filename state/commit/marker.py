@@ -1,8 +1,8 @@
-"""The commit marker: the last record of every step's transaction, and the only truth about what a task has done.
+"""The commit marker: the last record of every step's transaction, and the only authority on what a task has done.
 
-It lies on partition `task` of the compacted topic `<app>-<sub-topology>-commits`, under one constant key, so the newest one
-always survives. Spark's GroupState holds a copy of it (`MarkerCopy`), which is checked against the topic and never trusted
-over it: a zombie attempt may overwrite Spark's state file.
+Markers are on partition `task` of the compacted topic `<app>-<sub-topology>-commits`, under one constant key, so the newest
+one always survives. Spark's GroupState holds a copy (`MarkerCopy`), which is checked against the topic and never trusted
+over it, because a zombie attempt may overwrite Spark's state file.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from state.errors import MarkerFormatError
 MARKER_KEY = b"marker"
 FORMAT = 3
 ROUTING_FORMAT = 3
-"""Since this format markers say by which keys records came to the task."""
+"""The first format in which markers record the keys by which records came to the task."""
 NO_KEYS = ""
-"""Digest of a range of which no record came to the task by a key that was made."""
+"""Digest of a range from which no record came to the task by a function-made key."""
 """Fields may be added within a format: an older program ignores them, a newer one takes their defaults where they are
 missing. The number is for what an older program would get wrong."""
 _READABLE = (2, FORMAT)
@@ -29,7 +29,7 @@ Ranges = Mapping[str, Mapping[str, tuple[int, int]]]
 """topic -> partition (as text, for JSON) -> [start, end) of the offsets that fed a step."""
 
 Routing = Mapping[str, Mapping[str, tuple[int, str]]]
-"""topic -> partition (as text) -> how many records a range had, and a digest of where functions have sent them."""
+"""topic -> partition (as text) -> the number of records in the range, and a digest of where functions routed them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,24 +47,24 @@ class CommitMarker:
             input.
         ranges: The ranges that fed this task.
         topic_ids: Kafka's topic ids of the sources, to recognise a recreated topic.
-        stream_time: Largest timestamp that the task has seen, or what idle time has made of it, ms since the epoch; -1 before
+        stream_time: Largest timestamp that the task has seen, or later if idle time has advanced it, ms since the epoch; -1 before
             the first record.
-        operator_state: What operators remember beside their stores (their own stream times and the like).
+        operator_state: What operators remember besides their stores, such as their own stream times.
         changelog_ends: Store -> offset after its last changelog record of this step.
-        expired_before: Windowed store -> rows with times below it never matter again, ms: a restore leaves them out.
+        expired_before: Windowed store -> time below which its rows never matter again, ms; a restore leaves them out.
         counts: Records in, out, changelog.
         changelog_hash: Digest of the step's changelog records.
-        now_ms: Spark's logged time of the micro-batch: the only "now" a topology sees.
-        changelog_begins: Store -> where its changelog ended before this step: its own records begin there.
-        changelog_ids: Store -> Kafka's id of its changelog topic; only what is known.
-        routing: Topic -> partition -> how many records the range had, and the digest of the keys that functions in front of
-            the shuffle have made of those that came to this task; only where they made keys.
-        adopted: The version at which this query took over the state of another one (`streams adopt`), 0 = it began itself.
-        passed_over: How many commits before this one Spark does not know of, because it completed their micro-batches without
+        now_ms: Spark's logged time of the micro-batch: the only "now" that a topology sees.
+        changelog_begins: Store -> where its changelog ended before this step, which is where the step's own records begin.
+        changelog_ids: Store -> Kafka's id of its changelog topic, where known.
+        routing: Topic -> partition -> the number of records in the range, and the digest of the keys that functions in front of
+            the shuffle made for the records of this task; only where functions make keys.
+        adopted: The version at which this query took over the state of another one (`streams adopt`), 0 = it did not.
+        passed_over: How many preceding commits Spark does not know of, because it completed their micro-batches without
             calling the task again; nearly always 0 (`decide.follows`).
-        application_id: Whose commit it is. Names of topics do not tell: of the applications `a` and `a-b`, both may call a
-            topic `a-b-c-commits`. Empty in markers of older versions.
-        format: Of the marker's bytes.
+        application_id: The application that committed. Topic names are ambiguous: both of the applications `a` and `a-b` may
+            have a topic `a-b-c-commits`. Empty in markers of older versions.
+        format: Format of the marker's bytes.
     """
 
     query_id: str
@@ -100,7 +100,7 @@ class CommitMarker:
         """Reads a marker back.
 
         Raises:
-            MarkerFormatError: No marker, or one of a format that this code does not know.
+            MarkerFormatError: The bytes are no marker, or have an unknown format.
         """
         try:
             found = orjson.loads(data)

@@ -1,7 +1,7 @@
-"""What a step needs of the world around it: Kafka, local stores, the results of processing; as interfaces.
+"""Interfaces of what a step needs around it: Kafka, local stores, the results of processing.
 
-Real ones: `state.commit.live.LiveKafka`, `state.restore.task_stores.TaskStateManager`, `streams.runtime.task.task`. A simulator
-has its own, so the very step that runs in production can be driven through crashes.
+The real implementations are `state.commit.live.LiveKafka`, `state.restore.task_stores.TaskStateManager` and
+`streams.runtime.task.task`. A simulator has its own, so the very step that runs in production can be driven through crashes.
 """
 
 # ruff: noqa: D102 - members of protocols are described where they are implemented
@@ -21,7 +21,7 @@ from state.stores.task_store import TaskStore
 
 
 class Producer(Protocol):
-    """What a step needs of `state.kafka.producer.TransactionalProducer`."""
+    """The part of `state.kafka.producer.TransactionalProducer` that a step needs."""
 
     def init_transactions(self) -> None: ...
     def begin(self) -> None: ...
@@ -39,7 +39,7 @@ class Producer(Protocol):
 
 
 class KafkaAccess(Protocol):
-    """The log as a step sees it; `state.commit.live.LiveKafka` is the real one, a simulator has its own."""
+    """The log as a step sees it. `state.commit.live.LiveKafka` is the real one; a simulator has its own."""
 
     def producer(self, transactional_id: str) -> Producer: ...
     def log_ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]: ...
@@ -51,7 +51,7 @@ class KafkaAccess(Protocol):
 
 
 class Send(Protocol):
-    """Columns bound for one topic (`streams.runtime.task.collector.SendBatch`)."""
+    """Columns for one topic (`streams.runtime.task.collector.SendBatch`)."""
 
     @property
     def topic(self) -> str: ...
@@ -70,7 +70,7 @@ class Send(Protocol):
 
 
 class Effects(Protocol):
-    """What processing a micro-batch gave, besides the writes pending in the task's store."""
+    """The results of processing a micro-batch, besides the writes pending in the task's store."""
 
     @property
     def sends(self) -> Sequence[Send]: ...

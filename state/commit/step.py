@@ -1,14 +1,14 @@
-"""One step of a task: the numbered order in which everything happens, so that a crash anywhere changes nothing but time.
+"""One step of one task: the numbered order of its actions, in which a crash anywhere costs only time.
 
  1. A new producer with the task's transactional id; `init_transactions` fences every other attempt and decides every older
     transaction. One producer for each step: librdkafka speaks the old EndTxn, so a delayed commit of one transaction could
     commit half of the next one of the same producer.
- 2. Only then the last marker is read, up to the last stable offset, and compared with Spark's copy (`decide`). Nothing else
+ 2. Only then is the last marker read, up to the last stable offset, and compared with Spark's copy (`decide`). Nothing else
     writes these partitions, so the last stable offset is the end of the log (`guards`).
  3. The store is brought to the marker: rolled forward, or restored.
  4. The records are processed in memory.
- 5. begin, outputs, changelog, marker, source offsets, commit: `transaction`. Any error fails the attempt; nothing is retried here.
- 6. The writes are applied to the local store together with its position: so it can be behind Kafka, never ahead.
+ 5. begin, outputs, changelog, marker, source offsets, commit: `transaction`. Any error fails the attempt; nothing is retried.
+ 6. The writes are applied to the local store together with its position, so the store can be behind Kafka, never ahead.
 
 The caller then updates Spark's GroupState (7) and reports (8).
 """
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step did: the marker that is now the last one, and how long each part took (seconds)."""
+    """The result of a step: the marker that is now the last one, and the duration of each part (seconds)."""
 
     copy: MarkerCopy
     decision: Decision
@@ -55,14 +55,14 @@ class StopWatch:
     _last: float = field(default_factory=time.perf_counter)
 
     def lap(self, name: str) -> None:
-        """Books the time since the last call under `name`."""
+        """Adds the time since the last call to `name`."""
         now = time.perf_counter()
         self.seconds[name] = self.seconds.get(name, 0.0) + now - self._last
         self._last = now
 
 
 class CommitStep:
-    """Runs one step of one task. See the module's docstring for the order and why it must be that one."""
+    """Runs one step of one task, in the order that the module's docstring describes and explains."""
 
     def __init__(self, identity: TaskIdentity, kafka: KafkaAccess, stores: StoreAccess, crash: Faults) -> None:
         self.identity = identity
@@ -76,9 +76,9 @@ class CommitStep:
         self._fencing: Future[Producer] | None = None
 
     def start_fencing(self, copy: MarkerCopy | None) -> None:
-        """Begins item 1 in the background: it waits for the broker while the caller may still unpack its input.
+        """Begins item 1 in the background, so that waiting for the broker overlaps with unpacking the input.
 
-        Whoever calls this calls `close` at the end, too: a fence that comes late would hit the next attempt.
+        A caller must also call `close` at the end: a fence that comes late would hit the next attempt.
 
         Args:
             copy: Spark's copy of the last marker.
@@ -89,7 +89,7 @@ class CommitStep:
         pool.shutdown(wait=False)
 
     def close(self) -> None:
-        """Waits for a fence that was begun and never used, and closes its producer; does nothing after `run`."""
+        """Waits for a fence that was begun but not used, and closes its producer. Does nothing after `run`."""
         fencing, self._fencing = self._fencing, None
         if fencing is not None and fencing.exception() is None:
             fencing.result().close()
@@ -100,7 +100,7 @@ class CommitStep:
         copy: MarkerCopy | None,
         process: Callable[[TaskStore, CommitMarker | None], Effects],
     ) -> StepResult:
-        """Commits the micro-batch, or finds that it is committed already.
+        """Commits the micro-batch, or finds that it is already committed.
 
         Args:
             step: The micro-batch.
@@ -108,10 +108,10 @@ class CommitStep:
             process: Computes the effects in memory; its writes go to the store's buffer.
 
         Raises:
-            StreamsError: Anything went wrong; the attempt is over, Spark runs another.
+            StreamsError: The step failed. The attempt is over, and Spark runs another.
         """
         watch = StopWatch()
-        # Each look at `MarkerCopy.marker` reads its bytes anew.
+        # Each access to `MarkerCopy.marker` decodes the bytes again.
         known = copy.marker if copy else None
         points = self._points(known)
         producer = self._fenced_producer(points)
@@ -133,7 +133,7 @@ class CommitStep:
                 self._stores.restore_to(store, found, points.reach)
                 points.reach("restore_done")
                 watch.lap("restore")
-                # Spark has confirmed the step that the store is at, so it will never be asked for again.
+                # Spark has confirmed the store's step and will never ask for it again.
                 self._stores.trim(store)
                 effects = process(store, found)
                 points.reach("process_done")
@@ -163,7 +163,7 @@ class CommitStep:
         return StepPoints(self._crash, self.identity.task, (known.version if known else 0) + 1)
 
     def _ends(self) -> dict[TopicPartition, int]:
-        """Where the logs end that only this task writes; from the fence on that is where its records land."""
+        """Where the logs that only this task writes end. From the fence on, the task's records land there."""
         ends = self._kafka.log_ends([self._commits, *self._changelogs.values()])
         guards.check_decided(self.identity, ends)
         return {place: stable for place, (stable, _) in ends.items()}
@@ -175,7 +175,7 @@ class CommitStep:
         found: CommitMarker | None,
         ends: Mapping[TopicPartition, int],
     ) -> Decision:
-        """What to do, once the guards agree."""
+        """The decision, once the guards agree."""
         decision = decide(self.identity, step.batch_id, step.batch, known, found, step.ranges)
         if found is None:
             guards.check_nothing_written(self.identity, self._kafka, self._changelogs, ends)
@@ -186,7 +186,7 @@ class CommitStep:
         return decision
 
     def _bring_forward(self, marker: CommitMarker, points: StepPoints) -> None:
-        """Brings the store to a step that is committed already; what prevents that now is no matter of this step's."""
+        """Brings the store to a step that is already committed. A failure is only logged: the next step tries again."""
         try:
             with self._stores.open(patient=False) as store:
                 self._stores.restore_to(store, marker, points.reach)

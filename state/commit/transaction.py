@@ -1,6 +1,6 @@
 """The one transaction of a step: outputs, changelog, marker, source offsets, all or nothing.
 
-Its own records are checked before the commit: they must lie where the logs ended when the step decided what to do.
+The step's own records are checked before the commit: they must be where the logs ended when the step made its decision.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class StepInput:
     """The micro-batch.
 
     Attributes:
-        batch_id: Spark's number of it.
+        batch_id: Spark's number of the micro-batch.
         batch: Digest of the offset ranges of all its partitions.
         ranges: The ranges that fed this task.
         offsets: The source partitions whose progress this task reports, with their new offsets.
         topic_ids: Kafka's topic ids of the sources.
         now_ms: Spark's logged batch time.
-        routing: How many records each range had, and a digest of the keys that functions in front of the shuffle have made of
-            those for this task (`CommitMarker.routing`).
+        routing: The number of records of each range, and a digest of the keys that functions in front of the shuffle made for
+            the records of this task (`CommitMarker.routing`).
         keyed_by: Names of the nodes with these functions, for messages.
     """
 
@@ -46,6 +46,28 @@ class StepInput:
 
 
 @dataclass(frozen=True, slots=True)
+class _Sent:
+    """What a transaction has sent before its marker.
+
+    Attributes:
+        outputs: Number of results.
+        begins: Store -> where its changelog ended before the step.
+        counts: Store -> number of changelog records.
+        digest: Digest of the changelog records.
+    """
+
+    outputs: int
+    begins: Mapping[str, int]
+    counts: Mapping[str, int]
+    digest: StepDigest
+
+    @property
+    def changelog_ends(self) -> dict[str, int]:
+        """Store -> offset after its last changelog record."""
+        return {name: begin + self.counts.get(name, 0) for name, begin in self.begins.items()}
+
+
+@dataclass(frozen=True, slots=True)
 class StepPoints:
     """The crash points of one step of one task."""
 
@@ -54,15 +76,15 @@ class StepPoints:
     version: int
 
     def armed(self, point: str) -> bool:
-        """Whether `reach` would strike."""
+        """Whether `reach` would cause a fault."""
         return self.crash.armed(point, self.task, self.version)
 
     def reach(self, point: str) -> None:
-        """Dies here if this is the place."""
+        """Kills or freezes the process if a fault is due at this point."""
         self.crash.reach(point, self.task, self.version)
 
     def at(self, point: str) -> Callable[[], None]:
-        """`reach` for somebody who does not know the point's name."""
+        """`reach` as a callback for code that does not know the point's name."""
         return lambda: self.reach(point)
 
 
@@ -71,9 +93,9 @@ class StepTransaction:
 
     Args:
         kafka: The log.
-        producer: Fenced everybody else; nothing was sent with it yet.
+        producer: Has fenced all other attempts; nothing was sent with it yet.
         identity: The task.
-        points: Where to crash.
+        points: The crash points.
         commits: The task's partition of the commits topic.
         changelogs: Store -> partition of its changelog.
     """
@@ -124,13 +146,38 @@ class StepTransaction:
         producer, points = self._producer, self._points
         producer.begin()
         points.reach("after_begin")
-        sent = self._send_outputs(effects.sends)
+        outputs = self._send_outputs(effects.sends)
         self._reach_flushed("outputs_sent")
         digest, counts = self._send_changelog(store)
         self._reach_flushed("changelog_sent")
-        changelog_ends = {name: begin + counts.get(name, 0) for name, begin in begins.items()}
+        marker = self._marker(step, last, store, effects, _Sent(outputs, begins, counts, digest), known)
+        copy = MarkerCopy(marker.to_bytes(), ends[self._commits])
+        producer.send(*self._commits, MARKER_KEY, copy.data, step.now_ms)
+        self._reach_flushed("marker_sent")
+        if step.offsets:
+            producer.send_offsets(step.offsets, self._identity.application_id)
+        producer.flush()
+        lasts = {self._changelogs[name]: begins[name] + count - 1 for name, count in counts.items()}
+        guards.check_delivered(self._identity, producer, {**lasts, self._commits: copy.offset})
+        points.reach("before_commit")
+        producer.commit()
+        position = StorePosition(
+            marker.query_id, marker.version, marker.changelog_ends, step.now_ms, marker.changelog_ids
+        )
+        return copy, position
+
+    def _marker(
+        self,
+        step: StepInput,
+        last: CommitMarker | None,
+        store: TaskStore,
+        effects: Effects,
+        sent: _Sent,
+        known: int,
+    ) -> CommitMarker:
+        """The marker of the step."""
         ids = self._kafka.topic_ids([topic for topic, _ in self._changelogs.values()])
-        marker = CommitMarker(
+        return CommitMarker(
             query_id=self._identity.query_id,
             task=self._identity.task,
             tasks=self._identity.tasks,
@@ -142,32 +189,21 @@ class StepTransaction:
             topic_ids=step.topic_ids,
             stream_time=effects.stream_time,
             operator_state=effects.operator_state,
-            changelog_ends=changelog_ends,
+            changelog_ends=sent.changelog_ends,
             expired_before=store.expired_before,
-            counts={"in": effects.records_in, "out": sent, "changelog": digest.records},
-            changelog_hash=digest.hexdigest(),
+            counts={"in": effects.records_in, "out": sent.outputs, "changelog": sent.digest.records},
+            changelog_hash=sent.digest.hexdigest(),
             now_ms=step.now_ms,
-            changelog_begins=begins,
+            changelog_begins=dict(sent.begins),
             changelog_ids={name: ids[topic] for name, (topic, _) in self._changelogs.items() if topic in ids},
             routing=step.routing,
             adopted=last.adopted if last else 0,
             passed_over=last.version - known if last else 0,
             application_id=self._identity.application_id,
         )
-        copy = MarkerCopy(marker.to_bytes(), ends[self._commits])
-        producer.send(*self._commits, MARKER_KEY, copy.data, step.now_ms)
-        self._reach_flushed("marker_sent")
-        if step.offsets:
-            producer.send_offsets(step.offsets, self._identity.application_id)
-        producer.flush()
-        lasts = {self._changelogs[name]: begins[name] + count - 1 for name, count in counts.items()}
-        guards.check_delivered(self._identity, producer, {**lasts, self._commits: copy.offset})
-        points.reach("before_commit")
-        producer.commit()
-        return copy, StorePosition(marker.query_id, marker.version, changelog_ends, step.now_ms, marker.changelog_ids)
 
     def _send_outputs(self, sends: Sequence[Send]) -> int:
-        """Sends all results; gives their number."""
+        """Sends all results and returns their number."""
         for send in sends:
             self._send(
                 "outputs_half_sent", send.topic, self._kafka.partitions_for(send), send.keys, send.values, send.timestamps,
@@ -176,7 +212,7 @@ class StepTransaction:
         return sum(len(send.keys) for send in sends)
 
     def _send_changelog(self, store: TaskStore) -> tuple[StepDigest, dict[str, int]]:
-        """Sends the changes of the state; gives their digest, and how many there were of each store."""
+        """Sends the state changes; returns their digest and the number of records of each store."""
         digest = StepDigest()
         counts: dict[str, int] = {}
         for name, batch in store.changelog():
@@ -189,7 +225,7 @@ class StepTransaction:
     def _send(
         self, halfway: str, topic: str, partitions: Any, keys: Any, values: Any, timestamps: Any, headers: Any = None
     ) -> None:
-        """Sends columns; in two parts if a crash is to happen between them."""
+        """Sends columns, in two parts if a crash is to happen between them."""
         if not len(keys) or not self._points.armed(halfway):
             self._producer.send_columns(topic, partitions, keys, values, timestamps, headers)
             return
@@ -202,7 +238,7 @@ class StepTransaction:
                 self._reach_flushed(halfway)
 
     def _reach_flushed(self, point: str) -> None:
-        """A crash point at which all that was sent is in the log; nobody else pays for that."""
+        """A crash point at which everything sent is in the log. Flushes only where a fault is armed."""
         if self._points.armed(point):
             self._producer.flush()
             self._points.reach(point)

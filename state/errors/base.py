@@ -8,14 +8,14 @@ from typing import Any
 
 
 class ErrorKind(str, Enum):
-    """Who can do something about an error, so that a supervisor may act on it without reading the message."""
+    """Who can resolve an error, so that a supervisor can act on it without reading the message."""
 
     CONFIGURATION = "configuration"
-    """A person: the program, a setting, a topic, a right or the checkpoint must change before another start helps."""
+    """A person: the program, a setting, a topic, a permission or the checkpoint must change before another start helps."""
     DATA = "data"
-    """What was read does not fit: a record, a row of state, a log that has lost records."""
+    """The data: a record, a row of state, or a log that has lost records does not fit."""
     TRANSIENT = "transient"
-    """Nobody: the same call may succeed later (a broker is away, another attempt still holds the store)."""
+    """Time: the same call may succeed later (a broker is away, another attempt still has the store open)."""
     BUG = "bug"
     """The engine's developers: calls in an order that the engine itself must never make."""
 
@@ -24,14 +24,14 @@ class StreamsError(Exception):
     """Root of all errors of the engine.
 
     Attributes:
-        kind: Who can do something about it.
+        kind: Who can resolve the error.
     """
 
     kind: ErrorKind = ErrorKind.CONFIGURATION
 
     @property
     def transient(self) -> bool:
-        """Whether the same may succeed later without anybody's doing: a broker is away, a leader is being elected."""
+        """Whether the same call may succeed later without intervention: a broker is away, a leader is being elected."""
         return self.kind is ErrorKind.TRANSIENT
 
     def __reduce__(self) -> tuple[Callable[..., StreamsError], tuple[Any, ...]]:
@@ -39,7 +39,7 @@ class StreamsError(Exception):
 
 
 def _rebuild(kind: type[StreamsError], args: tuple[Any, ...], attributes: dict[str, Any]) -> StreamsError:
-    """Unpickle: constructors take the parts of a message, `args` holds the message itself, so `__init__` is not run."""
+    """Unpickles an error. `__init__` takes the parts of a message, but `args` holds the message itself, so it is not called."""
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(attributes)

@@ -1,4 +1,4 @@
-"""What can go wrong between Spark's checkpoint and Kafka's commits topic."""
+"""Errors between Spark's checkpoint and Kafka's commits topic."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class CheckpointMismatchError(CommitError):
 
 
 class OpenTransactionError(CommitError):
-    """A transaction is open on a partition that only this task writes, although all of its own are decided.
+    """A transaction is open on a partition that only this task writes, although all of the task's own are decided.
 
     Args:
-        task: Who found it.
+        task: The task that found it.
         topic: The topic.
         partition: Its partition.
-        stable: Last stable offset: what comes behind cannot be read.
+        stable: Last stable offset; records from here on cannot be read.
         end: End of the log.
     """
 
@@ -43,22 +43,22 @@ class OpenTransactionError(CommitError):
 
 
 class UnexpectedOffsetError(CommitError):
-    """A record of a step has landed elsewhere than at the end of the log that the step had seen; it was not committed.
+    """A record of a step landed elsewhere than at the end of the log that the step had seen. The step was not committed.
 
     Args:
-        task: Who found it.
+        task: The task that found it.
         topic: The topic.
         partition: Its partition.
         expected: Offset of the step's last record there, by the end of the log before the step.
-        found: Its offset by the broker's answer, None = the broker did not say.
+        found: The offset that the broker acknowledged, None = unknown.
     """
 
     kind = ErrorKind.TRANSIENT
 
     def __init__(self, task: str, topic: str, partition: int, expected: int, found: int | None) -> None:
-        told = "the broker did not say where it is" if found is None else f"it is at {found}"
+        place = "the broker did not say where it is" if found is None else f"it is at {found}"
         super().__init__(
-            f"{task}: the step's last record on {topic}-{partition} should be at offset {expected}, but {told}: there are records "
+            f"{task}: the step's last record on {topic}-{partition} should be at offset {expected}, but {place}: there are records "
             f"that this task did not see when it decided what to do. The step was not committed; the next attempt looks "
             f"again. If this comes again, something else writes to this topic (see its rights), or the leader of the "
             f"partition is not the one that all brokers name (`kafka-topics.sh --describe --topic {topic}`)"
@@ -70,13 +70,13 @@ class UnexpectedOffsetError(CommitError):
 
 
 class RoutingMismatchError(CommitError):
-    """A repeated micro-batch has given a task other rows than the attempt that was committed.
+    """A repeated micro-batch gave a task other rows than the attempt that was committed.
 
-    Rows find their task by their key. Where a function in front of the shuffle makes another key at each call, a row that one
-    task has committed comes to another one with the next attempt: it would be counted twice, or not at all.
+    Rows are routed to tasks by key. If a function in front of the shuffle makes another key at each call, a row that one task has
+    committed goes to another task in the next attempt, and is counted twice or not at all.
 
     Args:
-        task: Who found it.
+        task: The task that found it.
         batch_id: Spark's number of the micro-batch.
         version: The committed step.
         keyed_by: Names of the nodes that change keys in front of the shuffle.
@@ -98,6 +98,6 @@ class RoutingMismatchError(CommitError):
 
 
 class MarkerFormatError(CommitError):
-    """A record of the commits topic is no marker that this version can read."""
+    """A record of the commits topic is not a marker that this version can read."""
 
     kind = ErrorKind.DATA

@@ -1,4 +1,4 @@
-"""What can go wrong between this process and Kafka."""
+"""Errors between this process and Kafka."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PASSING = frozenset(
         "_WAIT_COORD",
         "LEADER_NOT_AVAILABLE",
         "NOT_LEADER_FOR_PARTITION",
-        # The leader knows less than the one who told of it: of a partition that is new, or has just moved.
+        # The leader knows less than the broker that named it: the partition is new, or has just moved.
         "UNKNOWN_LEADER_EPOCH",
         "FENCED_LEADER_EPOCH",
         "REPLICA_NOT_AVAILABLE",
@@ -37,21 +37,21 @@ PASSING = frozenset(
         "KAFKA_STORAGE_ERROR",
     }
 )
-"""Names of failures that pass by themselves once brokers, leaders and coordinators are back."""
+"""Names of failures that resolve themselves once brokers, leaders and coordinators are back."""
 _TIMED_OUT = -185
 _SHOWN = re.compile(r"\[(_?[A-Z][A-Z0-9_]*) \((-?\d+)((?:, (?:retriable|fatal|abortable))*)\): ([^\n]*)\]")
 
 
 @dataclass(frozen=True)
 class ClientFailure:
-    """What the client library said about one failed call.
+    """A failed call, as the client library reported it.
 
     Attributes:
-        code: librdkafka's number; negative = found by the client itself, positive = Kafka's protocol error.
+        code: librdkafka's number; negative = raised by the client itself, positive = Kafka's protocol error.
         name: The name of the code, e.g. `_FENCED` or `UNKNOWN_TOPIC_OR_PART`.
         text: The library's sentence.
         retriable: The library would allow the same call again.
-        fatal: The client instance is of no use any more.
+        fatal: The client instance can no longer be used.
         abortable: The current transaction can only be aborted.
     """
 
@@ -64,12 +64,12 @@ class ClientFailure:
 
     @property
     def transient(self) -> bool:
-        """Whether waiting may help."""
+        """Whether the failure may resolve itself."""
         return not self.fatal and (self.retriable or self.name in PASSING)
 
     @classmethod
     def in_text(cls, text: str) -> ClientFailure | None:
-        """The failure that stands at the end of an error's message: Spark hands on nothing but text."""
+        """The failure at the end of an error's message: Spark passes on only text."""
         found = _SHOWN.findall(text)
         if not found:
             return None
@@ -86,7 +86,7 @@ class KafkaClientError(StreamsError):
 
     Args:
         message: What was tried, where, and what to do.
-        failure: What the client library said, if the error came from it.
+        failure: The client library's failure, if the error came from it.
     """
 
     def __init__(self, message: str, failure: ClientFailure | None = None) -> None:
@@ -116,7 +116,7 @@ class TopicNotFoundError(KafkaClientError):
 
 
 class TopicRecreatedError(KafkaClientError):
-    """A topic has another id than the one this application has read from: it was deleted and created again."""
+    """A topic's id differs from the one this application has read from: the topic was deleted and created again."""
 
     def __init__(self, topic: str, expected_id: str, found_id: str) -> None:
         super().__init__(
@@ -130,7 +130,7 @@ class TopicRecreatedError(KafkaClientError):
 
 
 class TopicMismatchError(KafkaClientError):
-    """A topic that was to be created exists with another number of partitions."""
+    """A topic that was to be created already exists with another number of partitions."""
 
     def __init__(self, topic: str, expected: int, found: int) -> None:
         super().__init__(
@@ -149,9 +149,9 @@ class OffsetsLostError(KafkaClientError):
         topic: The topic.
         partition: The partition.
         expected: The offset that was to be read next.
-        earliest: The first offset that the log still has.
+        earliest: The first offset in the log.
         latest: The offset after the last record of the log.
-        failure: What the client library said.
+        failure: The client library's failure.
     """
 
     kind = ErrorKind.DATA
@@ -190,8 +190,8 @@ class ReadTimeoutError(KafkaClientError):
         partition: The partition.
         position: The offset that was to be read next.
         end: The end of the range, exclusive.
-        seconds: How long nothing came.
-        failure: The last passing error of the client (e.g. a broker that is down); without one, it is a time-out.
+        seconds: How long nothing arrived.
+        failure: The last transient error of the client (for example a broker that is down); without one, it is a timeout.
     """
 
     def __init__(
@@ -219,12 +219,12 @@ class ReadTimeoutError(KafkaClientError):
 class HangingTransactionError(KafkaClientError):
     """A transaction stays open for longer than its producer and the brokers may take to end it.
 
-    Either another program writes to the partitions, or brokers have lost a transaction: Kafka 4.3 skips the control records of
-    a decided transaction whose partitions have no leader at that moment (KAFKA-20734), and no client can end it any more.
+    The cause is another program that writes to the partitions, or a transaction that brokers have lost: Kafka 4.3 skips the control
+    records of a decided transaction whose partitions have no leader at that moment (KAFKA-20734), and no client can end it.
 
     Args:
         partitions: Where the transaction is open, as `topic-partition`.
-        seconds: How long it was waited for.
+        seconds: How long the wait was.
     """
 
     def __init__(self, partitions: Sequence[str], seconds: float) -> None:
@@ -241,15 +241,15 @@ class HangingTransactionError(KafkaClientError):
 
 
 class ProduceError(KafkaClientError):
-    """A record, or the transaction around it, could not be written; the producer must be thrown away.
+    """A record, or the transaction around it, could not be written; the producer must be discarded.
 
     Args:
         message: What was tried and what to do.
-        failure: What the client library said.
-        topic: Topic of the record, if one record is to blame.
-        partition: Its partition, -1 if none was chosen yet.
-        key: Its key.
-        offset: Its offset, -1 if it never had one.
+        failure: The client library's failure.
+        topic: Topic of the record, if one record is the cause.
+        partition: The record's partition, -1 if none was chosen yet.
+        key: The record's key.
+        offset: The record's offset, -1 if it never had one.
     """
 
     def __init__(
@@ -275,14 +275,14 @@ class ProduceError(KafkaClientError):
 
     @property
     def fatal(self) -> bool:
-        """The client instance is of no use any more."""
+        """The client instance can no longer be used."""
         return self.failure is not None and self.failure.fatal
 
 
 class FencedError(ProduceError):
-    """This producer lost its transactional id: to a newer attempt, or to the transaction timeout; both look the same.
+    """This producer lost its transactional id to a newer attempt, or to the transaction timeout; both look the same.
 
-    It never means that the work was done by someone else: the next attempt reads the commit marker and decides.
+    The error never means that the work was done elsewhere: the next attempt reads the commit marker and decides.
     """
 
 

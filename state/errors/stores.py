@@ -1,4 +1,4 @@
-"""What can go wrong with local state and its changelogs."""
+"""Errors of local state and its changelogs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class StateLockedError(StateError):
 
     Args:
         path: Folder of the store.
-        seconds: How long it was waited for.
-        detail: What the database said.
+        seconds: How long the wait was.
+        detail: The database's message.
     """
 
     kind = ErrorKind.TRANSIENT
@@ -30,11 +30,11 @@ class StateLockedError(StateError):
 
 
 class StateCorruptedError(StateError):
-    """The local store is damaged. Nothing is lost: delete it, and it is restored from its changelog.
+    """The local store is damaged. No data is lost: delete the store, and it is restored from its changelog.
 
     Args:
         path: Folder of the store.
-        detail: What the database said.
+        detail: The database's message.
     """
 
     kind = ErrorKind.DATA
@@ -49,11 +49,11 @@ class StateCorruptedError(StateError):
 
 
 class StateFormatError(StateCorruptedError):
-    """Another version of the engine wrote the local store. Nothing is lost, as with a damaged one.
+    """Another version of the engine wrote the local store. No data is lost: delete the store, and it is restored.
 
     Args:
         path: Folder of the store.
-        found: Its format.
+        found: The store's format.
         known: The format that this version writes.
     """
 
@@ -62,7 +62,7 @@ class StateFormatError(StateCorruptedError):
 
 
 class ChangelogMismatchError(StateError):
-    """A changelog or commits topic exists, but not as it is needed.
+    """A changelog or commits topic exists, but with settings that cannot be used.
 
     Args:
         topic: The topic.
@@ -78,10 +78,10 @@ class ChangelogMismatchError(StateError):
 
 
 class StepTooLargeError(StateError):
-    """What one step is to hand on at once has 2 GiB or more, which no column of bytes holds; nothing of it is committed.
+    """A column of one step has 2 GiB or more, which no column of bytes can hold. Nothing of the step is committed.
 
     Args:
-        what: What has so many bytes.
+        what: The rows or records that are too large.
     """
 
     def __init__(self, what: str) -> None:

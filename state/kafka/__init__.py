@@ -1,6 +1,6 @@
 """Everything that talks to Kafka: range reader, transactional producer, admin client, partitioner.
 
-Two ways of moving records, with equal results: the ordinary confluent-kafka client, and librdkafka's C API of the same
-wheel driven by compiled kernels over Arrow buffers ("bulk"), several times cheaper a record. Nothing here knows stores
-or streams.
+Records move in one of two ways, with equal results: through the ordinary confluent-kafka client, or ("bulk") through
+librdkafka's C API of the same wheel, driven by compiled kernels over Arrow buffers, at a fraction of the cost per record.
+Nothing here knows stores or streams.
 """

@@ -1,9 +1,9 @@
-"""Offsets of acknowledged records, for the few partitions that are asked about.
+"""Offsets of acknowledged records, for the few partitions whose offsets are requested.
 
-Why not delivery reports: those come for every record or for none, and each costs a trip through a queue. How: the records of
-such a partition carry its number here as their opaque value, and an interceptor (`on_acknowledgement` of librdkafka's public
-interface, called on each record that the broker has answered for) keeps the offset of the last one. For all other
-records it compares a number with 0.
+Delivery reports come for every record or for none, and each costs a trip through a queue. Instead, the records of a requested
+partition carry its slot number as their opaque value, and an interceptor (`on_acknowledgement` of librdkafka's public
+interface, called on each record that the broker has answered for) stores the offset of the last one. For all other
+records, the interceptor only compares a number with 0.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FIRST_SLOTS = 1024
 
 
 def keep_offset(_client: int, message: int, offsets: int) -> int:
-    """`on_acknowledgement`: put the offset of a written record into the slot that its opaque value names.
+    """`on_acknowledgement`: writes the offset of a delivered record to the slot that its opaque value names.
 
     Args:
         message: Address of the `rd_kafka_message_t`.
@@ -41,24 +41,24 @@ def keep_offset(_client: int, message: int, offsets: int) -> int:
 
 @lru_cache(maxsize=1)
 def on_acknowledgement() -> Any:
-    """The compiled `keep_offset`; kept for good, for librdkafka has nothing but its address."""
+    """The compiled `keep_offset`, cached for good because librdkafka only has its address."""
     signature = types.int32(types.int64, types.int64, types.int64)
     return cfunc(signature, cache=True, error_model="numpy")(keep_offset)
 
 
 class AcknowledgedOffsets:
-    """Keeps the last offset of each partition that was given a slot, for one client.
+    """The last acknowledged offset of each partition that has a slot, for one client.
 
     Args:
-        library: Of the client.
-        conf: Its `rd_kafka_conf_t`, before the client is made.
+        library: The client's library.
+        conf: The client's `rd_kafka_conf_t`, before the client is created.
     """
 
     def __init__(self, library: Library, conf: int) -> None:
         self._library = library
         self._offsets = np.full(_FIRST_SLOTS, _NONE, np.int64)
         self._slots: dict[tuple[str, int], int] = {}
-        # Called once, by the call that makes the client; kept until then.
+        # Called once, while the client is created; referenced until then.
         self._on_new = ON_NEW_CALLBACK(self._add)
         self._refusal: int = library.conf_interceptor_add_on_new(conf, _NAME, self._on_new, None)
 
@@ -70,10 +70,10 @@ class AcknowledgedOffsets:
         return self._refusal
 
     def slot(self, topic: str, partition: int) -> int:
-        """The opaque value that records of a partition are to carry.
+        """The opaque value for the records of a partition.
 
         Raises:
-            KafkaClientError: There are no more, or this librdkafka has no interceptors.
+            KafkaClientError: All slots are taken, or this librdkafka has no interceptors.
         """
         if self._refusal or len(self._slots) == _FIRST_SLOTS - 1:
             raise KafkaClientError(
@@ -82,6 +82,6 @@ class AcknowledgedOffsets:
         return self._slots.setdefault((topic, partition), len(self._slots) + 1)
 
     def of(self, topic: str, partition: int) -> int | None:
-        """Offset of the last record that the broker has acknowledged, None = none, or it did not say."""
+        """Offset of the last record that the broker has acknowledged, None = none yet, or not reported."""
         offset = int(self._offsets[self._slots.get((topic, partition), 0)])
         return offset if offset >= 0 else None

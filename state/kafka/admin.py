@@ -1,8 +1,8 @@
-"""`KafkaAdmin`: the questions and orders about topics that the engine needs, batched.
+"""`KafkaAdmin`: the topic requests that the engine needs, batched.
 
-Why a wrapper: one request for many partitions, results as plain values, missing topics as missing keys, and the errors
-of `state.errors`. Invariants: offsets are those a `read_committed` reader can reach unless asked otherwise; creating a
-topic ends when every partition of it has a leader, so that the next request finds it.
+The wrapper sends one request for many partitions, returns plain values, leaves missing topics out of results, and raises
+the errors of `state.errors`. Invariants: offsets are those that a `read_committed` reader can reach unless requested
+otherwise; creating a topic returns when every partition has a leader, so that the next request finds it.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ __all__ = ["KafkaAdmin", "TopicInfo", "TopicPartition", "TopicSpec"]
 
 _Result = TypeVar("_Result")
 _POLL_S = 0.05
-# The request itself ends in time; this only guards against an answer that never comes.
+# Requests time out by themselves; this only guards against an answer that never comes.
 _GRACE_S = 5.0
-# A group's coordinator moves, or is new: asked again, another answer comes.
+# The group's coordinator is moving or new; a repeated request succeeds.
 _COORDINATOR_AWAY = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 }
-# What listing offsets says of a topic or partition that does not exist, and of one whose leader is away.
+# The codes of listing offsets for a topic or partition that does not exist, and for one whose leader is away.
 _NO_LEADER = TOPIC_NOT_FOUND | {KafkaError._NOENT}
 _LEADERLESS = ClientFailure(KafkaError.LEADER_NOT_AVAILABLE, "LEADER_NOT_AVAILABLE", "no leader", retriable=True)
-# ... and for a moment of one that is there already: it was described, but its leader does not know yet.
+# The same codes come for a moment for a new partition: it was described, but its leader does not know it yet.
 _NEW_PARTITION_S = 1.0
 
 
 class KafkaAdmin:
-    """Admin client; thread safe. Must be opened after a fork, not before.
+    """Admin client; thread safe. Must be created after a fork, not before.
 
     Args:
         config: The user's client properties.
@@ -76,7 +76,7 @@ class KafkaAdmin:
         return self._admin
 
     def _result(self, future: Future[_Result], what: str) -> _Result:
-        """Wait for the answer about one thing of a request; its failure as a named error."""
+        """Wait for the result for one item of a request; a failure is raised as a named error."""
         try:
             return future.result(self._timeout_s + _GRACE_S)
         except KafkaException as exception:
@@ -87,7 +87,7 @@ class KafkaAdmin:
             raise KafkaClientError(message, timed_out("no answer")) from timeout
 
     def _descriptions(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        """Descriptions of those of the topics that exist."""
+        """Descriptions of the existing ones of these topics."""
         wanted = sorted(set(names))
         if not wanted:
             return {}
@@ -105,10 +105,10 @@ class KafkaAdmin:
         """Describe topics.
 
         Args:
-            names: Topics to look for.
+            names: Topics to describe.
 
         Returns:
-            What exists of them; missing topics are left out.
+            The existing topics; missing ones are left out.
         """
         return {
             name: TopicInfo(str(described.topic_id), len(described.partitions))
@@ -129,14 +129,14 @@ class KafkaAdmin:
         return {name: len(topic.partitions) for name, topic in topics.items()}
 
     def create_topics(self, topics: Iterable[TopicSpec]) -> None:
-        """Create topics and wait until they are ready; one that exists with as many partitions is left as it is.
+        """Create topics and wait until they are ready. An existing topic with as many partitions is left unchanged.
 
         Args:
-            topics: What to create.
+            topics: The topics to create.
 
         Raises:
             TopicMismatchError: A topic exists with another number of partitions.
-            KafkaClientError: The broker refused, or a topic did not become ready in time.
+            KafkaClientError: The broker refused, or a topic was not ready in time.
         """
         specs = {spec.name: spec for spec in topics}
         missing = specs.keys() - self._descriptions(specs).keys()
@@ -149,13 +149,13 @@ class KafkaAdmin:
                 try:
                     self._result(future, f"creating topic {name!r}")
                 except KafkaClientError as error:
-                    # Another attempt may have been quicker: then the wait below decides whether its topic fits.
+                    # Another attempt may have been quicker: the wait below then decides whether its topic fits.
                     if error.code != KafkaError.TOPIC_ALREADY_EXISTS:
                         raise
         self._wait_until_ready(specs)
 
     def _wait_until_ready(self, specs: Mapping[str, TopicSpec]) -> None:
-        """Wait until each topic is described with all its partitions and a leader for each, which answers."""
+        """Wait until each topic is described with all its partitions, and each partition has a leader that answers."""
         deadline = time.monotonic() + self._timeout_s
         waiting = set(specs)
         while True:
@@ -172,12 +172,12 @@ class KafkaAdmin:
                     _LEADERLESS,
                 )
             time.sleep(_POLL_S)
-        # A leader may be named before it knows: what is asked next must not be told that there is no such partition.
+        # A leader may be named before it knows the partition; the next request must not fail with "no such partition".
         places = [(name, number) for name, spec in specs.items() for number in range(spec.partitions)]
         self._list_offsets(dict.fromkeys(places, OffsetSpec.earliest()), new=True)
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics and wait until they are gone; missing ones are no error."""
+        """Delete topics and wait until they are gone; missing topics are ignored."""
         wanted = sorted(set(names))
         if not wanted:
             return
@@ -194,7 +194,7 @@ class KafkaAdmin:
             time.sleep(_POLL_S)
 
     def topic_config(self, name: str) -> dict[str, str]:
-        """Configuration of a topic that is in force, defaults included; sensitive values are left out.
+        """Effective configuration of a topic, defaults included; sensitive values are left out.
 
         Raises:
             TopicNotFoundError: There is no such topic.
@@ -215,15 +215,15 @@ class KafkaAdmin:
         return {partition: info.offset for partition, info in found.items()}
 
     def end_offsets(self, partitions: Iterable[TopicPartition], committed: bool = True) -> dict[TopicPartition, int]:
-        """End of each partition: the last stable offset, or (`committed` False) the end of the log (high watermark)."""
+        """End of each partition: the last stable offset, or with `committed=False` the end of the log (high watermark)."""
         found = self._list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()), committed)
         return {partition: info.offset for partition, info in found.items()}
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """First offset whose timestamp is at or past a time; the (committed) end where there is none.
+        """First offset whose timestamp is at or past a time, or the (committed) end if there is none.
 
-        The whole log counts in this, also what was read long ago. So do control records, which have the broker's clock as
-        timestamp: where old events were written in transactions, the answer may be the one behind the first transaction.
+        The search covers the whole log, including records read long ago and control records. Control records carry the broker's
+        clock: where old events were written in transactions, the result may be the offset after the first transaction.
 
         Args:
             times: (topic, partition) -> milliseconds since the epoch.
@@ -236,7 +236,7 @@ class KafkaAdmin:
     def max_timestamps(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Largest timestamp of each partition, milliseconds; -1 for an empty partition.
 
-        Control records count in this, with the broker's clock as timestamp.
+        Control records count too, with the broker's clock as timestamp.
         """
         found = self._list_offsets(dict.fromkeys(partitions, OffsetSpec.max_timestamp()))
         return {partition: info.timestamp for partition, info in found.items()}
@@ -244,16 +244,16 @@ class KafkaAdmin:
     def _list_offsets(
         self, specs: Mapping[TopicPartition, OffsetSpec], committed: bool = True, new: bool = False
     ) -> dict[TopicPartition, ListOffsetsResultInfo]:
-        """One request for all partitions; asked again of those whose leader is being elected or has just been.
+        """One request for all partitions, repeated for those whose leader is being elected or was elected just now.
 
         Args:
-            specs: What to ask of each partition.
+            specs: The offset to look up for each partition.
             committed: See `end_offsets`.
-            new: The partitions are known to exist, so their leaders are waited for.
+            new: The partitions are known to exist, so the call waits for their leaders.
 
         Raises:
             TopicNotFoundError: A topic or partition does not exist.
-            KafkaClientError: It has no leader (transient), or the request failed.
+            KafkaClientError: A partition has no leader (transient), or the request failed.
         """
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         found: dict[TopicPartition, ListOffsetsResultInfo] = {}
@@ -277,9 +277,9 @@ class KafkaAdmin:
         return found
 
     def _raise_unless_passing(self, where: KafkaPartition, error: KafkaClientError, waited_s: float) -> None:
-        """Raise the failure of one partition by its name, unless it may pass by itself and has not had its time."""
+        """Raise the named error of one partition, unless the failure may resolve itself and has not had its time."""
         if error.code in _NO_LEADER:
-            # The client says the same of a partition that was never made as of one whose broker is away for now.
+            # The client reports a partition that never existed like one whose broker is away.
             described = self._descriptions([where.topic]).get(where.topic)
             if described is None or where.partition >= len(described.partitions):
                 raise TopicNotFoundError(where.topic, where.partition, error.failure) from error
@@ -318,11 +318,11 @@ class KafkaAdmin:
 
         Args:
             group: The group's id.
-            partitions: Which to ask for; None = all partitions of all topics.
+            partitions: The partitions to look up; None = all partitions of all topics.
         """
-        # By way of a consumer that never joins: the admin request for this ends the process with a segmentation fault
-        # (librdkafka 2.16) while the group's coordinator is not ready. Uncommitted: else it waits for transactions.
-        # Quiet: a coordinator that is not ready yet is asked again, and is nothing to print.
+        # Through a consumer that never joins: the admin request for this crashes the process (segmentation fault in librdkafka
+        # 2.16) while the group's coordinator is not ready. Uncommitted, because read_committed would wait for transactions.
+        # Quiet, because a coordinator that is not ready yet is asked again and need not be logged.
         quiet = {**QUIET, **self._config}["log_level"]
         properties = {
             **admin_config(self._config),
@@ -350,7 +350,7 @@ class KafkaAdmin:
             Whether there was one.
 
         Raises:
-            KafkaClientError: It has members, or the broker refused.
+            KafkaClientError: The group has members, or the broker refused.
         """
         deadline = time.monotonic() + self._timeout_s
         while True:
@@ -367,7 +367,7 @@ class KafkaAdmin:
                 return True
 
     def close(self) -> None:
-        """Release the client; safe to call again."""
+        """Release the client; may be called again."""
         self._admin = None
 
     def __enter__(self) -> KafkaAdmin:

@@ -1,8 +1,8 @@
 """`RecordColumns`: a run of records of one topic-partition, column by column.
 
-What else: `BinaryCells`, the way into the buffers of an Arrow column for kernels. Why: a Python object per record costs
-more than reading and processing it. Invariants: all columns have the same length; offsets rise strictly; `headers` is
-None when no record of the run has any (the usual case costs nothing).
+`BinaryCells` gives compiled kernels access to the buffers of an Arrow column. Columns, because a Python object per record costs
+more than reading and processing the record. Invariants: all columns have the same length; offsets rise strictly; `headers` is
+None when no record of the run has any (so the usual case costs nothing).
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ class RecordColumns:
 
 
 def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
-    """A column of these values; one with 64-bit offsets where they have 2 GiB or more, which Arrow else cuts into pieces."""
+    """A column of these values, with 64-bit offsets from 2 GiB on, where Arrow would otherwise split it into chunks."""
     return one_piece(pa.array(values, pa.binary()))
 
 
 def one_piece(column: pa.BinaryArray | pa.ChunkedArray) -> BinaryColumn:
-    """The column that Arrow made, or had to cut into pieces."""
+    """The column as a single array, whether Arrow returned one or split it into chunks."""
     return column.cast(pa.large_binary()).combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 class BinaryCells:
-    """Addresses of an Arrow binary column's buffers, for compiled kernels; keeps the buffers alive.
+    """Addresses of an Arrow binary column's buffers, for compiled kernels; holds references to the buffers.
 
     Args:
         column: The column; None = all null.

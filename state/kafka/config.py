@@ -1,9 +1,9 @@
 """Client configurations for librdkafka, made from the user's client properties.
 
-What: one function per kind of client, and `redact` for anything that is printed. Why here: what exactly-once needs (no
-auto commit, `read_committed`, a named transactional id) must not depend on the caller. Invariants: `_REQUIRED` settings
-win over the user's, the user's win over our tuning; values are strings, as both librdkafka's C API and confluent-kafka
-take them.
+One function per kind of client, and `redact` for anything that is printed. What exactly-once needs (no auto commit,
+`read_committed`, a named transactional id) is set here and does not depend on the caller. Invariants: `_REQUIRED` settings
+override the user's, and the user's override our tuning; values are strings, as both librdkafka's C API and confluent-kafka
+expect.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SECRET = re.compile(
 )
 
 QUIET = {"log_level": "2"}
-"""Of a broker that is away, each client of each process would tell up to twenty times a second. Errors say what clients say."""
+"""While a broker is away, each client of each process would log up to twenty times a second. Errors carry the same text."""
 _CONSUMER_TUNING = {
     **QUIET,
     "group.id": "streams-reader",
@@ -33,7 +33,7 @@ _CONSUMER_TUNING = {
     "fetch.wait.max.ms": "100",
     "fetch.message.max.bytes": str(4 * 1024 * 1024),
     "queued.min.messages": "1000000",
-    # As in Kafka's own client: a bit that has flipped on the way or on a disk must not become a record.
+    # As in Kafka's own client: a bit flipped in transit or on disk must not become a record.
     "check.crcs": "true",
 }
 _CONSUMER_REQUIRED = {
@@ -42,7 +42,7 @@ _CONSUMER_REQUIRED = {
     "auto.offset.reset": "error",
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
-    # No group is ever joined, so a reader that lies idle between two steps must not be thrown out of one.
+    # No group is ever joined, so a reader that is idle between two steps must not be evicted from one.
     "max.poll.interval.ms": "86400000",
 }
 BATCH_BYTES = 1_000_000
@@ -62,14 +62,14 @@ _PRODUCER_REQUIRED = {
     "delivery.report.only.error": "true",
 }
 _COMMON = {
-    # Client telemetry (KIP-714) delays the end of short-lived clients by one more request.
+    # Client telemetry (KIP-714) costs one more request when a short-lived client is closed.
     "enable.metrics.push": "false",
     "log.connection.close": "false",
 }
 
 
 def redact(config: Mapping[str, object]) -> dict[str, object]:
-    """Copy `config` with the values of secrets masked, fit for logs and terminals.
+    """Copy `config` with secret values masked, fit for logs and terminals.
 
     Args:
         config: Properties by name.
@@ -99,8 +99,8 @@ def producer_config(
     Args:
         client: The user's client properties.
         transactional_id: Kafka's `transactional.id`.
-        transaction_timeout_ms: After how long the broker aborts the transaction, milliseconds.
-        compression: `compression.type` (e.g. `lz4`); None = as the user's properties say, else none.
+        transaction_timeout_ms: The broker aborts the transaction after this time, milliseconds.
+        compression: `compression.type` (e.g. `lz4`); None = as in the user's properties, else none.
     """
     chosen = {} if compression is None else {"compression.type": compression}
     required = {
@@ -112,5 +112,5 @@ def producer_config(
 
 
 def admin_config(client: ClientConfig) -> dict[str, str]:
-    """Properties of an admin client, which ends with an information about its own queue that tells nobody anything."""
+    """Properties of an admin client, without its log line about its own queue at the end."""
     return {**_COMMON, "log_level": "5", **client}

@@ -1,7 +1,7 @@
-"""From the client library's error codes to named errors; the same for both ways of talking to Kafka.
+"""The mapping from the client library's error codes to named errors.
 
-Why one place: the ordinary client and the C API report the same codes, and must raise the same errors. Invariant: a
-code that is in none of the sets below is an error of its own (`KafkaClientError`), never ignored.
+The ordinary client and the C API report the same codes and must raise the same errors, so the mapping is in one place.
+Invariant: a code in none of the sets below becomes a `KafkaClientError`, and is never ignored.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ OFFSETS_LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_O
 TOPIC_NOT_FOUND = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
-# Passing troubles: librdkafka goes on by itself. A right that is missing on the group is among them because a range reader
+# Transient failures: librdkafka carries on by itself. A missing permission on the group is among them because a range reader
 # never joins its group.
 TRANSIENT = frozenset(int(getattr(KafkaError, name)) for name in PASSING) | {KafkaError.GROUP_AUTHORIZATION_FAILED}
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
-# What does not get better by waiting, among the errors of a client as a whole.
+# Client-level errors that waiting does not resolve.
 REFUSED = TOPIC_NOT_FOUND | {
     KafkaError._AUTHENTICATION,
     KafkaError.SASL_AUTHENTICATION_FAILED,
@@ -42,14 +42,14 @@ REFUSED = TOPIC_NOT_FOUND | {
 
 
 def failure_of(error: KafkaError) -> ClientFailure:
-    """What confluent-kafka's error object says."""
+    """The failure in confluent-kafka's error object."""
     return ClientFailure(
         int(error.code()), error.name(), error.str(), error.retriable(), error.fatal(), error.txn_requires_abort()
     )
 
 
 def timed_out(text: str) -> ClientFailure:
-    """What is said where the library itself gave no answer in time."""
+    """The failure where the library itself did not answer in time."""
     return ClientFailure(TIMED_OUT, "_TIMED_OUT", text)
 
 
@@ -68,9 +68,9 @@ def transaction_error(transactional_id: str, what: str, failure: ClientFailure) 
     """The named error of a failed transaction call.
 
     Args:
-        transactional_id: Whose transaction.
-        what: The step that failed, e.g. `commit`.
-        failure: What the client library said.
+        transactional_id: The producer's transactional id.
+        what: The call that failed, e.g. `commit`.
+        failure: The client library's failure.
     """
     where = f"{what} of transactional id {transactional_id!r} failed"
     if failure.code in FENCED:
@@ -99,13 +99,13 @@ def record_error(
     """The named error of one record that could not be written.
 
     Args:
-        transactional_id: Of the producer.
+        transactional_id: The producer's transactional id.
         topic: The record's topic.
-        partition: Its partition; -1 when none was chosen yet.
-        key: Its key.
+        partition: The record's partition; -1 when none was chosen yet.
+        key: The record's key.
         size: Bytes of key and value.
-        offset: Its offset, -1 if it never had one.
-        failure: What the client library said.
+        offset: The record's offset, -1 if it never had one.
+        failure: The client library's failure.
     """
     shown = "without key" if key is None else f"with key {key[:64]!r}" + ("..." if len(key) > 64 else "")
     where = f"the record {shown} ({size} bytes) for {topic}-{partition} (transactional id {transactional_id!r})"

@@ -2,11 +2,11 @@
 
 Format, little endian, no padding, the headers one after the other in the order of the record: `int32 length of name ∥
 name (UTF-8) ∥ int32 length of value, -1 = null ∥ value`. Invariant: the compiled reader (`consume_kernel.py`) and writer
-(`produce_kernel.py`) speak the same format; tests compare them with these two functions. Names may repeat and the order
-counts, as in Kafka. A header list that is empty is written as no headers at all: Kafka does not tell them apart.
+(`produce_kernel.py`) use the same format; tests compare them with these two functions. As in Kafka, names may repeat and their
+order matters. An empty header list is written as no headers at all: Kafka does not distinguish the two.
 
-Kafka wants names in UTF-8, but no broker looks: clients in C or Go write what they are given. Bytes that are none become lone
-surrogates in Python's text (PEP 383) and the same bytes again when they are written, so no such name can stop a record.
+Kafka specifies UTF-8 for names, but no broker checks: clients in C or Go write any bytes. Bytes that are not UTF-8 become lone
+surrogates in Python's text (PEP 383), and the same bytes again when written, so no such name can stop a record.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def decode_headers(cell: bytes | None) -> list[Header]:
         (name, value or None) in order.
 
     Raises:
-        ValueError: The cell is cut off.
+        ValueError: The cell is truncated.
     """
     headers: list[Header] = []
     at = 0
@@ -62,12 +62,12 @@ def decode_headers(cell: bytes | None) -> list[Header]:
 
 
 def name_bytes(name: str) -> bytes:
-    """A header's name as it stands in Kafka."""
+    """A header's name as Kafka's bytes."""
     return name.encode(errors=_FOREIGN_BYTES)
 
 
 def _take(data: bytes, at: int) -> tuple[bytes | None, int]:
-    """Read one length-prefixed field at `at`: the field, and where the next one begins."""
+    """Read one length-prefixed field at `at`: the field, and the position of the next one."""
     start = at + _LENGTH.size
     if start > len(data):
         raise ValueError(f"encoded headers are cut off at byte {len(data)}: not a header cell")

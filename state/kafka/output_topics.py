@@ -1,8 +1,8 @@
-"""`LiveTopics`: what Kafka knows of topics that are written to, asked once and remembered.
+"""`LiveTopics`: cached facts about the topics that are written to.
 
-Why: the runtime turns away single records that Kafka would refuse with their whole transaction, and asks for each topic of each
-step; only the first question goes to a broker. Invariant: where Kafka does not tell (no right to read a topic's settings, no
-answer), nothing is limited, for the broker has the last word anyway.
+The runtime turns away single records that Kafka would refuse together with their whole transaction, and asks for each topic in
+each step; only the first request goes to a broker. Invariant: where Kafka does not answer (no permission to read a topic's
+settings, no response), nothing is limited, because the broker has the last word anyway.
 """
 
 # ruff: noqa: D102 - members of protocols are described where they are implemented
@@ -20,14 +20,14 @@ from state.kafka.topic_limits import NO_LIMIT, TopicLimits, limits_of
 from state.kafka.topics import TopicInfo
 
 MAX_AGE_S = 300.0
-"""How long an answer is believed, as Kafka clients do (`metadata.max.age.ms`)."""
+"""How long an answer is cached, as in Kafka clients (`metadata.max.age.ms`)."""
 MISSING_MAX_AGE_S = 5.0
-"""The same of a topic that does not exist, or of which nothing could be found out: it may be made at any time."""
+"""The same for a missing topic, or one that could not be described: it may be created at any time."""
 _COMPRESSION = ("compression.type", "compression.codec")
 
 
 class Admin(Protocol):
-    """What is needed of `state.kafka.admin.KafkaAdmin`."""
+    """The part of `state.kafka.admin.KafkaAdmin` that this module needs."""
 
     def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]: ...
     def topic_config(self, name: str) -> Mapping[str, str]: ...
@@ -37,9 +37,9 @@ class LiveTopics:
     """The topics of a cluster.
 
     Args:
-        admin: Asks Kafka.
+        admin: The admin client.
         client: The user's client properties.
-        seconds: A clock that does not jump.
+        seconds: A monotonic clock.
     """
 
     def __init__(self, admin: Admin, client: ClientConfig, seconds: Callable[[], float] = time.monotonic) -> None:
@@ -49,10 +49,10 @@ class LiveTopics:
         self._known: dict[str, tuple[TopicLimits | None, float]] = {}
 
     def limits(self, topic: str) -> TopicLimits | None:
-        """What the topic takes; None if there is no such topic, or these credentials may not see it.
+        """The limits of a topic; None if it does not exist, or these credentials may not see it.
 
         Raises:
-            KafkaClientError: Kafka does not say whether there is one.
+            KafkaClientError: Kafka does not answer whether the topic exists.
         """
         found, until = self._known.get(topic, (None, 0.0))
         if self._seconds() >= until:
@@ -61,7 +61,7 @@ class LiveTopics:
         return found
 
     def batch_bytes(self, topics: Iterable[str]) -> int:
-        """The largest batch that all these topics take: a broker refuses records that fit if they come in one that does not.
+        """The largest batch that all these topics accept: a broker refuses small records too if their batch is too large.
 
         Raises:
             KafkaClientError: Kafka does not answer.
@@ -71,7 +71,7 @@ class LiveTopics:
         )
 
     def now_ms(self) -> int:
-        """The clock that brokers have, nearly: they compare the times of records with it."""
+        """The clock of the brokers, approximately: they compare the timestamps of records with it."""
         return int(time.time() * 1000)
 
     def _ask(self, topic: str) -> tuple[TopicLimits | None, float]:

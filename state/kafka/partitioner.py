@@ -1,7 +1,7 @@
 """Kafka's default partitioner: `toPositive(murmur2(key)) % partitions`, over whole Arrow columns.
 
-Why our own: a record must land where Kafka's Java producer (`BuiltInPartitioner.partitionForKey`) would put it, and a
-task must own the keys that a Kafka Streams task would own. Invariant: the compiled kernel and the plain Python twin
+A record must land on the partition that Kafka's Java producer (`BuiltInPartitioner.partitionForKey`) would choose, and a
+task must own the keys that a Kafka Streams task would own. Invariant: the compiled kernel and its counterpart in plain Python
 agree on every key; tests compare them with each other and with the vectors of Kafka's own `UtilsTest`.
 """
 
@@ -68,16 +68,16 @@ def choose_partitions(
     partition_keys: BinaryColumn | None = None,
     chosen: npt.NDArray[np.int32] | None = None,
 ) -> npt.NDArray[np.int32]:
-    """Partition of each record that is to be sent.
+    """Partition of each record to be sent.
 
     Args:
         keys: binary[n].
         partitions: Number of partitions, > 0.
-        partition_keys: What to hash instead of the keys.
-        chosen: int32[n], >= 0 where the sender has chosen itself.
+        partition_keys: Hashed instead of the keys, if given.
+        chosen: int32[n], >= 0 where the sender has chosen the partition.
 
     Returns:
-        int32[n]; records without a key go round.
+        int32[n]; records without a key are spread.
     """
     found = partition_for_keys(keys if partition_keys is None else partition_keys, partitions)
     if chosen is not None:
@@ -100,9 +100,9 @@ def hash_cells(ends_at: int, data_at: int, valid_at: int, partitions: int, found
 
 @kernel
 def hash_bytes(data: Any, start: int, end: int) -> int:
-    """murmur2 of data[start:end] as an unsigned number; the compiled twin of `murmur2`.
+    """murmur2 of data[start:end] as an unsigned number; the compiled counterpart of `murmur2`.
 
-    In 64-bit arithmetic cut to 32 bits after each product: numba widens uint32 operands by itself.
+    The arithmetic is 64-bit, truncated to 32 bits after each product, because numba widens uint32 operands by itself.
     """
     factor, mask = np.uint64(_FACTOR), np.uint64(_MASK)
     h = np.uint64(_SEED) ^ np.uint64(end - start)

@@ -1,7 +1,7 @@
-"""Waiting for brokers that are away, and housekeeping that can wait for ever.
+"""Waiting for brokers that are away, and housekeeping that may fail without consequences.
 
-Why: a broker that restarts, a leader or coordinator that moves, is everyday life, and no reason to fail. What passes by itself
-is told by `KafkaClientError.transient`, and by nothing else.
+A broker that restarts, or a leader or coordinator that moves, is routine and no reason to fail. Only
+`KafkaClientError.transient` decides whether a failure may resolve itself.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _LONGEST_PAUSE_S = 5.0
 
 
 class RecordDeleter(Protocol):
-    """What is needed of `state.kafka.admin.KafkaAdmin`."""
+    """The part of `state.kafka.admin.KafkaAdmin` that this module needs."""
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> object:
         """Deletes the records below the given offsets."""
 
 
 class Patience:
-    """Repeats requests that failed for a passing reason, with longer and longer pauses.
+    """Repeats requests that failed for a transient reason, with increasing pauses.
 
     Args:
-        wait_s: How long, counted from the first failure of a request, seconds.
-        sleep: Waits so many seconds.
-        clock: Seconds that only go forward.
+        wait_s: How long to retry, counted from the first failure of a request, seconds.
+        sleep: Waits for a number of seconds.
+        clock: A monotonic clock, seconds.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class Patience:
         self._clock = clock
 
     def __call__(self, request: Callable[[], _Result]) -> _Result:
-        """The answer to a request.
+        """Returns the answer to a request.
 
         Raises:
-            KafkaClientError: It failed for a reason that does not pass, or for too long.
+            KafkaClientError: The request failed for a permanent reason, or for too long.
         """
         failed: float | None = None
         pause = _FIRST_PAUSE_S
@@ -66,13 +66,13 @@ class Patience:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
-_told: set[tuple[str, int | None]] = set()
+_logged: set[tuple[str, int | None]] = set()
 
 
 def delete_if_possible(admin: RecordDeleter, before: Mapping[TopicPartition, int]) -> bool:
-    """Deletes records that nobody needs any more. That it fails is no reason to stop: the next time will do.
+    """Deletes records that are no longer needed. A failure does not stop anything, because the next call deletes them too.
 
-    Each topic's failure is told once for each of its reasons, a missing right for instance.
+    Each topic's failure, such as a missing permission, is logged once per reason.
 
     Returns:
         Whether the records are gone.
@@ -83,8 +83,8 @@ def delete_if_possible(admin: RecordDeleter, before: Mapping[TopicPartition, int
         admin.delete_records(before)
     except KafkaClientError as error:
         for topic in sorted({topic for topic, _ in before}):
-            if (topic, error.code) not in _told:
-                _told.add((topic, error.code))
+            if (topic, error.code) not in _logged:
+                _logged.add((topic, error.code))
                 log.warning(
                     "records of %s that are needed no more stay where they are, and take up space: %s. Brokers that are back, or "
                     "the right to delete records of this topic (ACL: Delete), mend that; nothing else suffers",

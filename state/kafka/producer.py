@@ -1,11 +1,11 @@
-"""`TransactionalProducer`: one producer writes one transaction, and then it is gone.
+"""`TransactionalProducer`: writes one transaction and is then closed.
 
-Why one transaction per producer: librdkafka speaks the old EndTxn, in which a delayed commit of one transaction can
+One transaction per producer, because librdkafka speaks the old EndTxn, in which a delayed commit of one transaction can
 commit half of the next one of the same producer; a new producer gets a new epoch, and the broker refuses the late
-request. Why no abort: after an error nobody knows what the broker did; the next attempt fences this producer (which
-aborts what is open) and reads the commit marker. Invariants (checked here, not left to callers): the calls come in the
-order NEW -> READY -> IN_TRANSACTION -> COMMITTED; any error makes the producer FAILED for good; a commit is only tried
-when every record was acknowledged by the broker.
+request. There is no abort, because after an error the broker's state is unknown: the next attempt fences this producer (which
+aborts an open transaction) and reads the commit marker. Invariants (checked here, not left to callers): the calls come in the
+order NEW -> READY -> IN_TRANSACTION -> COMMITTED; any error makes the producer FAILED for good; a commit is attempted only
+when the broker has acknowledged every record.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from state.kafka.transport import ProducerTransport, SendColumns
 
 
 class ProducerState(enum.Enum):
-    """Where a producer is in its one life."""
+    """The states in a producer's life."""
 
     NEW = "new"
     READY = "ready"
@@ -44,8 +44,8 @@ class TransactionalProducer:
 
     Args:
         config: The user's client properties.
-        transactional_id: Kafka's `transactional.id`; at most one producer of an id is alive, the newest.
-        timeout_s: Seconds that any one call may take; also how long the broker keeps the open transaction.
+        transactional_id: Kafka's `transactional.id`; only the newest producer of an id is alive.
+        timeout_s: Seconds that any one call may take; also the broker's timeout of an open transaction.
         bulk: Produce through librdkafka's C API where the installed confluent-kafka allows it.
         compression: `compression.type`, e.g. `lz4`; None = as in `config`.
     """
@@ -74,10 +74,10 @@ class TransactionalProducer:
             self._transport = OrdinaryTransport(config, properties, transactional_id)
 
     def init_transactions(self) -> None:
-        """Fence every older producer of this id, and have its transaction decided (aborted if it is open).
+        """Fence every older producer of this id, and have its transaction decided (aborted if open).
 
         Raises:
-            ProduceError: It failed or took longer than `timeout_s`.
+            ProduceError: The call failed or took longer than `timeout_s`.
         """
         with self._step("init_transactions", ProducerState.NEW, ProducerState.READY):
             self._transport.init_transactions(self._timeout_s)
@@ -99,8 +99,8 @@ class TransactionalProducer:
         """Send one record; for many use `send_columns`.
 
         Args:
-            topic: Where to.
-            partition: Partition, or None = by Kafka's default partitioner (murmur2 of the key; any, without a key).
+            topic: The topic.
+            partition: The partition, or None = by Kafka's default partitioner (murmur2 of the key; any, without a key).
             key: Key or None.
             value: Value, or None for a tombstone.
             timestamp_ms: Milliseconds since the epoch, >= 0.
@@ -126,7 +126,7 @@ class TransactionalProducer:
         """Send n records of one topic, in the order of the rows.
 
         Args:
-            topic: Where to.
+            topic: The topic.
             partitions: int32[n], or one partition for all; -1 = by Kafka's default partitioner.
             keys: binary[n]; None = no record has a key.
             values: binary[n], null = tombstone.
@@ -163,14 +163,14 @@ class TransactionalProducer:
             self._flush()
 
     def delivered(self, topic: str, partition: int) -> int | None:
-        """Where the last record lies that was sent to a partition by its number; ask after `flush`.
+        """Offset of the last record that was sent to a partition by number; only valid after `flush`.
 
         Args:
             topic: The topic.
-            partition: The partition, as it was given to `send` or (as one for all) to `send_columns`.
+            partition: The partition, as passed to `send` or (as one for all) to `send_columns`.
 
         Returns:
-            Its offset by the broker's answer; None if the broker did not say.
+            The offset that the broker acknowledged; None if unknown.
         """
         with self._step("delivered", ProducerState.IN_TRANSACTION, ProducerState.IN_TRANSACTION):
             return self._transport.delivered(topic, partition)
@@ -180,7 +180,7 @@ class TransactionalProducer:
 
         Raises:
             FencedError: This producer was fenced, or its transaction timed out.
-            ProduceError: A record failed (then nothing is committed), or the commit failed (then nobody knows: the next
+            ProduceError: A record failed (then nothing is committed), or the commit failed (then the outcome is unknown: the next
                 attempt reads the marker).
         """
         with self._step("commit", ProducerState.IN_TRANSACTION, ProducerState.COMMITTED):
@@ -199,7 +199,7 @@ class TransactionalProducer:
             )
 
     def close(self) -> None:
-        """Release the client at once: records that were not sent yet are dropped, nothing is committed or aborted."""
+        """Release the client at once: unsent records are dropped, and nothing is committed or aborted."""
         if self.state is not ProducerState.CLOSED:
             self.state = ProducerState.CLOSED
             self._transport.close()
@@ -214,7 +214,7 @@ class TransactionalProducer:
 
     @contextmanager
     def _step(self, what: str, required: ProducerState, following: ProducerState) -> Iterator[None]:
-        """Run one call: only in the `required` state; `following` if it succeeds, FAILED on any error whatsoever."""
+        """Run one call, only in the `required` state; `following` if it succeeds, FAILED on any error whatsoever."""
         if self.state is not required:
             raise ProducerStateError(
                 f"{what} of transactional id {self.transactional_id!r} needs a producer that is {required.value!r}, "

@@ -1,10 +1,10 @@
 """`RangeReader`: reads exact offset ranges of one topic-partition; the loop that both implementations share.
 
-Why by position and never by count: control records, aborted transactions and compaction leave gaps in the offsets, so a
-range of n offsets holds anything from 0 to n records (reliability rule R11). A range [position, end) is done when the
-next record lies at or beyond `end`, when the client has passed `end` over control records, or at the end of the
-partition. Invariants: records come out in offset order, each once, none at or beyond `end`; what was prefetched beyond
-`end` stays for the next `read`; after an error the reader is `failed` and must be closed.
+Ranges are read by position and never by count: control records, aborted transactions and compaction leave gaps in the
+offsets, so a range of n offsets holds anything from 0 to n records. A range [position, end) is done when the next record is
+at or beyond `end`, when the client has passed `end` over control records, or at the end of the partition. Invariants:
+records come out in offset order, each once, none at or beyond `end`; prefetched records beyond `end` stay for the next
+`read`; after an error the reader is `failed` and must be closed.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from state.errors import ClientFailure, KafkaClientError, OffsetsLostError, Read
 from state.kafka.columns import RecordColumns
 from state.kafka.error_mapping import OFFSETS_LOST, PARTITION_EOF, REFUSED, TRANSIENT, read_error
 
-# Control records never wake a waiting call, they only move the position. So the first waits are short: the last thing
-# of a range is usually the control record of a transaction, and a step must not wait for it.
+# Control records never wake a waiting call, they only move the position. The first waits are short, because a range usually
+# ends with the control record of a transaction, and a step must not wait for it.
 _FIRST_WAIT_MS = 1
 _LONGEST_WAIT_MS = 50
 _WATERMARK_TIMEOUT_S = 10.0
 
 
 class Head(NamedTuple):
-    """What lies first in the fetched queue: a record (`failure` None) or an event of the partition."""
+    """The first entry of the fetched queue: a record (`failure` None) or an event of the partition."""
 
     offset: int
     failure: ClientFailure | None
@@ -56,7 +56,7 @@ class RangeReader(abc.ABC):
 
     @property
     def position(self) -> int:
-        """Offset where the next read goes on: every record below it was returned, or does not exist."""
+        """Offset where the next read continues: every record below it was returned, or does not exist."""
         return self._position
 
     def read(self, end: int, max_records: int = 100_000) -> Iterator[RecordColumns]:
@@ -64,7 +64,7 @@ class RangeReader(abc.ABC):
 
         Args:
             end: First offset not to be read; at most the last stable offset of the partition.
-            max_records: Most records of one run; a run may hold fewer.
+            max_records: Maximum number of records of one run; a run may hold fewer.
 
         Yields:
             Runs of records in offset order. When the iterator ends, `position` is `end`.
@@ -116,7 +116,7 @@ class RangeReader(abc.ABC):
                 wait_ms = min(wait_ms * 2, _LONGEST_WAIT_MS)
 
     def _serve_head(self, head: Head, end: int) -> None:
-        """Deal with a head that `_take` left: a record at or beyond `end`, or an event."""
+        """Handle a head that `_take` left: a record at or beyond `end`, or an event."""
         if head.failure is None:
             self._position = end
             return
@@ -134,22 +134,22 @@ class RangeReader(abc.ABC):
             raise read_error(self.topic, self.partition, head.failure)
 
     def _on_client_error(self, failure: ClientFailure) -> None:
-        """Take an error of the client as a whole, which comes beside the queue; called while the queue is filled."""
+        """Handle an error of the client as a whole, which does not come through the queue; called while the queue is filled."""
         if self._refusal is None and failure.code in REFUSED:
             self._refusal = failure
         self._last_trouble = failure
 
     @abc.abstractmethod
     def _fill(self, max_records: int, wait_ms: int) -> bool:
-        """Fetch into the empty queue what is there, else wait for something; False if nothing came."""
+        """Fetch what is available into the empty queue, else wait for something; False if nothing came."""
 
     @abc.abstractmethod
     def _take(self, end: int, max_records: int) -> RecordColumns | None:
-        """Take the records below `end` from the head of the queue; None if its head is none of these."""
+        """Take the records below `end` from the head of the queue; None if the head is no such record."""
 
     @abc.abstractmethod
     def _head(self) -> Head | None:
-        """What lies first in the queue; None if it is empty."""
+        """The first entry of the queue; None if it is empty."""
 
     @abc.abstractmethod
     def _drop_head(self) -> None:
@@ -161,14 +161,14 @@ class RangeReader(abc.ABC):
 
     @abc.abstractmethod
     def _watermarks(self, timeout_s: float) -> tuple[int, int]:
-        """First offset and end of the partition's log, asked from the broker."""
+        """First offset and end of the partition's log, requested from the broker."""
 
     @abc.abstractmethod
     def _close(self) -> None:
         """Release the client."""
 
     def close(self) -> None:
-        """Release the client and what it has prefetched; safe to call again."""
+        """Release the client and its prefetched records; may be called again."""
         if not self.closed:
             self.closed = True
             self._close()

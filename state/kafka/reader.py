@@ -1,9 +1,9 @@
 """Opening range readers, and keeping them open between the steps of one process.
 
-Why a pool: the next range of a partition mostly continues where the last one ended, and then the records are already
-prefetched; a reader that is opened anew pays for connections and throws its prefetch away. Invariants: librdkafka's
-threads do not survive a fork, so a pool's readers belong to the process (pid) that opened them and are never touched in
-a child; a pool never holds more than `max_readers`, and together they fetch about `prefetch_bytes` ahead.
+The next range of a partition mostly continues where the last one ended, with its records already prefetched; a newly opened
+reader pays for connections and discards the prefetch. Invariants: librdkafka's threads do not survive a fork, so a pool's
+readers belong to the process (pid) that opened them and are never touched in a child; a pool never has more than
+`max_readers`, which together prefetch about `prefetch_bytes`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def open_range_reader(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     prefetch_bytes: int = DEFAULT_PREFETCH_BYTES,
 ) -> RangeReader:
-    """Open a reader of offset ranges of one topic-partition; nothing is waited for.
+    """Open a reader of offset ranges of one topic-partition, without waiting.
 
     Args:
         config: The user's client properties.
@@ -40,7 +40,7 @@ def open_range_reader(
         start: First offset of the first range.
         bulk: Read through librdkafka's C API if the installed confluent-kafka allows it; False = ordinary client.
         timeout_s: Seconds without progress after which a read fails.
-        prefetch_bytes: How much may be fetched ahead.
+        prefetch_bytes: How much may be prefetched.
 
     Returns:
         The reader, at position `start`.
@@ -56,8 +56,8 @@ class ReaderPool:
     """Open readers of one process, by client properties and topic-partition; not thread safe.
 
     Args:
-        max_readers: How many stay open; the one unused for longest is closed first.
-        prefetch_bytes: How much all of them may fetch ahead: the first ones as much as they like, later ones less and less.
+        max_readers: How many stay open; the least recently used one is closed first.
+        prefetch_bytes: Bound on the prefetch of all readers: the first ones take as much as they like, later ones less and less.
     """
 
     def __init__(self, max_readers: int = 64, prefetch_bytes: int = POOL_PREFETCH_BYTES) -> None:
@@ -69,7 +69,7 @@ class ReaderPool:
         self._inherited: list[RangeReader] = []
 
     def reader(self, config: ClientConfig, topic: str, partition: int, start: int, bulk: bool = True) -> RangeReader:
-        """A reader whose position is `start`: the open one if it stands there, else a new one.
+        """A reader whose position is `start`: the open one if it is at that position, else a new one.
 
         The pool owns the reader: do not close it, and do not use it after asking for the same partition again.
 
@@ -95,7 +95,7 @@ class ReaderPool:
         return reader
 
     def _share(self, key: tuple[object, ...]) -> int:
-        """How much a new reader may fetch ahead: an eighth of what the open ones leave."""
+        """How much a new reader may prefetch: an eighth of what the open ones leave."""
         self._prefetch = {open_one: share for open_one, share in self._prefetch.items() if open_one in self._readers}
         left = self._prefetch_bytes - sum(self._prefetch.values())
         self._prefetch[key] = max(SMALLEST_PREFETCH_BYTES, min(DEFAULT_PREFETCH_BYTES, left // 8))

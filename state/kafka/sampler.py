@@ -1,9 +1,9 @@
-"""`RecordSampler`: a few records at given places of many partitions, without reading what lies between.
+"""`RecordSampler`: reads a few records at given offsets of many partitions, without reading the records in between.
 
-Why: Kafka tells neither how large its records are nor, in a form that can be trusted, how old. Its index of times counts
-control records, which carry the broker's clock, and answers for the whole log, also for what was read long ago. Invariants:
-what comes back are data records that a `read_committed` reader sees, from the place on, in offset order; one consumer
-serves all places of a call at once, and is kept for the next call until `rest`.
+Kafka reports neither the sizes of its records nor, reliably, their ages: its time index counts control records, which carry the
+broker's clock, and covers the whole log, including records read long ago. Invariants: samples are data records that a
+`read_committed` reader sees, from the offset on, in offset order; one consumer serves all partitions of a call at once, and
+is reused until `rest`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from state.kafka.error_mapping import OFFSETS_LOST, PARTITION_EOF, REFUSED, TRAN
 from state.kafka.topics import TopicPartition
 
 RECORDS = 20
-"""Records that are read at a place."""
+"""Number of records read at an offset."""
 _PREFETCH_BYTES = 256 * 1024
 _TUNING = {
-    # Small answers, and none is waited for: the records are there.
+    # Small responses without waiting: the records exist already.
     "fetch.message.max.bytes": str(64 * 1024),
     "queued.min.messages": "1",
     "fetch.wait.max.ms": "10",
@@ -34,7 +34,7 @@ _POLL_S = 0.05
 
 
 class SampledRecord(NamedTuple):
-    """What is looked at of a record: `size` is the bytes of key and value."""
+    """The sampled properties of a record: `size` is the bytes of key and value."""
 
     offset: int
     timestamp_ms: int
@@ -43,7 +43,7 @@ class SampledRecord(NamedTuple):
 
 @dataclass
 class _Place:
-    """What is still looked for in one partition."""
+    """The progress of the search in one partition."""
 
     end: int
     records: list[SampledRecord] = field(default_factory=list)
@@ -58,7 +58,7 @@ class _Place:
 
 
 class RecordSampler:
-    """Reads a few records here and there; not thread safe. Must be opened after a fork, not before.
+    """Reads a few records here and there; not thread safe. Must be created after a fork, not before.
 
     Args:
         config: The user's client properties.
@@ -77,15 +77,15 @@ class RecordSampler:
     def sample(
         self, at: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, list[SampledRecord]]:
-        """The first few records at or after a place of each partition.
+        """The first few records at or after an offset of each partition.
 
         Args:
-            at: (topic, partition) -> the place, an offset.
-            ends: First offset that is not looked at; at most the last stable offset.
+            at: (topic, partition) -> the offset.
+            ends: First offset that is not read; at most the last stable offset.
 
         Returns:
-            What was found in each partition of `at`; nothing where only control records or aborted ones are left, or where
-            the place is not in the log (any more): who reads it in earnest names that.
+            The records found in each partition of `at`; none where only control or aborted records are left, or where the offset
+            is not in the log (any more): an actual read reports that.
 
         Raises:
             ReadTimeoutError: No progress.
@@ -115,7 +115,7 @@ class RecordSampler:
     ) -> None:
         deadline = time.monotonic() + self._timeout_s
         while waiting := [where for where, place in places.items() if not place.done]:
-            # The call waits until it has all it was asked for: so take what is there, else wait for one.
+            # The call waits for as many as requested: so take what has arrived, else wait for one.
             messages = consumer.consume(RECORDS * len(waiting), 0) or consumer.consume(1, _POLL_S)
             served = [self._serve(consumer, message, places) for message in messages]
             if any(served):
@@ -129,7 +129,7 @@ class RecordSampler:
                 )
 
     def _serve(self, consumer: Consumer, message: Message, places: Mapping[TopicPartition, _Place]) -> bool:
-        """Takes in a message; whether it brought anything on."""
+        """Handles a message; returns whether it made progress."""
         where = (message.topic() or "", message.partition() or 0)
         place, error = places[where], message.error()
         if place.done:
@@ -137,7 +137,7 @@ class RecordSampler:
         if error is None:
             place.take(message)
             if place.done:
-                # Batches are large, however little is asked for: the rest of it is dropped unseen.
+                # Batches are large, however little is requested: the rest is dropped unseen.
                 consumer.pause([KafkaPartition(*where)])
             return True
         failure = failure_of(error)
@@ -150,7 +150,7 @@ class RecordSampler:
         return True
 
     def rest(self) -> None:
-        """Release the client until the next sample: it would look for brokers that are away."""
+        """Release the client until the next sample; otherwise it would keep looking for brokers that are away."""
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None

@@ -1,10 +1,10 @@
-"""Timestamp 0, which librdkafka's producer takes for "now": written as it is.
+"""Timestamp 0, which librdkafka's producer would replace by "now", written as it is.
 
-Why: the epoch is a time like any other (simulated clocks, dates without a time, tests), and the broker's clock in its place
-would make results differ from run to run. How: such a record is produced with a mark, a number that is no time, and an
-interceptor (`on_send` of librdkafka's public interface, called on each new message before it is queued) puts 0 there. A
-message's time has a public getter and no setter, so its word is looked for in the message: the getter says that the mark
-is there, hence the search ends. Invariant: nothing is written but the mark's own word, and the getter must then say 0.
+The epoch is a time like any other (simulated clocks, dates without a time, tests), and the broker's clock in its place would
+make results differ from run to run. Such a record is therefore produced with a mark, a number that is not a timestamp, and an
+interceptor (`on_send` of librdkafka's public interface, called on each new message before it is queued) replaces it by 0. A
+message's timestamp has a public getter and no setter, so the interceptor searches the message for the word: the getter confirms
+that the mark is present, hence the search ends. Invariant: only the mark's own word is written, and the getter must then say 0.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from state.kafka.native.librdkafka import ON_NEW_CALLBACK, Library
 from state.numba_kernels import as_pointer, call
 
 MARK = -0x5A0F_C3E1_9B77_D264
-"""Stands for 0 until `on_send`: negative, so no time of anybody; and no pointer, size or flag of a message looks like it."""
+"""Represents 0 until `on_send`. Negative, so never a real timestamp, and unlike any pointer, size or flag of a message."""
 
 _NAME = b"streams time zero"
-# rd_kafka_message_t, and of the private rest behind it fewer words than it has had since librdkafka 1.0.
+# rd_kafka_message_t, and fewer words of the private part after it than it has had since librdkafka 1.0.
 _PUBLIC, _WORDS = 9, 18
 _GETTER, _MISSED = 0, 1
 
 
 def put_zero(_client: int, message: int, about: int) -> int:
-    """`on_send`: put 0 where the message has the mark.
+    """`on_send`: writes 0 where the message has the mark.
 
     Args:
         message: Address of the `rd_kafka_message_t`.
@@ -50,7 +50,7 @@ def put_zero(_client: int, message: int, about: int) -> int:
 
 @lru_cache(maxsize=1)
 def on_send() -> Any:
-    """The compiled `put_zero`; kept for good, for librdkafka has nothing but its address."""
+    """The compiled `put_zero`, cached for good because librdkafka only has its address."""
     signature = types.int32(types.int64, types.int64, types.int64)
     return cfunc(signature, cache=True, error_model="numpy")(put_zero)
 
@@ -59,14 +59,14 @@ class TimeZero:
     """Makes one client write the mark as time 0.
 
     Args:
-        library: Of the client.
-        conf: Its `rd_kafka_conf_t`, before the client is made.
+        library: The client's library.
+        conf: The client's `rd_kafka_conf_t`, before the client is created.
     """
 
     def __init__(self, library: Library, conf: int) -> None:
         self._library = library
         self._about = np.array([library.address("message_timestamp"), 0], np.int64)
-        # Called once, by the call that makes the client; kept until then.
+        # Called once, while the client is created; referenced until then.
         self._on_new = ON_NEW_CALLBACK(self._add)
         self._refusal: int = library.conf_interceptor_add_on_new(conf, _NAME, self._on_new, None)
 
@@ -81,10 +81,10 @@ class TimeZero:
         return np.where(zeros, MARK, timestamps) if zeros.any() else timestamps
 
     def check(self) -> None:
-        """Call after sending, before the commit.
+        """Checks that all marks were replaced; to be called after sending, before the commit.
 
         Raises:
-            KafkaClientError: A mark was sent as a time, because this librdkafka keeps times elsewhere.
+            KafkaClientError: A mark was sent as a timestamp, because this librdkafka stores timestamps elsewhere.
         """
         if self._refusal or self._about[_MISSED]:
             raise KafkaClientError(

@@ -1,7 +1,7 @@
-"""`TopicLimits`: which records a topic takes, as far as that can be known before they are sent.
+"""`TopicLimits`: which records a topic accepts, as far as that can be known before sending.
 
-Kafka refuses a record for its size, for a missing key, or for its time, and with it the whole transaction: who asks before can
-turn away that one record. Invariant: what is not known is not refused.
+Kafka refuses a record for its size, a missing key, or its timestamp, and with it the whole transaction. A check in advance
+turns away only that record. Invariant: unknown limits refuse nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RECORD_OVERHEAD = 36
 BATCH_OVERHEAD = 61
 """Bytes of a batch's header: the broker compares `max.message.bytes` with a batch, and one of one record is the smallest."""
 _HEADER_OVERHEAD = 10
-"""At most, for the lengths of a header's name and value."""
+"""Maximum bytes for the lengths of a header's name and value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,11 @@ class TopicLimits:
     """Limits of one topic.
 
     Attributes:
-        partitions: How many it has; 0: not known.
+        partitions: Number of partitions; 0 = unknown.
         max_bytes: The largest record, as `wire_size` counts.
         needs_key: Records without a key are refused (compacted topics).
-        before_max_ms: How far a record's time may lie behind the broker's clock.
-        after_max_ms: How far ahead of it.
+        before_max_ms: How far a record's timestamp may be behind the broker's clock.
+        after_max_ms: How far a record's timestamp may be ahead of the broker's clock.
     """
 
     partitions: int = 0
@@ -47,9 +47,9 @@ def limits_of(partitions: int, config: Mapping[str, str], compressed: bool = Fal
     """Limits by a topic's settings.
 
     Args:
-        partitions: How many it has.
-        config: Its settings in force, defaults included; one that is missing limits nothing.
-        compressed: What is sent is compressed first: then no size is known before.
+        partitions: Number of partitions.
+        config: Effective settings, defaults included; a missing setting limits nothing.
+        compressed: Records are compressed before sending, so sizes are not known in advance.
     """
     by_clock = config.get("message.timestamp.type", "CreateTime") == "CreateTime"
     sized = "max.message.bytes" in config and not compressed
@@ -64,7 +64,7 @@ def limits_of(partitions: int, config: Mapping[str, str], compressed: bool = Fal
 
 
 def wire_size(key: bytes | None, value: bytes | None, headers: Iterable[Header] = ()) -> int:
-    """Bytes of a record as librdkafka counts them (`rd_kafka_msg_max_wire_size`), or a few more where there are headers."""
+    """Bytes of a record as librdkafka counts them (`rd_kafka_msg_max_wire_size`), or slightly more if it has headers."""
     size = RECORD_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0)
     for name, data in headers:
         size += len(name_bytes(name)) + (len(data) if data else 0) + _HEADER_OVERHEAD

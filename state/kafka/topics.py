@@ -15,7 +15,7 @@ class TopicInfo:
     """A topic that exists.
 
     Attributes:
-        topic_id: Kafka's id of this creation of the topic (base64 of a UUID): another one after delete and create.
+        topic_id: Kafka's id of the topic (base64 of a UUID), which changes when a topic is deleted and created again.
         partitions: Number of partitions.
     """
 

@@ -1,8 +1,8 @@
-"""Waits until what transactions have written can be read.
+"""Waits until the records of decided transactions can be read.
 
-Why: a commit returns once the coordinator has decided. The control records, which show the records to `read_committed`
-readers and move the last stable offset past them, are written after that; mostly within milliseconds. Who is to read all that
-another one has committed waits for them first.
+A commit returns once the coordinator has decided. The control records, which make the records visible to `read_committed`
+readers and move the last stable offset past them, are written afterwards, mostly within milliseconds. A reader that needs
+everything that another process has committed waits for them first.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from state.errors import HangingTransactionError
 from state.kafka.topics import TopicPartition
 
 DECIDE_S = 30.0
-"""What brokers get beyond a transaction's timeout, to notice it and to write the control records, seconds."""
+"""Seconds that brokers get beyond a transaction's timeout, to notice it and to write the control records."""
 _POLL_S = 0.02
 
 
 class LogEnds(Protocol):
-    """What is needed of `state.kafka.admin.KafkaAdmin`."""
+    """The part of `state.kafka.admin.KafkaAdmin` that this module needs."""
 
     def end_offsets(  # noqa: D102
         self, partitions: Iterable[TopicPartition], committed: bool = True
@@ -30,15 +30,15 @@ class LogEnds(Protocol):
 def wait_until_decided(
     admin: LogEnds, partitions: Iterable[TopicPartition], timeout_s: float
 ) -> dict[TopicPartition, int]:
-    """Wait until each transaction that has written to the partitions by now is committed or aborted, for readers too.
+    """Wait until each transaction that has written to the partitions so far is committed or aborted, for readers too.
 
     Args:
-        admin: Asks the broker.
-        partitions: Where to look.
+        admin: The admin client.
+        partitions: The partitions.
         timeout_s: How long to wait; a transaction whose producer died is aborted once its own timeout is over.
 
     Returns:
-        Where the logs ended when this was called: All below can be read, or will never be seen.
+        The log ends at the time of the call: every record below can be read, or will never be visible.
 
     Raises:
         HangingTransactionError: A transaction is still open after that time.

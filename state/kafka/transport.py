@@ -1,7 +1,7 @@
-"""What the two ways of producing have in common: their interface, and the rows they are given.
+"""The shared part of both ways of producing: the interface, and the rows that it takes.
 
-Why: `TransactionalProducer` holds the rules (order of calls, failures); a transport only moves bytes. Invariants: a
-transport raises named errors, keeps the first delivery failure until it is asked for, and never retries a transaction
+`TransactionalProducer` implements the rules (order of calls, failures); a transport only moves bytes. Invariants: a
+transport raises named errors, remembers the first delivery failure until it is raised, and never retries a transaction
 call.
 """
 
@@ -19,23 +19,23 @@ from state.kafka.columns import BinaryColumn
 from state.kafka.headers import Header, encode_headers
 
 LAST_WORD_S = 0.1
-"""What `init_transactions` gets at least, when waiting for the cluster took all the time: enough to say what is wrong."""
+"""Minimum timeout of `init_transactions` after waiting for the cluster took all the time: enough to report the cause."""
 
 
 @dataclass(frozen=True)
 class SendColumns:
-    """Records of one topic that are to be sent in this order.
+    """Records of one topic, to be sent in this order.
 
     Negative timestamps are refused, as by Kafka's own producer.
 
     Attributes:
-        topic: Where to.
+        topic: The topic.
         partitions: int32[n], -1 = chosen by the partitioner.
         keys: binary[n] or None = no keys.
         values: binary[n], null = tombstone.
         timestamps: int64[n], milliseconds since the epoch, >= 0.
         headers: binary[n] of encoded header lists or None = no headers.
-        partition: The partition that all were sent to by name; its last offset is kept (`ProducerTransport.delivered`).
+        partition: The partition that all were sent to by number; its last offset is recorded (`ProducerTransport.delivered`).
     """
 
     topic: str
@@ -59,7 +59,7 @@ class SendColumns:
         timestamps: npt.NDArray[np.int64],
         headers: BinaryColumn | None,
     ) -> SendColumns:
-        """Bring the columns into the forms above.
+        """Convert the columns to the forms above.
 
         Raises:
             ValueError: Columns of different lengths, or a negative timestamp.
@@ -110,7 +110,7 @@ class SendColumns:
 
 
 def _binary(column: BinaryColumn | pa.NullArray) -> BinaryColumn:
-    """Strings and all-null columns as binary."""
+    """Strings and all-null columns as binary columns."""
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         return column
     return column.cast(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
@@ -120,7 +120,7 @@ class ProducerTransport(Protocol):
     """One client instance that produces."""
 
     def init_transactions(self, timeout_s: float) -> None:
-        """Get a producer id and epoch: fences older producers of the transactional id."""
+        """Get a producer id and epoch, which fences older producers of the transactional id."""
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -132,16 +132,16 @@ class ProducerTransport(Protocol):
         """Add offsets of a consumer group to the transaction."""
 
     def flush(self, timeout_s: float) -> int:
-        """Wait for acknowledgements; returns how many records still lack theirs."""
+        """Wait for acknowledgements; returns the number of records without one."""
 
     def delivered(self, topic: str, partition: int) -> int | None:
-        """Offset of the last acknowledged record of a partition to which records were sent by name; None = not known."""
+        """Offset of the last acknowledged record of a partition to which records were sent by number; None = unknown."""
 
     def raise_delivery_failure(self) -> None:
-        """Raise the named error of the first record that could not be delivered, if there is one."""
+        """Raise the named error of the first record that could not be delivered, if any."""
 
     def commit(self, timeout_s: float) -> None:
         """Commit the transaction."""
 
     def close(self) -> None:
-        """Drop what is queued and release the client."""
+        """Drop queued records and release the client."""

@@ -1,6 +1,6 @@
-"""Where local state lies: `<state_dir>/<application>/<sub-topology>/<task>/`, the database in `db`, scratch beside it.
+"""The folders of local state: `<state_dir>/<application>/<sub-topology>/<task>/`, with the database in `db` beside scratch data.
 
-Only its owner may look into it. Everything in it can be deleted at any time while nothing runs: it is restored from the changelogs.
+Only the owner has access. All of local state can be deleted while nothing runs: it is restored from the changelogs.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class TaskDirectory:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all files in it."""
+        """Total size of the folder's files."""
         return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
 
     def wipe(self) -> None:
-        """Deletes the folder. Nothing may have it open."""
-        # Renamed first: a kill in the middle must not leave half a database under the name of a whole one.
-        doomed = self.path.with_name(f"{self.path.name}.deleted")
-        shutil.rmtree(doomed, ignore_errors=True)
+        """Deletes the folder. No process may have it open."""
+        # Renamed first: after a kill halfway, half a database must not have the name of a complete one.
+        renamed = self.path.with_name(f"{self.path.name}.deleted")
+        shutil.rmtree(renamed, ignore_errors=True)
         if self.path.exists():
-            self.path.rename(doomed)
-            shutil.rmtree(doomed)
+            self.path.rename(renamed)
+            shutil.rmtree(renamed)
 
 
 class StateDirectory:
@@ -53,22 +53,22 @@ class StateDirectory:
         self.root = Path(root)
 
     def task(self, application_id: str, sub_topology: str, task: int) -> TaskDirectory:
-        """The folder of a task, whether it exists or not."""
+        """The folder of a task, whether or not it exists."""
         folder = self._application(application_id) / _one_name(sub_topology) / str(task)
         return TaskDirectory(application_id, sub_topology, task, folder)
 
     def tasks(self, application_id: str | None = None) -> Iterator[TaskDirectory]:
-        """All folders of tasks that exist, in order of their names."""
+        """All existing folders of tasks, in order of their names."""
         folders = self.root.glob("*") if application_id is None else [self._application(application_id)]
         for path in sorted(path for folder in folders for path in folder.glob("*/*")):
             if path.is_dir() and path.name.isdigit():
                 yield self.task(path.parent.parent.name, path.parent.name, int(path.name))
 
     def wipe(self, application_id: str) -> int:
-        """Deletes all local state of an application; gives the number of tasks. Nothing of it may run.
+        """Deletes all local state of an application and returns the number of tasks. The application must not be running.
 
         Raises:
-            ValueError: The id names no folder of its own.
+            ValueError: The id is not the name of a folder.
         """
         folder = self._application(application_id)
         directories = list(self.tasks(application_id))
@@ -82,7 +82,7 @@ class StateDirectory:
 
 
 def _one_name(name: str) -> str:
-    """Gives the name of a folder back. Raises `ValueError` if a path made with it could be another folder or none below it."""
+    """Returns a folder's name. Raises `ValueError` if a path made with it could be another folder or none below its parent."""
     if not name.strip(".") or "/" in name or "\\" in name or "\0" in name:
         raise ValueError(f"{name!r} names no folder of its own")
     return name

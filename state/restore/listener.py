@@ -1,4 +1,4 @@
-"""Who watches a restore, and what is told at its end."""
+"""Listeners of restores, and the reports of finished ones."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from state.restore.plan import Action
 
 
 class RestoreListener(Protocol):
-    """Told of the progress of restores (Kafka Streams: `StateRestoreListener`)."""
+    """Gets notified of the progress of restores (Kafka Streams: `StateRestoreListener`)."""
 
     def on_start(self, store: str, task: int, offsets: int) -> None:
-        """A store will be read.
+        """Called before a store is read.
 
         Args:
             store: The store.
             task: Number of the task.
-            offsets: How many offsets of its changelog lie ahead; at most so many records.
+            offsets: How many offsets of its changelog are to be read; the number of records is at most that.
         """
 
     def on_batch(self, store: str, task: int, records: int, bytes_: int, remaining: int) -> None:
-        """Some changelog records were loaded.
+        """Called after some changelog records were loaded.
 
         Args:
             store: The store.
             task: Number of the task.
             records: How many records were read in this batch.
             bytes_: Their keys and values in bytes.
-            remaining: Offsets still to go; at most so many records.
+            remaining: Offsets still to be read; the number of records is at most that.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class StoreReport:
-    """What was done for one store.
+    """The restore of one store.
 
     Attributes:
         store: Its name.
-        action: Nothing, tail or from start.
+        action: What was read: nothing, the tail, or everything from the start.
         reason: Why.
         records: Changelog records read.
-        rows: Rows written: superseded and expired records are left out.
-        bytes: Keys and values read, in bytes.
-        seconds: wall-clock time.
+        rows: Rows written; superseded and expired records are left out.
+        bytes: Bytes of the keys and values read.
+        seconds: Wall-clock time.
     """
 
     store: str
@@ -57,7 +57,7 @@ class StoreReport:
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """What was done for one task."""
+    """The restore of one task."""
 
     task: int
     stores: tuple[StoreReport, ...]

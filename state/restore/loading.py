@@ -1,8 +1,9 @@
 """`Loading`: carries out the plans of one restore.
 
-Two ways. A short tail, which is what a crash leaves, is collected, proven and then written with the step's number in one
-atomic write. Everything else is written in chunks of bounded size, each together with the offset behind it, so that a restore
-that is killed goes on where it was. Within a write the last value of a key wins, and expired rows are left out.
+There are two ways. A short tail, which is what a crash leaves, is collected, verified against the marker's digest and then
+written with the step's number in one atomic write. Everything else is written in chunks of bounded size, each together with
+the offset after it, so that a restore that is killed resumes where it was. Within a write the last value of a key wins, and
+expired rows are left out.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ CHUNK_RECORDS = 500_000
 CHUNK_BYTES = 64 * 1024 * 1024
 
 Reach = Callable[[str], None]
-"""Is told the name of each crash point."""
+"""Called with the name of each crash point."""
 
 
 def nowhere(_point: str) -> None:
-    """A `Reach` for those who have no crash points."""
+    """A `Reach` for callers without crash points."""
 
 
 @dataclass(slots=True)
@@ -43,23 +44,23 @@ class Chunk:
     bytes: int = 0
 
     def add(self, columns: RecordColumns) -> None:
-        """The next records."""
+        """Adds the next records."""
         self.parts.append(columns)
         self.records += len(columns)
         self.bytes += _data_bytes(columns.keys) + _data_bytes(columns.values)
 
     @property
     def full(self) -> bool:
-        """Whether it is time to write."""
+        """Whether the chunk should be written."""
         return self.records >= CHUNK_RECORDS or self.bytes >= CHUNK_BYTES
 
     @property
     def next_offset(self) -> int:
-        """Where reading goes on."""
+        """The offset where reading continues."""
         return int(self.parts[-1].offsets[-1]) + 1
 
     def part(self) -> RestoredPart:
-        """The records as one."""
+        """The records as one part."""
         return RestoredPart(
             ChangelogBatch(
                 pa.concat_arrays([part.keys for part in self.parts]),
@@ -71,20 +72,20 @@ class Chunk:
 
 
 class PlanReader(Protocol):
-    """What is needed of `state.restore.restorer.Restorer`."""
+    """The part of `state.restore.restorer.Restorer` that this module needs."""
 
     def read(self, plan: StorePlan) -> Iterator[RecordColumns]:
-        """The records that a plan wants."""
+        """The records that a plan reads."""
 
     def started(self, plan: StorePlan) -> None:
-        """Tells the listener."""
+        """Notifies the listener of the start."""
 
     def progressed(self, plan: StorePlan, chunk: Chunk, next_offset: int) -> None:
-        """Tells the listener."""
+        """Notifies the listener of the progress."""
 
 
 class Loading:
-    """One restore under way: of these stores, to this step."""
+    """One restore in progress: of these stores, to this step."""
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class Loading:
         self._chunks = 0
 
     def run(self, plans: Sequence[StorePlan]) -> tuple[StoreReport, ...]:
-        """Carries the plans out, proves them where that can be done, and declares the stores to be at the step."""
+        """Executes the plans, verifies them where possible, and declares the stores to be at the step."""
         proof = None
         if provable(plans, self._store.specs, self._target, self._logs, self._now_ms):
             proof = StepProof(self._target)
@@ -116,14 +117,14 @@ class Loading:
         try:
             self._finish(plans, {}, proof)
         except UnprovenError:
-            # What is there now may be wrong, and would be believed by the next attempt.
+            # The restored rows may be wrong, and the next attempt would trust them.
             for plan in plans:
                 self._store.reset(plan.store)
             raise
         return tuple(started)
 
     def _collect(self, plans: Sequence[StorePlan], proof: StepProof | None) -> dict[str, Chunk] | None:
-        """All that is to be read, if it is only a tail and fits into one write."""
+        """All records to be read, if they are only a tail and fit into one write."""
         if any(plan.action is Action.FROM_START for plan in plans):
             return None
         if sum(plan.end - plan.start for plan in plans) > CHUNK_RECORDS:
@@ -145,7 +146,7 @@ class Loading:
     def _write_at_once(
         self, plans: Sequence[StorePlan], tails: Mapping[str, Chunk], proof: StepProof | None
     ) -> tuple[StoreReport, ...]:
-        """A tail is written together with the step's number: a crash leaves all of it or nothing."""
+        """Writes a tail together with the step's number: a crash leaves all of it or nothing."""
         started = time.perf_counter()
         rows = self._finish(plans, {name: chunk.part() for name, chunk in tails.items() if chunk.parts}, proof)
         seconds = time.perf_counter() - started
@@ -176,7 +177,7 @@ class Loading:
         return self._store.restored(StorePosition(target.query_id, target.version, ends, target.written_ms, ids), parts)
 
     def _restore(self, plan: StorePlan, proof: StepProof | None) -> StoreReport:
-        """Restores one store chunk by chunk; a crash leaves some of them."""
+        """Restores one store chunk by chunk; a crash leaves some of the chunks."""
         if plan.action is Action.NOTHING:
             return StoreReport(plan.store, plan.action, plan.reason)
         started = time.perf_counter()

@@ -1,9 +1,9 @@
-"""What a restore has to read, told by what the local store says of itself and by what the changelog has. Pure.
+"""Plans what a restore has to read, from the local store's metadata and the range of the changelog. Pure functions.
 
-For each store one of: nothing, the tail from the stored offset, or everything from the start after emptying the
-store. A store is emptied when its own offset cannot be trusted to lead on: it comes from another query, it is behind
-the start of the log, ahead of the target, or so old that compaction may have dropped tombstones it has not seen (it
-would bring deleted keys back to life).
+Each store needs one of: nothing, the tail from the stored offset, or everything from the start after emptying the
+store. A store is emptied when its own offset is not a valid starting point: the store comes from another query, its offset is
+before the start of the log or ahead of the target, or it is so old that compaction may have dropped tombstones that it has not
+seen (deleted keys would reappear).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class RestoreTarget:
         version: Number of the step.
         changelog_ends: Store -> offset after its last changelog record.
         written_ms: Batch time of the step.
-        expired_before: Segmented store -> rows with times below never matter again, ms.
+        expired_before: Segmented store -> time below which its rows never matter again, ms.
         changelog_records: How many changelog records the step wrote, None = unknown.
         changelog_hash: `state.commit.digest` of them, None = unknown.
         changelog_begins: Store -> where its changelog ended before the step.
-        changelog_ids: Store -> Kafka's id of its changelog topic; only what is known.
+        changelog_ids: Store -> Kafka's id of its changelog topic, where known.
     """
 
     query_id: str
@@ -56,7 +56,7 @@ class RestoreTarget:
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """What a changelog partition has: [begin, end).
+    """The range of a changelog partition: [begin, end).
 
     Attributes:
         begin: Its first offset.
@@ -72,13 +72,13 @@ class LogRange:
 
     @property
     def max_age_ms(self) -> int:
-        """How old a local store may be; half the time that tombstones are kept, so that a slow restore is safe too."""
+        """Maximum age of a local store: half the time for which tombstones stay, so that a slow restore is safe too."""
         return self.delete_retention_ms // 2
 
 
 @dataclass(frozen=True, slots=True)
 class StorePlan:
-    """What to read for one store: [start, end) of its changelog partition.
+    """The range to read for one store: [start, end) of its changelog partition.
 
     Attributes:
         store: Its name.
@@ -104,18 +104,18 @@ def plan_restore(
     *,
     now_ms: int,
 ) -> list[StorePlan]:
-    """One plan for each store; one that has no changelog is only emptied, if what is there is foreign.
+    """One plan for each store. A store without a changelog is only emptied, if its content is foreign.
 
     Args:
         specs: The task's stores.
-        origins: Store -> where its local rows come from.
+        origins: Store -> origin of its local rows.
         offsets: Store -> its next changelog offset.
-        target: Where to.
-        logs: Store -> what its changelog partition has.
-        now_ms: What the clock says.
+        target: The step to restore to.
+        logs: Store -> the range of its changelog partition.
+        now_ms: The wall clock.
 
     Raises:
-        RestoreError: A changelog has lost what the target promises.
+        RestoreError: A changelog has lost records that the target needs.
     """
     plans = []
     for spec in specs:
@@ -148,7 +148,7 @@ def check_changelog_id(store: str, found: str, target: RestoreTarget) -> None:
         target: The step.
 
     Raises:
-        RestoreError: It is another one of the same name.
+        RestoreError: The topic is another one of the same name.
     """
     promised = target.changelog_ids.get(store, "")
     if found and promised and found != promised:
@@ -161,7 +161,7 @@ def check_changelog_id(store: str, found: str, target: RestoreTarget) -> None:
 def distrust(
     spec: StoreSpec, origin: StoreOrigin | None, offset: int | None, target: RestoreTarget, log: LogRange, now_ms: int
 ) -> str | None:
-    """Why the local rows are of no use; None if they are."""
+    """Why the local rows cannot be used; None if they can."""
     if offset is None or origin is None:
         return "no local state" if offset is None else "local state does not say where it comes from"
     compacted = "compact" in cleanup_policy(spec)

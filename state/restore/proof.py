@@ -1,8 +1,8 @@
-"""`StepProof`: shows that a restore saw exactly the changelog records that the target's step wrote.
+"""`StepProof`: verifies that a restore saw exactly the changelog records that the target's step wrote.
 
-The marker says where the step's records begin in each changelog, how many there are and what their digest is. So the proof
-works for any restore that reads all of them, from wherever it starts. It is left out where records may be missing without
-fault: compaction takes tombstones away after a time, and versions that have left a history.
+The marker records where the step's records begin in each changelog, their number and their digest. The proof therefore works
+for any restore that reads all of these records, wherever it starts. The proof is skipped where records may legitimately be
+missing: compaction removes tombstones after a time, and versions that have left a history.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from state.stores.spec import StoreKind, StoreSpec
 
 
 class UnprovenError(Exception):
-    """What was read is not what the step wrote; why that is so is not known yet."""
+    """The records read are not those that the step wrote; the reason is not known yet."""
 
 
 class StepProof:
-    """Takes in what is read of the changelogs.
+    """Collects the digest of the changelog records of one step.
 
     Args:
         target: The step.
@@ -33,7 +33,7 @@ class StepProof:
         self._digest = StepDigest()
 
     def add(self, store: str, columns: RecordColumns) -> None:
-        """The next records of a store's changelog; those of older steps are passed over."""
+        """Adds the next records of a store's changelog; records of older steps are ignored."""
         begin = self._target.changelog_begins.get(store)
         if begin is None or not len(columns) or columns.offsets[-1] < begin:
             return
@@ -41,10 +41,10 @@ class StepProof:
         self._digest.add(store, ChangelogBatch(columns.keys[own:], columns.values[own:], columns.timestamps[own:]))
 
     def check(self) -> None:
-        """Compares what was read with what the marker says.
+        """Compares the records read with the marker.
 
         Raises:
-            UnprovenError: It differs.
+            UnprovenError: They differ.
         """
         check_step_digest(self._target, self._digest)
 
@@ -53,7 +53,7 @@ def check_step_digest(target: RestoreTarget, read: StepDigest) -> None:
     """Compares the records of a step with its marker.
 
     Raises:
-        UnprovenError: They are not the ones that it wrote.
+        UnprovenError: They differ.
     """
     promised, found = target.changelog_records, read.hexdigest()
     if promised is not None and read.records != promised:
@@ -72,7 +72,7 @@ def provable(
     logs: Mapping[str, LogRange],
     now_ms: int,
 ) -> bool:
-    """Whether all records of the target's step will be read, and none of them may be missing without fault."""
+    """Whether all records of the target's step will be read, and none of them may legitimately be missing."""
     if not target.changelog_hash or not target.changelog_begins:
         return False
     if not target.changelog_begins.keys() <= {plan.store for plan in plans}:
@@ -82,7 +82,7 @@ def provable(
         begin = target.changelog_begins.get(plan.store, plan.end)
         if begin == plan.end:
             continue
-        # Half a day: a versioned store's own history is kept a day longer than it must be.
+        # Half a day, because a versioned store's own history stays a day longer than needed.
         limit_ms = DAY_MS // 2 if specs[plan.store].kind is StoreKind.VERSIONED else logs[plan.store].max_age_ms
         first = plan.end if plan.action is Action.NOTHING else plan.start
         if first > begin or age_ms > limit_ms:

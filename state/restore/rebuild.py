@@ -1,8 +1,8 @@
-"""Rebuilds one task's stores from their changelogs in a folder of its own, as they were at the task's last commit.
+"""Rebuilds one task's stores from their changelogs in a separate folder, as of the task's last commit.
 
-What the engine does after a loss, done by itself: to prove that a restore works, to measure it, or to look at a state
-whose disk is elsewhere. It only reads from Kafka, so the application may run meanwhile. The folders have the layout
-of a state directory, and an application can go on from them.
+The engine does the same after a loss; this function does it on demand: to prove that a restore works, to measure it, or to
+inspect state whose disk is elsewhere. Kafka is only read, so the application may run meanwhile. The folders have the layout
+of a state directory, and an application can continue from them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TaskPlace:
         sub_topology: Its sub-topology.
         task: Number of the task.
         tasks: How many there are.
-        topology_hash: Structure of the sub-topology as it is now.
+        topology_hash: Current structure of the sub-topology.
     """
 
     application_id: str
@@ -45,11 +45,11 @@ class TaskPlace:
 
 @dataclass(frozen=True, slots=True)
 class RebuiltTask:
-    """What was done for a task.
+    """A rebuilt task.
 
     Attributes:
         place: The task.
-        version: Number of the step that the stores hold; 0 = the task has never committed, there is nothing.
+        version: Number of the step that the stores hold; 0 = the task has never committed, and there is nothing.
         report: Records, rows, bytes and seconds of each store.
         disk_bytes: Size of the folder.
     """
@@ -73,11 +73,11 @@ def rebuild_task(
         source: Kafka.
         place: The task.
         specs: Its stores, or some of them.
-        into: Root of the folder; the task's goes below it.
-        listener: Told of the progress.
+        into: Root of the new state directory; the task's folder is created below it.
+        listener: Notified of the progress.
 
     Raises:
-        RestoreError: The changelogs do not hold what the marker promises, or it is another topology's.
+        RestoreError: The changelogs lack what the marker promises, or the marker is from another topology.
         KafkaClientError: Reading failed.
     """
     commits = (commits_topic(place.application_id, place.sub_topology), place.task)
@@ -97,7 +97,7 @@ def rebuild_task(
 
 
 def _check(place: TaskPlace, marker: CommitMarker) -> None:
-    """Stores of another structure would be read with the wrong kinds and serdes."""
+    """Refuses stores of another structure, which would be read with the wrong kinds and serdes."""
     if marker.topology_hash != place.topology_hash:
         raise RestoreError(
             f"{place}: the state was written by another topology (hash {marker.topology_hash}, now "

@@ -1,9 +1,9 @@
 """Brings a task's stores to a committed step by reading their changelogs.
 
 A restore ends where the step's records end: by position, never by counting records (control records and compaction leave
-gaps). Invariants: what is not this query's, or comes from another topic, leaves nothing behind; the step's number is written
-last, until then `TaskStore.position` does not claim it; and nobody is accused of anything before a restore into an empty
-store has failed as well.
+gaps). Invariants: rows of another query or another topic leave nothing behind; the step's number is written last, so that
+`TaskStore.position` does not claim it before; no changelog is reported as damaged before a restore into an empty store has
+failed as well.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from state.stores.task_store import TaskStore
 
 
 class ChangelogSource(Protocol):
-    """Where changelogs are read; `state.commit.live.LiveKafka` is the real one."""
+    """The source of changelogs; `state.commit.live.LiveKafka` is the real one."""
 
     def begin_offset(self, partition: TopicPartition) -> int:
-        """First offset that the log has."""
+        """First offset in the log."""
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Last stable offsets."""
 
     def topic_ids(self, topics: Sequence[str]) -> Mapping[str, str]:
-        """Kafka's ids of topics, as far as they are known: another one after a topic was deleted and created again."""
+        """Kafka's ids of topics, where known; an id changes when a topic is deleted and created again."""
 
     def delete_retention_ms(self, topic: str) -> int:
         """How long a topic keeps tombstones."""
@@ -48,7 +48,7 @@ class Restorer:
         source: Kafka.
         application_id: Prefix of the changelogs' names.
         task: Number of the task; also the partition.
-        listener: Told of the progress.
+        listener: Notified of the progress.
     """
 
     def __init__(
@@ -62,17 +62,17 @@ class Restorer:
     def restore_to(
         self, store: TaskStore, target: RestoreTarget | None, now_ms: int, reach: Reach = nowhere
     ) -> RestoreReport:
-        """Brings all stores to a step; costs nothing if they are there already.
+        """Brings all stores to a step; costs nothing if they are at that step already.
 
         Args:
-            store: The task's stores, nothing pending.
-            target: The step; None = nothing was ever committed, so everything local is foreign and goes.
-            now_ms: What the clock says: tells how old a local store is.
-            reach: Told of the crash points on the way.
+            store: The task's stores, without pending writes.
+            target: The step; None = nothing was ever committed, so all local rows are foreign and are removed.
+            now_ms: The wall clock, which determines how old a local store is.
+            reach: Called at each crash point on the way.
 
         Raises:
-            RestoreError: A changelog does not hold what the step's marker promises.
-            KafkaClientError: Reading failed; call again, it goes on where it was.
+            RestoreError: A changelog lacks what the step's marker promises.
+            KafkaClientError: Reading failed; another call resumes where this one stopped.
         """
         if target is None:
             store.reset()
@@ -88,7 +88,7 @@ class Restorer:
         try:
             return RestoreReport(self._task, restore.run(plans))
         except UnprovenError as error:
-            # Local state may be what is wrong, e.g. its offsets. Only what an empty one is given as well tells of the topics.
+            # Local state itself may be wrong, e.g. its offsets. Only a restore into an empty store proves a fault of the topics.
             if all(plan.action is Action.FROM_START for plan in plans):
                 raise _accusation(error) from error
         plans = plan_restore(store.specs.values(), {}, {}, target, logs, now_ms=now_ms)
@@ -102,21 +102,21 @@ class Restorer:
         return changelog_topic(self._application_id, store)
 
     def read(self, plan: StorePlan) -> Iterator[RecordColumns]:
-        """The records that a plan wants."""
+        """The records that a plan reads."""
         return self._source.read(self.topic(plan.store), self._task, plan.start, plan.end)
 
     def started(self, plan: StorePlan) -> None:
-        """Tells the listener."""
+        """Notifies the listener of the start."""
         if self._listener is not None:
             self._listener.on_start(plan.store, self._task, plan.end - plan.start)
 
     def progressed(self, plan: StorePlan, chunk: Chunk, next_offset: int) -> None:
-        """Tells the listener."""
+        """Notifies the listener of the progress."""
         if self._listener is not None:
             self._listener.on_batch(plan.store, self._task, chunk.records, chunk.bytes, plan.end - next_offset)
 
     def _topic_ids(self, store: TaskStore) -> dict[str, str]:
-        """Store -> Kafka's id of its changelog topic, for those that have one."""
+        """Store -> Kafka's id of its changelog topic, where it exists."""
         topics = {name: self.topic(name) for name in store.logged_stores}
         found = self._source.topic_ids(list(topics.values())) if topics else {}
         return {name: found[topic] for name, topic in topics.items() if topic in found}

@@ -1,7 +1,7 @@
 """`TaskStateManager`: opens a task's local stores for a step and brings them to the last commit marker.
 
-A damaged store is deleted and opened anew: the marker then leads to a full restore. Damage that shows only while a
-step runs fails that step, and the folder goes, so that the next attempt restores.
+A damaged store is deleted and opened anew: the marker then leads to a full restore. Damage that is noticed only while a
+step runs fails that step and deletes the folder, so that the next attempt restores.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from state.tables.memory import MemoryTable
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
 
 OpenStore = Callable[[Path, Sequence[StoreSpec], int, RocksSettings, "MemoryTable | None"], TaskStore]
-"""Folder, stores, bound of the write buffer, settings, where `persistent=False` stores lie."""
+"""Folder, stores, bound of the write buffer, settings, table of the `persistent=False` stores."""
 
 
 @dataclass(eq=False)
 class WorkerMemory:
-    """What a worker process keeps from one step to the next.
+    """What a worker process retains from one step to the next.
 
     Attributes:
-        volatile: Stores with persistent=False, by task folder.
-        trimmed: Where changelogs were cut, so that the same cut is not asked for at every step.
+        volatile: Stores with `persistent=False`, by task folder.
+        trimmed: Where changelogs were trimmed, so that a trim is not repeated at every step.
     """
 
     volatile: dict[Path, MemoryTable] = field(default_factory=dict)
@@ -67,13 +67,13 @@ class TaskStateManager:
         specs: Its stores.
         state_dir: Root of local state.
         spill_bytes: Bound of a step's write buffer.
-        listener: Told of the progress of restores.
-        memory: What is kept from step to step; default: this process's own.
-        lock_timeout_s: How long to wait for a store that another attempt has open; as long as a transaction may be, for so long
-            may an attempt live that nobody waits for any more.
-        clock_ms: The time, which tells how old a local store is. Not the batch time: that may have been logged long ago.
+        listener: Notified of the progress of restores.
+        memory: What is retained from step to step; default: this process's own.
+        lock_timeout_s: How long to wait for a store that another attempt has open: as long as a transaction may be, because
+            an abandoned attempt may live that long.
+        clock_ms: The wall clock, which determines how old a local store is; the batch time may have been logged long ago.
         open_store: Opens the stores of a folder.
-        trim_delay_ms: How long changelog records stay that are not needed any more.
+        trim_delay_ms: How long changelog records stay after they ceased to be needed.
     """
 
     def __init__(
@@ -114,13 +114,13 @@ class TaskStateManager:
 
     @contextmanager
     def open(self, patient: bool = True) -> Iterator[TaskStore]:
-        """The stores, open; closed at the end whatever happens.
+        """The stores, open within the context and closed at its end in any case.
 
         Args:
-            patient: Wait for another attempt that has them open; else only for one that is just ending.
+            patient: Wait for another attempt that has the stores open; False = only for one that is just ending.
 
         Raises:
-            StateLockedError: Another process has them open and does not let go.
+            StateLockedError: Another process has the stores open and does not release them.
         """
         quick = DEFAULT_SETTINGS.lock_timeout_s
         wait_s = self._lock_timeout_s if patient else min(self._lock_timeout_s, quick)
@@ -141,7 +141,7 @@ class TaskStateManager:
                 self.directory.wipe()
 
     def restore_to(self, store: TaskStore, marker: CommitMarker | None, reach: Reach = nowhere) -> None:
-        """Brings the stores to a marker; None = nothing was ever committed. Leaves a `report`."""
+        """Brings the stores to a marker and sets `report`; None = nothing was ever committed."""
         target = None
         if marker is not None:
             self._notes = trim_notes(marker.operator_state)
@@ -149,7 +149,7 @@ class TaskStateManager:
         self.report = self._restorer.restore_to(store, target, self._clock_ms(), reach)
 
     def trim(self, store: TaskStore) -> None:
-        """Deletes the changelog records that no live segment has needed for a while, up to the step that the stores hold."""
+        """Deletes the changelog records that no live segment has needed for the delay, up to the step that the stores hold."""
         trimmed = self._memory.trimmed
         needed = due(self._notes, store.trim_offsets, self._clock_ms(), self._trim_delay_ms)
         needed = {name: offset for name, offset in needed.items() if may_trim(name, self.report)}
@@ -168,7 +168,7 @@ class TaskStateManager:
 
 
 def target_of(marker: CommitMarker) -> RestoreTarget:
-    """What a marker promises of the stores."""
+    """The restore target that a marker describes."""
     return RestoreTarget(
         query_id=marker.query_id,
         version=marker.version,
@@ -183,9 +183,9 @@ def target_of(marker: CommitMarker) -> RestoreTarget:
 
 
 def may_trim(store: str, report: RestoreReport | None) -> bool:
-    """Whether the local store is a good judge of which changelog records are needed any more.
+    """Whether the local store may decide which changelog records are still needed.
 
-    One that was just made from the changelog is not: if it misses anything, the changelog is all there is.
+    A store that was just made from the changelog may not: if it lacks something, the changelog is the only copy.
     """
     stores = () if report is None else report.stores
     return all(done.store != store or done.action is not Action.FROM_START for done in stores)

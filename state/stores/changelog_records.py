@@ -1,15 +1,15 @@
-"""Local rows <-> changelog records, for every kind of store; commit and restore both go through here.
+"""The conversion between local rows and changelog records, for every kind of store; used by commit and restore.
 
 | kind | changelog key | changelog value | record timestamp |
 |---|---|---|---|
-| key-value | key | value | given at the put |
+| key-value | key | value | passed to the put |
 | timestamped key-value | key | bare value | the value's timestamp |
 | window, timestamped window | key ∥ start(8) ∥ seq(4) | value, bare value | the same |
-| session | key ∥ end(8) ∥ start(8) | value | given at the put |
+| session | key ∥ end(8) ∥ start(8) | value | passed to the put |
 | versioned | key | bare value | the version's timestamp |
 
-(Kafka Streams' own formats.) A local key has the store's id(2) in front, in segmented stores also the segment(8). The
-way back works on whole columns: a restore handles millions of records.
+(Kafka Streams' own formats.) A local key begins with the store's id(2), in segmented stores followed by the segment(8).
+The conversion to local rows works on whole columns, because a restore handles millions of records.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from state.stores.spec import StoreKind, StoreSpec
 from state.stores.versioned_format import TOMBSTONE, VALUE
 
 Int64s = npt.NDArray[np.int64]
-# Parts of a step that does not fit into memory: so many records, but no more than so many bytes if they are like those before.
+# Part sizes of a step that has spilled: a number of records, but no more than a number of bytes, judged by earlier parts.
 _FIRST_PART_ROWS = 1_000
 _PART_ROWS = 100_000
 _PART_BYTES = 16 * 1024 * 1024
@@ -82,7 +82,7 @@ def changelog_batches(
     Args:
         spec: The store.
         entries: Its writes.
-        bounded: They do not lie in memory as a whole: so the records must not either.
+        bounded: The writes are not in memory as a whole, so the records must not be either.
     """
     waiting = iter(entries)
     size = _FIRST_PART_ROWS if bounded else None
@@ -98,7 +98,7 @@ def changelog_batches(
 def _changelog_batch(spec: StoreSpec, rows: list[tuple[bytes, bytes | None, int]]) -> ChangelogBatch:
     skip = 10 if spec.kind.segmented else 2
     if spec.kind is StoreKind.VERSIONED:
-        # The store's own stream time (no key) and versions pruned from the history (no value) are local matters.
+        # The store's own stream time (no key) and versions pruned from the history (no value) never reach the changelog.
         rows = [row for row in rows if len(row[0]) > skip and row[1] is not None]
         keys = [key[2:-8] for key, _, _ in rows]
         values = [value[1:] if value is not None and value[:1] == VALUE else None for _, value, _ in rows]
@@ -118,7 +118,7 @@ def _changelog_batch(spec: StoreSpec, rows: list[tuple[bytes, bytes | None, int]
 def local_rows(
     spec: StoreSpec, prefix: bytes, segments: Segments | None, records: ChangelogBatch, offsets: Int64s
 ) -> LocalRows:
-    """Local rows for changelog records in offset order: the last one of a key wins, expired ones are left out.
+    """Local rows for changelog records in offset order. The last record of a key wins; expired ones are left out.
 
     Args:
         spec: The store.
@@ -128,7 +128,7 @@ def local_rows(
         offsets: Their offsets, ascending.
 
     Raises:
-        RestoreError: A record that cannot come from a changelog of this kind.
+        RestoreError: A record cannot come from a changelog of this kind.
     """
     keys, values, stamps = records.keys, records.values, records.timestamps
     if keys.null_count:
@@ -151,8 +151,8 @@ def local_rows(
 def _file_by_segment(
     spec: StoreSpec, segments: Segments, keys: pa.BinaryArray, values: pa.BinaryArray, offsets: Int64s
 ) -> tuple[pa.BinaryArray, pa.BinaryArray, dict[int, int]]:
-    """Puts the segment in front of each key and leaves out what lies in expired ones."""
-    # The time that a row is filed under comes first in the suffix: a window's start, a session's end.
+    """Puts the segment in front of each key and leaves out the rows of expired segments."""
+    # The time that decides the segment comes first in the suffix: a window's start, a session's end.
     times = _times(spec, keys, SESSION_SUFFIX if spec.kind is StoreKind.SESSION else WINDOW_SUFFIX, offsets)
     filed = times // segments.width_ms
     alive = filed >= segments.bound
@@ -180,7 +180,7 @@ def _times(spec: StoreSpec, keys: pa.BinaryArray, suffix: int, offsets: Int64s) 
 
 
 def _last_of_each(keys: pa.BinaryArray, values: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.BinaryArray]:
-    """Sorts by key; of equal keys the last row remains."""
+    """Sorts by key and retains the last row of each key."""
     if len(keys) < 2:
         return keys, values
     table = pa.table({"key": keys, "order": np.arange(len(keys))})
@@ -201,7 +201,7 @@ def _packed(numbers: Int64s) -> pa.BinaryArray:
 
 
 def _join(*parts: Any) -> pa.BinaryArray:
-    """Puts columns (or constants) together, row by row; null where any part is null."""
+    """Concatenates columns (or constants) row by row; null where any part is null."""
     return pc.binary_join_element_wise(*parts, _NOTHING)
 
 

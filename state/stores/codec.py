@@ -1,7 +1,7 @@
 """Byte formats of keys and values, Kafka Streams' own, so that JVM tools can read stores' changelogs.
 
-All numbers are big endian. The classes named are Kafka Streams' `org.apache.kafka.streams.state.internals`.
-Local keys put two things in front of these bytes: the store's id(2), and in segmented stores the segment(8).
+All numbers are big endian. The class names are those of Kafka Streams' `org.apache.kafka.streams.state.internals`.
+Local keys have two prefixes before these bytes: the store's id(2), and in segmented stores the segment(8).
 Timestamps and window starts are never negative, so the unsigned order of the bytes is the order of time.
 """
 
@@ -78,9 +78,9 @@ def prefix_end(prefix: bytes) -> bytes | None:
 
 
 def upper_with_suffix(key: bytes, max_suffix: bytes) -> bytes:
-    """The largest of `p ∥ max_suffix` over all prefixes p of `key`: where a scan up to `key` must end.
+    """The largest `p ∥ max_suffix` over all prefixes p of `key`, which is the end of a scan up to `key`.
 
-    A key k <= `key` may be a prefix of it, and then `k ∥ suffix` may sort behind `key ∥ max_suffix`: with keys "a" and
-    "ab", the row "a" ∥ 0x7f.. lies behind "ab" ∥ anything. (Kafka Streams: `OrderedBytes.upperRange`.)
+    A key k <= `key` may be a prefix of `key`, and then `k ∥ suffix` may sort after `key ∥ max_suffix`: with keys "a" and
+    "ab", the row "a" ∥ 0x7f.. sorts after "ab" ∥ anything. (Kafka Streams: `OrderedBytes.upperRange`.)
     """
     return max(key[:length] + max_suffix for length in range(len(key) + 1))

@@ -1,4 +1,4 @@
-"""Reading a whole store: for the `streams state` command, and to compare two stores byte for byte."""
+"""Reads a whole store, for the `streams state` command, and to compare two stores byte for byte."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DumpRow:
         window_start: Start of the window or session, ms; None in other kinds.
         window_end: Last timestamp of a session, ms; None in other kinds (a window's end follows from its definition).
         timestamp: Of the value, ms, in timestamped and versioned kinds.
-        value: Bare value; None = a deletion kept in a versioned store.
+        value: Bare value; None = a deletion in the history of a versioned store.
     """
 
     key: bytes
@@ -61,7 +61,7 @@ def dump_table(store: TaskStore, name: str) -> pa.Table:
 def state_digest(store: TaskStore, name: str) -> str:
     """32 hex digits over all committed rows; equal digests mean stores that are equal byte for byte.
 
-    Neither the store's id in its table nor its segments' width take part, only Kafka Streams' key bytes and local
+    The store's id in its table and the width of its segments are not included, only Kafka Streams' key bytes and local
     values.
     """
     digest = hashlib.blake2b(digest_size=16)

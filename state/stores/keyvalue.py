@@ -14,10 +14,10 @@ from state.tables.table import Row
 
 
 class KeyValueBytesStore:
-    """Sorted by the unsigned bytes of the keys; any bytes may be a key, none at all included.
+    """Rows sorted by the unsigned bytes of the keys; any bytes may be a key, including none.
 
     Args:
-        spec: What it is.
+        spec: The store.
         buffer: The task's writes over its table.
         prefix: First bytes of its local keys.
     """
@@ -46,19 +46,19 @@ class KeyValueBytesStore:
         Args:
             key: The key.
             value: The local value.
-            timestamp: Of the changelog record, ms; in a timestamped store the one that is in `value`.
+            timestamp: Of the changelog record, ms; in a timestamped store the timestamp that is part of `value`.
         """
         self._buffer.put(self._prefix + key, value, timestamp)
 
     def put_if_absent(self, key: bytes, value: bytes | None, timestamp: int) -> bytes | None:
-        """Writes unless the key has a value; gives the value that it had."""
+        """Writes unless the key has a value, and returns the value that the key had."""
         old = self.get(key)
         if old is None:
             self.put(key, value, timestamp)
         return old
 
     def range(self, lower: bytes | None, upper: bytes | None, reverse: bool = False) -> Iterator[Row]:
-        """Rows with lower <= key <= upper (both included, None = open), as they are now."""
+        """Rows with lower <= key <= upper (both inclusive, None = open), as of now."""
         start = self._prefix if lower is None else self._prefix + lower
         # No key lies between `upper` and `upper ∥ 0x00`.
         end = self._end if upper is None else self._prefix + upper + b"\x00"
@@ -76,7 +76,7 @@ class KeyValueBytesStore:
         return self._rows(self._prefix, self._end, reverse)
 
     def delete_range(self, lower: bytes | None, upper: bytes | None, timestamp: int) -> int:
-        """Deletes the rows of a range, with a tombstone for each in the changelog; gives their number."""
+        """Deletes the rows of a range, each with a tombstone in the changelog, and returns their number."""
         keys = [key for key, _ in self.range(lower, upper)]
         for key in keys:
             self.put(key, None, timestamp)

@@ -1,6 +1,6 @@
-"""What a table says about itself: up to where it has come, and which stores lie in it.
+"""A table's metadata: the step that it has reached, and the stores in it.
 
-Both lie in the table, under keys in front of all stores (store id 0), in the same atomic writes as the data.
+Both are in the table itself, under keys before all stores (store id 0), in the same atomic writes as the data.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from state.tables.table import OrderedTable
 META_KEY = b"\x00\x00meta"
 STORES_KEY = b"\x00\x00stores"
 FORMAT = 1
-"""Fields may be added within a format: what lacks them is trusted less, not refused."""
+"""Fields may be added within a format. A table without them is trusted less, but not refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class StorePosition:
         query_id: Id of the Spark query that made the step.
         version: Number of the step, from 1.
         changelog_offsets: Store -> next offset of its changelog partition.
-        written_ms: The batch time ("now") of the step, ms; tells how old a store is. 0 = unknown.
-        topic_ids: Store -> Kafka's id of its changelog topic; only what is known.
+        written_ms: The batch time ("now") of the step, ms; determines how old a store is. 0 = unknown.
+        topic_ids: Store -> Kafka's id of its changelog topic, where known.
     """
 
     query_id: str
@@ -39,18 +39,18 @@ class StorePosition:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def origin(self, store: str) -> StoreOrigin:
-        """Where the rows of a store come from that holds this step."""
+        """The origin of the rows of a store that holds this step."""
         return StoreOrigin(self.query_id, self.topic_ids.get(store, ""), self.written_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreOrigin:
-    """Where the rows of a store come from; written with the first of them, so that half a restore is known for what it is.
+    """The origin of a store's rows, written with the first of them, so that half a restore is recognised as such.
 
     Attributes:
-        query_id: Id of the Spark query whose state it is.
+        query_id: Id of the Spark query that the state belongs to.
         topic_id: Kafka's id of the changelog topic, "" = unknown.
-        as_of_ms: Nothing that was deleted after this time is missing at the store's offset, ms; 0 = unknown.
+        as_of_ms: The store has seen every deletion after this time up to its offset, ms; 0 = unknown.
     """
 
     query_id: str
@@ -60,13 +60,13 @@ class StoreOrigin:
 
 @dataclass(slots=True)
 class TableMetadata:
-    """The table's own account.
+    """The table's metadata.
 
     Attributes:
         step: (query id, version, batch time) of the last applied step, None before the first.
         offsets: Store -> next changelog offset; may run ahead of `step` while a restore is under way.
-        segments: Store -> what `Segments.to_json` gave.
-        origins: Store -> where its rows come from.
+        segments: Store -> result of `Segments.to_json`.
+        origins: Store -> origin of its rows.
     """
 
     step: tuple[str, int, int] | None = None
@@ -75,7 +75,7 @@ class TableMetadata:
     origins: dict[str, StoreOrigin] = field(default_factory=dict)
 
     def changed(self, **changes: Any) -> TableMetadata:
-        """A copy with other fields; its dictionaries are its own."""
+        """A copy with other fields and its own dictionaries."""
         copied = TableMetadata(self.step, dict(self.offsets), dict(self.segments), dict(self.origins))
         return replace(copied, **changes)
 
@@ -95,7 +95,7 @@ class TableMetadata:
 
 @dataclass(frozen=True, slots=True)
 class StoreEntry:
-    """A store's place in a table; another kind or segment width makes it another store.
+    """A store's place in a table; a change of kind or segment width makes it another store.
 
     Attributes:
         store_id: First two bytes of its local keys.
@@ -109,10 +109,10 @@ class StoreEntry:
 
 
 def read_meta(table: OrderedTable) -> TableMetadata:
-    """The account of a table; that of an empty table is empty.
+    """The metadata of a table; empty for an empty table.
 
     Raises:
-        StateFormatError: Another version wrote it.
+        StateFormatError: Another version wrote the metadata.
     """
     data = table.get(META_KEY)
     if data is None:
@@ -125,13 +125,13 @@ def read_meta(table: OrderedTable) -> TableMetadata:
     if "origins" in found:
         origins = {name: StoreOrigin(*origin) for name, origin in found["origins"].items()}
     else:
-        # Before origins were kept: a table with a step has no store of another query.
+        # Written before origins were recorded: a table with a step has no store of another query.
         origins = {} if step is None else {name: StoreOrigin(step[0], "", step[2]) for name in offsets}
     return TableMetadata(step, offsets, found["segments"], origins)
 
 
 def read_stores(table: OrderedTable) -> dict[str, StoreEntry]:
-    """The stores that lie in a table, also those that the topology no longer has."""
+    """The stores in a table, including those that the topology no longer has."""
     data = table.get(STORES_KEY)
     return {} if data is None else {name: StoreEntry(*entry) for name, entry in orjson.loads(data).items()}
 

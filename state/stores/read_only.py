@@ -1,9 +1,9 @@
-"""Looks into a task's database while its owner may be writing it, without touching a single file of it.
+"""Reads a task's database while its owner may be writing it, without touching any of the owner's files.
 
-The files are linked (not copied) into a folder of our own, where the database is opened read-only. So no lock is
-taken, nothing is written beside the owner's files (the client library writes a settings file at every opening), and all
-files are held open from then on: what the owner deletes meanwhile stays readable. The owner may delete a file between
-the moment we read the list of files and the moment we open them: then we look again.
+The files are linked (not copied) into a private folder, where the database is opened read-only. No lock is taken, nothing
+is written beside the owner's files (the client library writes a settings file at every opening), and all files stay open
+from then on: a file that the owner deletes meanwhile remains readable. If the owner deletes a file between the reading of the
+file list and the linking of the files, both are repeated.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from state.tables.rocks_reader import open_linked
 
 @contextmanager
 def read_task_store(directory: Path, specs: Sequence[StoreSpec]) -> Iterator[TaskStore]:
-    """Opens a task's stores as they are at this moment, for reading.
+    """Opens a task's stores as of now, for reading.
 
     Args:
         directory: The task's folder.
-        specs: The stores; those that do not lie in the database (not persistent, or new) are left out of `specs` of
-            what is given.
+        specs: The stores. The result's `specs` leave out those that are not in the database, because they are new or not
+            persistent.
 
     Raises:
         StateError: There is no database, or it cannot be read.

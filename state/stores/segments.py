@@ -1,8 +1,8 @@
-"""`Segments`: which segments of time a windowed store has, and from which changelog offset on each is still needed.
+"""`Segments`: the time segments of a windowed store, and the first changelog offset that each of them still needs.
 
-Why: rows that can never matter again are dropped a segment at a time, and the changelog is trimmed below the first
-offset that any live segment still needs. Invariants: the offset kept for a segment is never behind its first record;
-a segment below the bound is invisible at once, and its rows leave the table with the next write.
+Rows that can never matter again are dropped a segment at a time, and the changelog is trimmed below the first offset that
+any live segment still needs. Invariants: the offset recorded for a segment is never after its first record; a segment below
+the bound is invisible at once, and its rows leave the table with the next write.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Segments:
     Args:
         store_id: First part of the local keys.
         width_ms: Width of a segment.
-        saved: What `to_json` gave, None for a new store.
+        saved: The result of `to_json`, None for a new store.
     """
 
     def __init__(self, store_id: int, width_ms: int, saved: Mapping[str, Any] | None = None) -> None:
@@ -45,38 +45,38 @@ class Segments:
         return prefix
 
     def touch(self, segment: int) -> None:
-        """A row of the segment is written in this step."""
+        """Records that a row of the segment is written in this step."""
         if segment not in self._first and segment not in self._fresh:
             self._fresh.add(segment)
             insort(self._live, segment)
 
     def between(self, from_ms: int, to_ms: int) -> list[int]:
-        """Live segments that hold times in [from_ms, to_ms], ascending."""
+        """Live segments with times in [from_ms, to_ms], ascending."""
         low = max(from_ms // self.width_ms, self.bound)
         live = self._live
         return live[bisect_left(live, low) : bisect_right(live, to_ms // self.width_ms)]
 
     def expire(self, before_ms: int) -> None:
-        """Rows with a time below `before_ms` never matter again. Going back changes nothing."""
+        """Expires the rows with a time below `before_ms`. Moving back has no effect."""
         if before_ms > self.before_ms:
             self.before_ms = before_ms
             self.bound = before_ms // self.width_ms
 
     def dead_ranges(self) -> list[KeyRange]:
-        """Key ranges to be deleted with the next write."""
+        """Key ranges to delete with the next write."""
         if any(segment < self.bound for segment in self._first):
             return [(self.prefix(min(self._first)), self.prefix(self.bound))]
         return []
 
     def written(self, first_offset: int) -> None:
-        """The table was written: fresh segments start at `first_offset`, dead ones are gone."""
+        """Confirms a write of the table: new segments start at `first_offset`, dead ones are gone."""
         for segment in self._fresh:
             self._first[segment] = first_offset
         self._fresh.clear()
         self._drop_dead()
 
     def restored(self, firsts: Mapping[int, int]) -> None:
-        """Records of these segments were restored; values are the first offset of each among them."""
+        """Confirms restored records of these segments; values are the first offset of each segment among them."""
         for segment, offset in firsts.items():
             self._first[segment] = min(offset, self._first.get(segment, offset))
         self._drop_dead()
@@ -87,14 +87,14 @@ class Segments:
         self._committed_before_ms = self.before_ms
 
     def discard(self) -> None:
-        """The step failed: forget what it touched and expired."""
+        """Forgets what the failed step touched and expired."""
         self._fresh.clear()
         self._live = sorted(self._first)
         self.before_ms = self._committed_before_ms
         self.bound = self.before_ms // self.width_ms
 
     def clear(self) -> None:
-        """The store was emptied: all is as in a new one. What had expired there says nothing about what comes now."""
+        """Resets everything after the store was emptied; earlier expiry does not apply to what comes next."""
         self._first.clear()
         self._fresh.clear()
         self._live = []
@@ -102,15 +102,15 @@ class Segments:
 
     @property
     def first_offsets(self) -> Mapping[int, int]:
-        """Live committed segment -> first changelog offset that it needs."""
+        """Live committed segment -> the first changelog offset that it needs."""
         return self._first
 
     def to_json(self) -> dict[str, Any]:
-        """What survives a restart."""
+        """The state that survives a restart."""
         return {"first": {str(segment): offset for segment, offset in self._first.items()}, "before": self.before_ms}
 
     def to_json_after(self, first_offset: int, firsts: Mapping[int, int] | None = None) -> dict[str, Any]:
-        """What `to_json` will give once the pending write is done: it must lie in the same atomic write."""
+        """The result of `to_json` after the pending write, which must be part of the same atomic write."""
         merged = dict(self._first)
         merged.update(dict.fromkeys(self._fresh, first_offset))
         for segment, offset in (firsts or {}).items():

@@ -17,10 +17,10 @@ _SEGMENT_PREFIX = 10
 
 
 class SessionBytesStore:
-    """Sessions by key; a put of a session whose end lies in an expired segment is ignored.
+    """Sessions by key. A put of a session whose end is in an expired segment is ignored.
 
     Args:
-        spec: What it is.
+        spec: The store.
         buffer: The task's writes over its table.
         segments: Its segments.
     """

@@ -1,4 +1,4 @@
-"""What a store is: name, kind, retention, how it is kept. Pure data, part of the topology and of its hash."""
+"""The description of a store: name, kind, retention, storage. Pure data, part of the topology and of its hash."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MIN_SEGMENT_MS = 60_000
 
 
 class StoreKind(str, Enum):
-    """Kinds of stores; they differ in the form of keys and values, hence in the changelog."""
+    """Kinds of stores, which differ in the form of keys and values, hence in the changelog."""
 
     KEY_VALUE = "key-value"
     TIMESTAMPED_KEY_VALUE = "timestamped-key-value"
@@ -26,12 +26,12 @@ class StoreKind(str, Enum):
 
     @property
     def windowed(self) -> bool:
-        """Whether keys hold a window start and a sequence number."""
+        """Whether keys contain a window start and a sequence number."""
         return self in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW)
 
     @property
     def segmented(self) -> bool:
-        """Whether rows lie in segments of time that are dropped as a whole."""
+        """Whether rows are in time segments that are dropped as a whole."""
         return self.windowed or self is StoreKind.SESSION
 
 
@@ -45,9 +45,9 @@ class StoreSpec:
         retention_ms: How long rows of a windowed, session or versioned store matter, ms of stream time.
         segment_ms: Width of a segment, ms; default as in Kafka Streams: half the retention, at least a minute.
         retain_duplicates: A window store that keeps every row of a (key, start), as joins need.
-        persistent: RocksDB; False = memory, restored from the changelog whenever the process starts. None = not decided yet; it
-            is by the time that anything is stored.
-        logged: Whether it has a changelog; without one it cannot be restored.
+        persistent: RocksDB; False = memory, restored from the changelog whenever the process starts. None = not decided yet;
+            decided before anything is stored.
+        logged: Whether there is a changelog; without one the store cannot be restored.
         changelog_config: Topic settings that win over the engine's own.
     """
 
@@ -61,7 +61,7 @@ class StoreSpec:
     changelog_config: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the parts against one another."""
+        """Validates the fields against one another."""
         needs_retention = self.kind.segmented or self.kind is StoreKind.VERSIONED
         if needs_retention and (self.retention_ms is None or self.retention_ms < 0):
             raise ValueError(

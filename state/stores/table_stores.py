@@ -1,4 +1,4 @@
-"""`TableStores`: the stores of one table, its account of itself, and the two ways of writing it: step and restore."""
+"""`TableStores`: the stores of one table, the table's metadata, and its two ways of writing: step and restore."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from state.tables.buffer import BufferMemory, WriteBuffer
 from state.tables.table import KeyRange, OrderedTable, Row, RowChange
 
 ByteStore = KeyValueBytesStore | WindowBytesStore | SessionBytesStore | VersionedBytesStore
-# From so many rows on a sorted file beats a batch: 1.7-2.5 us of CPU a row against 2.1-3.8 (116 bytes, 5k-200k rows).
+# From this many rows a sorted file beats a batch: 1.7-2.5 us of CPU a row against 2.1-3.8 (116 bytes, 5k-200k rows).
 _BULK_ROWS = 5_000
 
 
@@ -47,7 +47,7 @@ class TableStores:
 
     Args:
         table: The database.
-        specs: The topology's stores that lie in it.
+        specs: The topology's stores in this table.
         memory: Shared memory of the write buffers.
     """
 
@@ -65,9 +65,9 @@ class TableStores:
             self._build(spec)
 
     def _register(self) -> None:
-        """Gives new stores an id; a store whose layout changed gets a new one, and its old rows go."""
+        """Gives new stores an id. A store whose layout changed gets a new one, and its old rows are deleted."""
         next_id = max((entry.store_id for entry in self._entries.values()), default=0) + 1
-        doomed: list[KeyRange] = []
+        deleted_ranges: list[KeyRange] = []
         changed = False
         for name, spec in self.specs.items():
             width = spec.segment_width_ms if spec.kind.segmented else 0
@@ -75,7 +75,7 @@ class TableStores:
             if old is not None and (old.kind, old.segment_ms) == (spec.kind.value, width):
                 continue
             if old is not None:
-                doomed.append(_rows_of(old.store_id))
+                deleted_ranges.append(_rows_of(old.store_id))
                 self.meta.offsets.pop(name, None)
                 self.meta.segments.pop(name, None)
                 self.meta.origins.pop(name, None)
@@ -88,7 +88,7 @@ class TableStores:
             )
         if changed:
             changes = [(META_KEY, self.meta.to_bytes()), (STORES_KEY, stores_to_bytes(self._entries))]
-            self.table.write(changes, doomed)
+            self.table.write(changes, deleted_ranges)
 
     def _build(self, spec: StoreSpec) -> None:
         store_id = self._entries[spec.name].store_id
@@ -122,15 +122,15 @@ class TableStores:
             {name: segments.to_json_after(first[name]) for name, segments in self.segments.items()},
             {name: position.origin(name) for name in self.specs},
         )
-        doomed = [key_range for segments in self.segments.values() for key_range in segments.dead_ranges()]
+        deleted_ranges = [key_range for segments in self.segments.values() for key_range in segments.dead_ranges()]
         own: Iterator[RowChange] = iter([(META_KEY, meta.to_bytes())])
         if any(buffer.spilled for buffer in self.buffers.values()):
-            if doomed:
-                self.table.write([], doomed)
+            if deleted_ranges:
+                self.table.write([], deleted_ranges)
             stores = sorted(self.buffers, key=self.prefix)
             self.table.write_sorted(chain(own, *(self._sorted_rows(name) for name in stores)), halfway)
         else:
-            self.table.write(chain(own, *(self._rows(name) for name in self.buffers)), doomed, halfway)
+            self.table.write(chain(own, *(self._rows(name) for name in self.buffers)), deleted_ranges, halfway)
         for name, segments in self.segments.items():
             segments.written(first[name])
         self.meta = meta
@@ -145,7 +145,7 @@ class TableStores:
         return self._without_dead(name, self.buffers[name].changes(lower, upper) or iter(()))
 
     def _without_dead(self, name: str, rows: Iterator[RowChange]) -> Iterator[RowChange]:
-        """Rows that expired in the same step that wrote them must not outlive the range deletion."""
+        """Leaves out rows that expired in the step that wrote them, which would otherwise outlive the range deletion."""
         segments = self.segments.get(name)
         if segments is None or segments.bound == 0:
             return rows
@@ -153,13 +153,13 @@ class TableStores:
         return (row for row in rows if row[0] >= alive)
 
     def restore(self, name: str, part: RestoredPart, next_offset: int, origin: StoreOrigin | None) -> int:
-        """Writes changelog records of a store and the offset behind them in one atomic write.
+        """Writes changelog records of a store and the offset after them in one atomic write.
 
         Args:
             name: The store.
             part: The records.
-            next_offset: Where reading goes on.
-            origin: Where they come from; None = from where the rows come that are there.
+            next_offset: Where reading continues.
+            origin: The records' origin; None = that of the existing rows.
 
         Returns:
             The number of rows written.
@@ -171,7 +171,7 @@ class TableStores:
         return self._load({name: part}, meta)[name]
 
     def restored(self, position: StorePosition, parts: Mapping[str, RestoredPart]) -> dict[str, int]:
-        """Declares the table to be at a position, with the last records that lead there, in one atomic write.
+        """Declares the table to be at a position, together with the last records before it, in one atomic write.
 
         Args:
             position: The end of the restore.
@@ -187,12 +187,12 @@ class TableStores:
         return self._load({name: part for name, part in parts.items() if name in self.specs}, meta, expire=True)
 
     def _load(self, parts: Mapping[str, RestoredPart], meta: TableMetadata, expire: bool = False) -> dict[str, int]:
-        """Writes records and an account in one atomic write; gives the rows of each store.
+        """Writes records and metadata in one atomic write; returns the number of rows of each store.
 
         Args:
             parts: Store -> records.
-            meta: The account, except for the segments of these stores.
-            expire: Rows of dead segments leave the other stores too.
+            meta: The metadata, except for the segments of these stores.
+            expire: Also delete the rows of dead segments of the other stores.
         """
         changes: list[Iterator[RowChange]] = []
         loaded: dict[str, LocalRows] = {}
@@ -206,14 +206,14 @@ class TableStores:
                 changes.append(iter([(self.prefix(name), newest)]))
             changes.append(zip(rows.keys.to_pylist(), rows.values.to_pylist(), strict=True))
         concerned = {name: s for name, s in self.segments.items() if expire or name in parts}
-        doomed = [key_range for segments in concerned.values() for key_range in segments.dead_ranges()]
+        deleted_ranges = [key_range for segments in concerned.values() for key_range in segments.dead_ranges()]
         every = chain([(META_KEY, meta.to_bytes())], *changes)
         if sum(map(len, loaded.values())) >= _BULK_ROWS:
-            if doomed:
-                self.table.write([], doomed)
+            if deleted_ranges:
+                self.table.write([], deleted_ranges)
             self.table.write_sorted(every)
         else:
-            self.table.write(every, doomed)
+            self.table.write(every, deleted_ranges)
         for name, segments in concerned.items():
             segments.restored(loaded[name].firsts if name in loaded else {})
         self.meta = meta
@@ -225,7 +225,7 @@ class TableStores:
         return pack_long(restored) if data is None else max(data, pack_long(restored))
 
     def reset(self, name: str) -> None:
-        """Empties a store, so that it can be restored from the start; what had expired in it is forgotten too."""
+        """Empties a store, so that it can be restored from the start; earlier expiry is forgotten too."""
         meta = self.meta.changed()
         meta.offsets.pop(name, None)
         meta.origins.pop(name, None)
@@ -237,14 +237,14 @@ class TableStores:
         self.meta = meta
 
     def reset_all(self) -> None:
-        """Empties all stores and forgets all that the table says of itself; does nothing to a table that is new."""
+        """Empties all stores and deletes the table's metadata; has no effect on a new table."""
         for segments in self.segments.values():
             segments.clear()
         if self.meta == TableMetadata():
             return
         self.meta = TableMetadata()
-        doomed = [_rows_of(self._entries[name].store_id) for name in self.specs]
-        self.table.write([(META_KEY, self.meta.to_bytes())], doomed)
+        deleted_ranges = [_rows_of(self._entries[name].store_id) for name in self.specs]
+        self.table.write([(META_KEY, self.meta.to_bytes())], deleted_ranges)
 
     def rows(self, name: str) -> Iterator[Row]:
         """Committed rows without store id and segment, dead segments left out."""
@@ -254,12 +254,12 @@ class TableStores:
         if segments is not None:
             lower = segments.prefix(segments.bound)
             skip = len(lower)
-        # A versioned store's own stream time lies under the bare prefix; its versions have 8 bytes of time at least.
+        # A versioned store's own stream time is under the bare prefix; its versions have at least 8 bytes of time.
         shortest = skip + 8 if self.specs[name].kind is StoreKind.VERSIONED else skip
         return ((key[skip:], value) for key, value in self.table.scan(lower, upper) if len(key) >= shortest)
 
     def discard(self) -> None:
-        """Forgets what the step wrote."""
+        """Forgets the step's writes."""
         for segments in self.segments.values():
             segments.discard()
         self._clear()

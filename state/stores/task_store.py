@@ -1,11 +1,11 @@
-"""`TaskStore`: all stores of one task. The way into `state.stores`.
+"""`TaskStore`: all stores of one task, and the entry point of `state.stores`.
 
 A step reads and writes the byte stores (`store(name)`); nothing reaches the tables. Then either `apply(position)`
-writes everything and the position at once, after Kafka's commit, or `discard()` forgets it. `position` says which
-committed step the tables hold: behind Kafka perhaps, never ahead.
+writes everything and the position at once, after Kafka's commit, or `discard()` forgets it. `position` is the committed step
+that the tables hold: possibly behind Kafka, never ahead.
 
-Stores with `persistent=False` lie in a table in memory. The caller may keep it between steps; a fresh one has no
-offsets, which makes a restore start from the beginning of the changelog.
+Stores with `persistent=False` are in a table in memory, which the caller may retain between steps. A fresh table has no
+offsets, so a restore starts from the beginning of the changelog.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TaskStore:
     Args:
         table: The task's database.
         specs: The stores of its sub-topology.
-        volatile: Where `persistent=False` stores lie; default: a fresh one.
+        volatile: The table of the `persistent=False` stores; default: a fresh one.
         memory: Bound of the write buffers; default: none.
     """
 
@@ -79,17 +79,17 @@ class TaskStore:
 
     @property
     def offsets(self) -> dict[str, int]:
-        """Store -> next changelog offset; a store without an entry must be restored from the start."""
+        """Store -> next changelog offset. A store without an entry must be restored from the start."""
         return {name: state.meta.offsets[name] for name, state in self._state_of.items() if name in state.meta.offsets}
 
     @property
     def origins(self) -> dict[str, StoreOrigin]:
-        """Store -> where its rows come from; nothing for an empty store."""
+        """Store -> origin of its rows; empty stores have none."""
         return {name: state.meta.origins[name] for name, state in self._state_of.items() if name in state.meta.origins}
 
     @property
     def expired_before(self) -> dict[str, int]:
-        """Segmented store -> bound below which its rows never matter again, ms."""
+        """Segmented store -> time below which its rows never matter again, ms."""
         return {name: segments.before_ms for state in self._states for name, segments in state.segments.items()}
 
     @property
@@ -100,7 +100,7 @@ class TaskStore:
     def changelog(self) -> Iterator[tuple[str, ChangelogBatch]]:
         """The step's changelog records by logged store: the last value of each key, in a stable order.
 
-        A store's records come as one batch, or in parts of bounded size if the step has spilled.
+        The records of a store come as one batch, or in parts of bounded size if the step has spilled.
         """
         for name in self.logged_stores:
             buffer = self._state_of[name].buffers[name]
@@ -109,7 +109,7 @@ class TaskStore:
                     yield name, batch
 
     def apply(self, position: StorePosition, halfway: Callable[[], None] | None = None) -> None:
-        """Writes the step's changes and the position, all or nothing; a process killed after it loses nothing.
+        """Writes the step's changes and the position, all or nothing. The write survives a kill of the process.
 
         Args:
             position: The step.
@@ -126,9 +126,9 @@ class TaskStore:
         self._memory.clear()
 
     def expire(self, store: str, before_ms: int) -> None:
-        """Rows of a windowed (or session) store with a start (or end) below `before_ms` never matter again.
+        """Expires the rows of a windowed (or session) store whose start (or end) is below `before_ms`.
 
-        Segments that lie below it as a whole are hidden at once and leave the table with the next `apply` or `restore`.
+        Segments entirely below the bound are hidden at once and leave the table with the next `apply` or `restore`.
         """
         segments = self._state_of[store].segments.get(store)
         if segments is not None:
@@ -145,19 +145,19 @@ class TaskStore:
         next_offset: int | None = None,
         origin: StoreOrigin | None = None,
     ) -> int:
-        """Writes changelog records (in offset order) to the table at once, with the offset that comes next.
+        """Writes changelog records (in offset order) to the table at once, with the offset that follows.
 
         Args:
             store: The store.
             keys: Keys of the records.
             values: Their values, None = tombstone.
             timestamps: Ms.
-            offsets: Their offsets; default: they follow the last restored one without gaps.
-            next_offset: Where reading goes on; default: behind the last offset.
-            origin: Where they come from; default: from where the rows come that are there.
+            offsets: Their offsets; default: without gaps after the last restored one.
+            next_offset: Where reading continues; default: after the last offset.
+            origin: The records' origin; default: that of the existing rows.
 
         Returns:
-            The number of rows written: Superseded and expired records are left out.
+            The number of rows written; superseded and expired records are left out.
         """
         records = ChangelogBatch(_binary(keys), _binary(values), np.asarray(timestamps, np.int64))
         first = self.offsets.get(store, 0)
@@ -169,11 +169,11 @@ class TaskStore:
         return self._state_of[store].restore(store, RestoredPart(records, places), next_offset, origin)
 
     def restored(self, position: StorePosition, parts: Mapping[str, RestoredPart] | None = None) -> dict[str, int]:
-        """A restore is complete: the tables hold this step.
+        """Completes a restore: the tables now hold this step.
 
         Args:
             position: The step.
-            parts: Store -> the last records that lead there: they are written with the position, all or nothing.
+            parts: Store -> the last records before the step, written together with the position, all or nothing.
 
         Returns:
             Store -> number of rows written.
@@ -184,7 +184,7 @@ class TaskStore:
         return rows
 
     def reset(self, store: str | None = None) -> None:
-        """Empties one store, or all and forgets the position; nothing of what was there has any effect from now on."""
+        """Empties one store, or all stores and the position. Earlier rows have no effect from now on."""
         if store is not None:
             self._state_of[store].reset(store)
             return
@@ -194,12 +194,12 @@ class TaskStore:
     def rows(self, store: str) -> Iterator[Row]:
         """Committed rows of a store in the order of their local keys: (Kafka Streams' key bytes, local value).
 
-        The keys of a versioned store have the version's timestamp(8) at their end.
+        The keys of a versioned store end with the version's timestamp(8).
         """
         return self._state_of[store].rows(store)
 
     def close(self) -> None:
-        """Forgets what was not applied and closes the table."""
+        """Forgets writes that were not applied and closes the table."""
         self._memory.clear()
         self.table.close()
 
@@ -221,11 +221,11 @@ def open_task_store(
 
     Raises:
         StateLockedError: Another process has it open.
-        StateCorruptedError: Delete the directory and restore.
+        StateCorruptedError: The database is damaged; delete the directory and restore.
     """
     table = RocksTable(directory / "db", settings)
     try:
-        # Only now, with the lock held: a live process's scratch must not be touched.
+        # Only with the lock held: the scratch of a live process must not be touched.
         delete_left_scratch(directory)
         return TaskStore(table, specs, volatile, BufferMemory(spill_bytes, directory, settings))
     except BaseException:

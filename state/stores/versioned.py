@@ -2,7 +2,7 @@
 
 Local key: store(2) ∥ key ∥ timestamp(8); local value: 0x01 ∥ value, or 0x00 for a deletion at that time. One more
 row, whose key is the bare store prefix, holds the store's stream time. Versions that ended before the history are
-pruned at a put of their key; that is local and never reaches the changelog.
+pruned at a put of their key; the pruning is local and never reaches the changelog.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from state.tables.buffer import WriteBuffer
 from state.tables.table import Row
 
 VALID_TO_UNDEFINED = -1
-"""Given by a put of the newest version: nothing ends it yet (Kafka Streams: PUT_RETURN_CODE_VALID_TO_UNDEFINED)."""
+"""Returned by a put of the newest version: no later version ends it (Kafka Streams: PUT_RETURN_CODE_VALID_TO_UNDEFINED)."""
 NOT_PUT = -(2**63)
-"""Given by a put that is older than the history (Kafka Streams: PUT_RETURN_CODE_NOT_PUT)."""
+"""Returned by a put that is older than the history (Kafka Streams: PUT_RETURN_CODE_NOT_PUT)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class VersionedRecord:
 
     Attributes:
         value: The bare value.
-        timestamp: From when on it is valid, ms.
-        valid_to: Until when, exclusive; None = it is the newest.
+        timestamp: From when on the version is valid, ms.
+        valid_to: Until when, exclusive; None = the newest version.
     """
 
     value: bytes
@@ -41,7 +41,7 @@ class VersionedBytesStore:
     """Versions by key and time.
 
     Args:
-        spec: What it is; `retention_ms` is the history.
+        spec: The store; `retention_ms` is the length of the history.
         buffer: The task's writes over its table.
         prefix: First bytes of its local keys.
     """
@@ -76,7 +76,7 @@ class VersionedBytesStore:
         if newer is None:
             self._prune(key, stream_time - self._history)
             return VALID_TO_UNDEFINED
-        # Compaction keeps a key's last record by offset: that must be the newest version, not this older one.
+        # Compaction retains a key's last record by offset, which must be the newest version, not this older one.
         latest, data = next(self._versions(key, 0, MAX_TIME, reverse=True))
         self._buffer.put_last(local + pack_long(latest), data, latest)
         return newer[0]
@@ -89,7 +89,7 @@ class VersionedBytesStore:
             as_of: The time, ms; beyond the history only the newest version is found.
 
         Returns:
-            None if there is none or the key was deleted then.
+            None if there is none, or the key was deleted at that time.
         """
         latest = next(self._versions(key, 0, MAX_TIME, reverse=True), None)
         if latest is None:
@@ -105,13 +105,13 @@ class VersionedBytesStore:
         return _record(found, newer[0])
 
     def delete(self, key: bytes, timestamp: int) -> VersionedRecord | None:
-        """Deletes the key from a time on; gives the version that was valid then."""
+        """Deletes the key from a time on, and returns the version that was valid then."""
         old = self.get(key, timestamp)
         self.put(key, None, timestamp)
         return old
 
     def _prune(self, key: bytes, horizon: int) -> None:
-        """Drops versions that were already replaced at the horizon; the one valid at it is still needed."""
+        """Drops versions already replaced at the horizon; the version valid at the horizon is still needed."""
         if horizon <= 0:
             return
         versions = self._versions(key, 0, horizon, reverse=True)

@@ -1,12 +1,12 @@
 """Window stores as bytes: one row per (key, window start), or one per put for joins.
 
 Local key: store(2) ∥ segment(8) ∥ key ∥ start(8) ∥ seq(4), segment = start // segment width. Values are local values,
-as in `keyvalue`. Scans over one key may meet rows of longer keys in between; they are told apart by their length
+as in `keyvalue`. Scans over one key may meet rows of longer keys in between, which are recognised by their length
 (Kafka Streams: `WindowKeySchema.hasNextCondition`).
 
-Duplicates: the sequence number counts the rows of the same (key, start). It is derived from the rows that are there,
-so it is the same after a restart, a restore or a recompute, and never repeats (Kafka Streams counts in memory, from 0
-after each restart, and may overwrite an older duplicate).
+Duplicates: the sequence number counts the rows of the same (key, start). It is derived from the existing rows, so it is the
+same after a restart, a restore or a recompute, and never repeats (Kafka Streams counts in memory, from 0 after each restart,
+and may overwrite an older duplicate).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class WindowBytesStore:
     """Rows by key and window start; a put into an expired segment is ignored, as in Kafka Streams.
 
     Args:
-        spec: What it is.
+        spec: The store.
         buffer: The task's writes over its table.
         segments: Its segments.
     """
@@ -45,7 +45,7 @@ class WindowBytesStore:
         self._duplicates = spec.retain_duplicates
 
     def put(self, key: bytes, start: int, value: bytes | None, timestamp: int) -> None:
-        """Writes the local value of a window, None deletes; with duplicates it adds a row, and None does nothing.
+        """Writes the local value of a window; None deletes. With duplicates, a put adds a row, and None has no effect.
 
         Args:
             key: The key.
@@ -142,7 +142,7 @@ class WindowBytesStore:
             yield row[_SEGMENT_PREFIX:], value
 
     def _next_sequence(self, key: bytes, start: int, segment: int) -> int:
-        """The rows of a (key, start) have the numbers 0, 1, 2, ...: nearly always the first is still free."""
+        """The next number of a (key, start), whose rows are numbered 0, 1, 2, ...: nearly always 0."""
         prefix = self._segments.prefix(segment) + key
         if self._buffer.get(prefix + pack_window_suffix(start, 0)) is None:
             return 0

@@ -1,8 +1,8 @@
 """`WriteBuffer`: the uncommitted writes of one store, laid over the committed table.
 
-Why: nothing may reach the table before Kafka has committed the step. Reads see the writes. Beyond a bound of memory,
-all buffers of a task move to a scratch database next to the store: never into the committed one. Invariant: memory
-hides scratch, scratch hides the table.
+Nothing may reach the table before Kafka has committed the step, yet reads must see the step's writes. Beyond a memory bound,
+all buffers of a task move to a scratch database beside the store, never into the committed one. Invariant: memory
+hides scratch, and scratch hides the table.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Entry = tuple["bytes | None", int]
 """Local value (None = deleted) and the timestamp for the changelog, ms."""
 
 DEFAULT_SPILL_BYTES = 64 * 1024 * 1024
-# What Python's objects around one entry weigh: two bytes objects, a tuple, an int, a dictionary's slot.
+# Memory of Python's objects around one entry: two bytes objects, a tuple, an int, a dictionary's slot.
 _ENTRY_OVERHEAD = 250
 _SPILL_PREFIX = "spill-"
 
 
 class BufferMemory:
-    """The memory that the buffers of one task share, and the scratch database that they move to when it is full.
+    """The memory that the buffers of one task share, and the scratch database for their entries when the memory is full.
 
     Args:
         limit: Bound in bytes, Python's own overhead included; None = no bound.
-        directory: Where the scratch database's folder is made; must be given with a limit.
-        settings: RocksDB's memory; shared with the committed tables.
+        directory: Where the scratch database's folder is created; required with a limit.
+        settings: RocksDB's memory, shared with the committed tables.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class BufferMemory:
         self._folder: Path | None = None
 
     def register(self, buffer: WriteBuffer) -> None:
-        """Makes a buffer share this memory."""
+        """Adds a buffer to those that share this memory."""
         self._buffers.append(buffer)
 
     def spill(self) -> None:
@@ -64,7 +64,7 @@ class BufferMemory:
         self.used = 0
 
     def clear(self) -> None:
-        """Deletes the scratch database; the buffers must be empty or about to be emptied."""
+        """Deletes the scratch database. The buffers must be empty or about to be emptied."""
         self.used = 0
         if self.scratch is not None:
             self.scratch.close()
@@ -75,7 +75,7 @@ class BufferMemory:
 
 
 def delete_left_scratch(directory: Path) -> None:
-    """Deletes scratch databases that killed processes left; only for the holder of the committed table's lock."""
+    """Deletes the scratch databases of killed processes. The caller must hold the committed table's lock."""
     for folder in directory.glob(f"{_SPILL_PREFIX}*"):
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -84,9 +84,9 @@ class WriteBuffer:
     """Uncommitted writes over a table. Keys are local keys, store prefix included.
 
     Args:
-        table: What is committed.
+        table: The committed rows.
         memory: Shared by all buffers of the task.
-        prefix: All keys of this buffer start with it.
+        prefix: Common prefix of all keys of this buffer.
     """
 
     def __init__(self, table: OrderedTable, memory: BufferMemory, prefix: bytes) -> None:
@@ -94,14 +94,14 @@ class WriteBuffer:
         self._memory = memory
         self._prefix = prefix
         self._entries: dict[bytes, Entry] = {}
-        # Sorted only for stores that are scanned: a point store never pays for it.
+        # Sorted only for stores that are scanned, so that point lookups never pay for it.
         self._sorted: SortedList | None = None
         self._unsorted: list[bytes] = []
         self._spilled = False
         memory.register(self)
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
-        """Writes (None deletes); `timestamp` goes to the changelog record."""
+        """Writes a value (None deletes); `timestamp` goes to the changelog record."""
         entries = self._entries
         if key not in entries:
             self._memory.used += len(key) + _ENTRY_OVERHEAD
@@ -109,13 +109,13 @@ class WriteBuffer:
                 self._unsorted.append(key)
         entries[key] = (value, timestamp)
         if value is not None:
-            # An overwritten value is counted again: the bound may be met early, never late.
+            # An overwritten value is counted again: the bound may be reached early, never late.
             self._memory.used += len(value)
         if self._memory.used > self._memory.limit:
             self._memory.spill()
 
     def put_last(self, key: bytes, value: bytes | None, timestamp: int) -> None:
-        """As `put`, but the changelog record comes behind all others of the step so far."""
+        """As `put`, but the changelog record comes after all others of the step so far."""
         old = self._entries.pop(key, None)
         self.put(key, value, timestamp)
         if old is not None and self._sorted is not None:
@@ -133,7 +133,7 @@ class WriteBuffer:
         return self._table.get(key)
 
     def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of several keys; one trip to the table for all that were not written in this step."""
+        """The values of several keys, with one table lookup for all keys that were not written in this step."""
         entries = self._entries
         if not entries and not self._spilled:
             return self._table.multi_get(keys)
@@ -155,7 +155,7 @@ class WriteBuffer:
         return values
 
     def scan(self, lower: bytes, upper: bytes | None, reverse: bool = False) -> Iterator[Row]:
-        """Rows with lower <= key < upper as they are now: later writes of the step are not seen by this scan."""
+        """Rows with lower <= key < upper as of now; the scan does not see later writes of the step."""
         base = self._table.scan(lower, upper, reverse)
         if not self._entries and not self._spilled:
             return base
@@ -165,7 +165,7 @@ class WriteBuffer:
         return _without_deleted(overlay(changes, base, reverse))
 
     def changes(self, lower: bytes, upper: bytes | None, reverse: bool = False) -> Iterator[RowChange] | None:
-        """This step's writes of a range in key order, None if there are none in memory or scratch."""
+        """This step's writes of a range in key order, None if memory and scratch have none."""
         entries = self._entries
         own: list[RowChange] = [
             (key, entries[key][0]) for key in self._index().irange(lower, upper, (True, False), reverse)
@@ -176,7 +176,7 @@ class WriteBuffer:
         return overlay(iter(own), spilled, reverse)
 
     def entries(self) -> Iterator[tuple[bytes, bytes | None, int]]:
-        """Last write of every key: in the order of the first writes; in key order once the step has spilled."""
+        """The last write of every key, in the order of the first writes; in key order once the step has spilled."""
         if not self._spilled:
             return ((key, value, timestamp) for key, (value, timestamp) in self._entries.items())
         entries = self._entries
@@ -185,7 +185,7 @@ class WriteBuffer:
         return ((key, *_decode(data)) for key, data in overlay(own, stored) if data is not None)
 
     def __len__(self) -> int:
-        """Keys written in this step and still in memory."""
+        """The number of keys written in this step and still in memory."""
         return len(self._entries)
 
     @property
@@ -195,7 +195,7 @@ class WriteBuffer:
 
     @property
     def spilled(self) -> bool:
-        """Whether writes of the step lie in the scratch database."""
+        """Whether the scratch database holds writes of the step."""
         return self._spilled
 
     def move_to(self, scratch: RocksTable) -> None:
@@ -248,5 +248,5 @@ def _without_deleted(changes: Iterator[RowChange]) -> Iterator[Row]:
 
 
 def _end_of(prefix: bytes) -> bytes:
-    """Exclusive end of a store's keys; a store's prefix is never all 0xff."""
+    """Exclusive end of a store's keys. A store's prefix is never all 0xff."""
     return (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")

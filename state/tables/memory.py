@@ -1,4 +1,4 @@
-"""`MemoryTable`: an ordered table in memory, for tests, for the test driver and for stores that need not survive."""
+"""`MemoryTable`: an ordered table in memory, for tests, the test driver and non-persistent stores."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MemoryTable:
         return [self._rows.get(key) for key in keys]
 
     def scan(self, lower: bytes, upper: bytes | None, reverse: bool = False) -> Iterator[Row]:
-        """See `OrderedTable`. The rows are copied, so that the table may change while they are read."""
+        """See `OrderedTable`. The rows are copied, so that the table may change during the scan."""
         rows = self._rows
         return iter([(key, rows[key]) for key in rows.irange(lower, upper, (True, False), reverse)])
 
@@ -55,4 +55,4 @@ class MemoryTable:
         self.write(changes, (), halfway)
 
     def close(self) -> None:
-        """Keeps the rows: whoever holds the table may use it again."""
+        """Has no effect: the rows stay, and the table may be used again."""

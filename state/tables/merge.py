@@ -1,4 +1,4 @@
-"""Laying newer rows over older ones, both sorted."""
+"""The overlay of newer rows over older ones, both sorted."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _END: RowChange = (b"", None)
 
 
 def overlay(newer: Iterator[RowChange], older: Iterator[RowChange], reverse: bool = False) -> Iterator[RowChange]:
-    """Merges two iterators in key order (or in the opposite one); of equal keys the newer one's row remains.
+    """Merges two iterators in key order (or reverse order); for equal keys the newer row wins.
 
-    Rows with value None (deleted) are passed on: they may hide rows of a third, still older iterator.
+    Rows with value None (deleted) are passed on, because they may hide rows of a third, still older iterator.
     """
     top, bottom = next(newer, _END), next(older, _END)
     while top is not _END and bottom is not _END:

@@ -1,4 +1,4 @@
-"""Folders that only their owner may look into: local state and checkpoints hold rows of users' data."""
+"""Folders that only their owner can access: local state and checkpoints hold users' data."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ MODE = 0o700
 
 
 def make_private(folder: Path) -> None:
-    """Makes a folder and those above it that are missing, each of mode 0700; what is there stays as it is.
+    """Creates a folder and its missing parents, each with mode 0700; existing folders stay unchanged.
 
-    (`Path.mkdir(parents=True)` gives the mode to the last one only, and `umask` is left alone: it is the whole process's.)
+    (`Path.mkdir(parents=True)` applies the mode to the last folder only, and `umask` would affect the whole process.)
     """
     missing = [folder, *folder.parents]
     for one in reversed(missing[: next(index for index, one in enumerate(missing) if one.exists())]):

@@ -1,9 +1,9 @@
 """`RocksTable`: the ordered table of a task on disk, one RocksDB for all of the task's stores.
 
 Invariants: no write-ahead log; each write is one batch followed by a flush, or one ingested file, so after a SIGKILL
-the database holds all of a write or nothing of it. A RocksDB iterator that is alive keeps the lock even after the
-database is closed: so the table knows its scans and ends them first. An iterator that meets a damaged block merely
-becomes invalid: so its status is asked at every end, otherwise rows would vanish in silence.
+the database holds all of a write or nothing of it. A live RocksDB iterator keeps the lock even after the database is closed,
+so the table tracks its scans and ends them first. An iterator that meets a damaged block merely becomes invalid, so its
+status is checked at every end; otherwise rows would vanish silently.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings, database
 from state.tables.table import KeyRange, Row, RowChange
 
 _LOCK_RETRY_S = 0.05
-# What RocksDB says of its lock file, and of nothing else: a path or "block checksum mismatch" has the word in it too.
+# The text of RocksDB's lock error, and of no other: a path or "block checksum mismatch" contains "lock" too.
 _LOCKED = ("While lock file", "lock hold by current process")
 
 
@@ -30,12 +30,12 @@ class RocksTable:
     """An ordered table in a folder.
 
     Args:
-        path: The folder; made if missing, for its owner alone.
-        settings: Memory and patience; equal settings share one cache in this process.
+        path: The folder; created if missing, with access for its owner alone.
+        settings: Memory and lock timeout; equal settings share one cache in this process.
 
     Raises:
-        StateLockedError: Another process has it open and does not let go in time.
-        StateCorruptedError: It is damaged; delete the folder and restore.
+        StateLockedError: Another process has the database open and does not release it in time.
+        StateCorruptedError: The database is damaged; delete the folder and restore.
     """
 
     def __init__(self, path: Path | str, settings: RocksSettings = DEFAULT_SETTINGS) -> None:
@@ -131,7 +131,7 @@ class RocksTable:
             raise self._named(error) from error
 
     def write_sorted(self, changes: Iterator[RowChange], halfway: Callable[[], None] | None = None) -> None:
-        """See `OrderedTable`. Writes one sorted file and hands it over to RocksDB."""
+        """See `OrderedTable`. Writes one sorted file, which RocksDB ingests."""
         part = self.path / "ingest.part"
         writer = rocksdict.SstFileWriter(self._options)
         try:
@@ -181,7 +181,7 @@ class RocksTable:
 
 
 class _Scan:
-    """Rows of a range, one after the other; drops RocksDB's iterator as soon as it can."""
+    """Rows of a range, one after the other. RocksDB's iterator is dropped as early as possible."""
 
     __slots__ = ("__weakref__", "_advance", "_cursor", "_ended", "_lower", "_reverse", "_table", "_upper")
 
@@ -224,7 +224,7 @@ class _Scan:
             raise self._table._named(error) from error
 
     def end(self) -> None:
-        """Lets go of the iterator; reading on is an error."""
+        """Releases the iterator; reading on is an error."""
         if self._cursor is not None:
             self._cursor = self._advance = None
             self._ended = True

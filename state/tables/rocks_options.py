@@ -1,7 +1,7 @@
 """RocksDB's options, made once per process: one block cache and one bound on memtables for all tasks in it.
 
-Why: Kafka Streams gives every store, segment and partition its own cache and memtables (up to ~98 MiB each). Here the
-sum is bounded however many tasks a process runs. Nothing in this module may run before a fork: RocksDB's threads do
+Kafka Streams gives every store, segment and partition its own cache and memtables (up to ~98 MiB each). Here the sum is
+bounded, however many tasks a process runs. Nothing in this module may run before a fork, because RocksDB's threads do
 not survive it.
 """
 
@@ -15,10 +15,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class RocksSettings:
-    """Memory and patience of the RocksDB instances in this process.
+    """Memory and lock timeout of the RocksDB instances in this process.
 
     Attributes:
-        block_cache_bytes: Blocks, indexes and filters of all tasks together; memtables are charged to it too.
+        block_cache_bytes: Blocks, indexes and filters of all tasks together; memtables are charged to the cache too.
         write_buffer_bytes: Memtables of all tasks together.
         bloom_bits: Bits per key of the Bloom filters (10 = about 1 % false positives).
         max_open_files: File handles per task.
@@ -37,12 +37,12 @@ DEFAULT_SETTINGS = RocksSettings()
 
 def database_options(settings: RocksSettings) -> Any:
     """The `rocksdict.Options` of a task's database; the same object for every database of this process."""
-    # Patience is no part of it: whoever waits longer shares the memory all the same.
+    # The lock timeout is not part of the key, so that callers with different timeouts share the memory.
     return _database_options(replace(settings, lock_timeout_s=0.0), os.getpid())
 
 
 def write_options() -> Any:
-    """Writes without a log: the changelog in Kafka is the log."""
+    """Write options without a log: the changelog in Kafka is the log."""
     return _write_options(os.getpid())
 
 
@@ -65,14 +65,14 @@ def _database_options(settings: RocksSettings, _process: int) -> Any:
     )
     options.set_write_buffer_size(settings.write_buffer_bytes)
     options.set_compression_type(rocksdict.DBCompressionType.lz4())
-    # Every step ends in a flush, so small sorted runs come fast: merge runs of like size rather than all of a level.
+    # Every step ends in a flush, so small sorted runs arrive fast: merge runs of similar size rather than whole levels.
     options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
     options.set_level_zero_file_num_compaction_trigger(4)
     options.set_level_zero_slowdown_writes_trigger(40)
     options.set_level_zero_stop_writes_trigger(80)
     options.set_max_background_jobs(2)
     options.set_max_open_files(settings.max_open_files)
-    # What makes opening cheap: no statistics, no scan of the files, few and small log files.
+    # Cheap opening: no statistics, no scan of the files, few and small log files.
     options.set_skip_stats_update_on_db_open(True)
     options.set_stats_dump_period_sec(0)
     options.set_stats_persist_period_sec(0)

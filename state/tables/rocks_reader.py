@@ -1,4 +1,4 @@
-"""A RocksDB database opened for reading while a task may have it open for writing: a linked copy of its files."""
+"""A RocksDB database opened for reading while a task may have it open for writing, through links to its files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from state.errors import StateCorruptedError, StateError
 from state.tables.rocks import RocksTable
 from state.tables.rocks_options import RocksSettings
 
-# -1: all files are opened at once, and stay open.
+# -1: all files are opened at once and stay open.
 _SETTINGS = RocksSettings(block_cache_bytes=32 * 1024 * 1024, write_buffer_bytes=1024 * 1024, max_open_files=-1)
 _ATTEMPTS = 20
 _PAUSE_S = 0.1
@@ -30,14 +30,14 @@ class RocksReader(RocksTable):
 
 
 def open_linked(source: Path, folder: Path) -> RocksReader:
-    """Opens a database as it is at this moment.
+    """Opens a database as of now.
 
     Args:
         source: The database's folder.
-        folder: Where the links to its files go.
+        folder: Where the links to its files are created.
 
     Raises:
-        StateCorruptedError: The files do not fit together, as often as they were read.
+        StateCorruptedError: The files are inconsistent, even after several attempts.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         shutil.rmtree(folder, ignore_errors=True)
@@ -52,7 +52,7 @@ def open_linked(source: Path, folder: Path) -> RocksReader:
 
 
 def _link(source: Path, folder: Path) -> None:
-    """Copies the list of files, then links the files: in this order the list names no file that is not there yet."""
+    """Copies the list of files, then links the files: in this order the list names only files that are linked."""
     folder.mkdir()
     for path in [source / "CURRENT", *source.glob("MANIFEST-*")]:
         shutil.copy(path, folder / path.name)

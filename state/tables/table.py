@@ -1,8 +1,7 @@
-"""`OrderedTable`: what a byte store needs of a database. Sorted by unsigned bytes; every write is atomic.
+"""`OrderedTable`: the database interface of the byte stores. Keys are sorted by unsigned bytes; every write is atomic.
 
-Invariants: `write` and `write_sorted` are all or nothing, and a process killed right after them loses nothing of
-them. Only one process at a time has a table open. A table is read while a step runs, and written only after the
-step's commit.
+Invariants: `write` and `write_sorted` are all or nothing, and survive a kill of the process right afterwards. Only one
+process at a time has a table open. A table is read while a step runs, and written only after the step's commit.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class OrderedTable(Protocol):
 
     @property
     def location(self) -> str:
-        """Where it lies, for messages."""
+        """The table's location, for messages."""
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key, None if there is none."""
@@ -31,7 +30,7 @@ class OrderedTable(Protocol):
         """The values of several keys, in their order."""
 
     def scan(self, lower: bytes, upper: bytes | None, reverse: bool = False) -> Iterator[Row]:
-        """Rows with lower <= key < upper in key order, or in the opposite one; the table as it is now."""
+        """Rows with lower <= key < upper in key order or reverse order, as of now."""
 
     def write(
         self,
@@ -42,13 +41,13 @@ class OrderedTable(Protocol):
         """Applies changes atomically, the ranges first.
 
         Args:
-            changes: What to write.
-            delete_ranges: What to delete before.
-            halfway: Called when the write has begun and would not yet outlive the process, for fault drills.
+            changes: The rows to write.
+            delete_ranges: The ranges to delete first.
+            halfway: Called when the write has begun but would not yet survive a kill, for fault tests.
         """
 
     def write_sorted(self, changes: Iterator[RowChange], halfway: Callable[[], None] | None = None) -> None:
-        """The same for many changes in strictly rising order of keys, in bounded memory where the table can."""
+        """The same for many changes in strictly rising key order, in bounded memory where the table supports that."""
 
     def close(self) -> None:
-        """Lets go of everything. Scans that are still open end with an error when they are read on."""
+        """Releases all resources. Scans that are still open fail at their next read."""

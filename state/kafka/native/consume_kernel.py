@@ -1,8 +1,8 @@
 """Compiled kernel: an array of `rd_kafka_message_t` pointers -> Arrow buffers.
 
-One pass: each message is looked at, copied and freed while it is in the cache (several passes cost half as much again).
-The buffers have a fixed capacity, and a run ends where the next record does not fit, so nothing has to be measured
-before. The twin in plain Python is `ordinary.py`: tests demand equal results. Invariant: exactly the records that are
+A single pass inspects, copies and frees each message while it is in the cache (several passes cost half as much again).
+The buffers have a fixed capacity, and a run ends where the next record does not fit, so nothing is measured in advance.
+`plain/reader.py` is the counterpart in plain Python: tests require equal results. Invariant: exactly the records that are
 counted in the result were copied, and their messages freed.
 """
 
@@ -19,14 +19,14 @@ from state.numba_kernels import as_pointer, call, copy_bytes, kernel
 _ERROR, _PAYLOAD, _KEY, _OFFSET, _WORDS = 0, 3, 5, 7, 9
 # The zigzag varint of -1: the length of a null key or value in a record.
 _NULL_LENGTH = 1
-# Which functions' addresses a kernel gets, in this order.
+# The functions whose addresses a kernel gets, in this order.
 FUNCTIONS = ("message_timestamp", "message_headers", "header_get_all", "message_destroy")
 _TIMESTAMP, _HEADERS, _HEADER, _DESTROY = range(4)
-# What `gather` returns, as an int64 array: records copied, bytes of the columns, nulls of the columns, and which column
-# had no room for the next record (-1 = none) with the bytes that record needs there.
+# The result of `gather`, an int64 array: records copied, bytes of the columns, nulls of the columns, and the column that
+# had no room for the next record (-1 = none) with the bytes that the record needs there.
 RECORDS, BYTES, NULLS, FULL, NEEDED, RESULTS = 0, 1, 4, 7, 8, 9
 KEYS, VALUES, HEADERS = 0, 1, 2
-# One row of the table of columns that `gather` gets: addresses of the buffers, bytes of the data buffer.
+# One row of the column table that `gather` gets: addresses of the buffers, bytes of the data buffer.
 _ENDS, _DATA, _VALID, _CAPACITY = range(4)
 
 
@@ -77,7 +77,7 @@ def gather(messages: Any, first: int, last: int, end: int, functions: Any, numbe
 
 @kernel
 def has_room(columns: Any, result: Any, which: int, size: int) -> bool:
-    """Whether `size` more bytes fit into the column; notes in `result` if they do not."""
+    """Whether `size` more bytes fit into the column; otherwise the fact is noted in `result`."""
     if result[BYTES + which] + size <= columns[which, _CAPACITY]:
         return True
     result[FULL] = which
@@ -97,7 +97,7 @@ def add_cell(columns: Any, result: Any, which: int, source: int, size: int) -> N
 
 @kernel
 def count_cell(columns: Any, result: Any, which: int, size: int, is_valid: bool) -> None:
-    """Note end and validity of a cell whose bytes are in place."""
+    """Note end and validity of a cell whose bytes are already copied."""
     row = result[RECORDS]
     result[BYTES + which] += size
     carray(as_pointer(columns[which, _ENDS] + 4 * (row + 1)), 1, np.int32)[0] = result[BYTES + which]
@@ -116,12 +116,12 @@ def destroy(messages: Any, first: int, last: int, functions: Any) -> None:
 
 @kernel
 def surely_without_headers(message: Any) -> bool:
-    """Whether a look at the record itself shows that it has no headers; False = ask the library.
+    """Whether the record's own bytes show that it has no headers; False = ask the library.
 
-    Asking costs more than all the rest of a record: the library parses even an empty list into newly made objects. In
-    Kafka's record format (v2) the varint of a field's length comes before the field, and the count of headers right behind
-    the value; librdkafka hands out pointers into the fetched record. That it does is checked for each record: only if the
-    length stands before the field is the byte behind it taken for the count of headers.
+    Asking costs more than everything else about a record: the library parses even an empty list into new objects. In Kafka's
+    record format (v2), the varint of a field's length precedes the field, and the number of headers directly follows the value;
+    librdkafka passes out pointers into the fetched record. This layout is verified for each record: only if the length precedes
+    the field is the byte after the field read as the number of headers.
     """
     if message[_PAYLOAD] != 0:
         return follows_its_length(message[_PAYLOAD], message[_PAYLOAD + 1]) and (
@@ -196,7 +196,7 @@ def name_length(name: int) -> int:
 
 @kernel
 def write_field(target: int, source: int, size: int) -> int:
-    """Write a length and its bytes (none for -1) at `target`; returns the address behind them."""
+    """Write a length and its bytes (none for -1) at `target`; returns the address after them."""
     length = carray(as_pointer(target), 4, np.uint8)
     for i in range(4):
         length[i] = (size >> (8 * i)) & 0xFF

@@ -1,9 +1,9 @@
 """The librdkafka that confluent-kafka ships, through its public C API.
 
-What: finds the shared library of the installed wheel and declares the functions that the bulk paths call. Why: the
-wheel's library exports librdkafka's public symbols, and calling them on Arrow buffers costs a quarter of what Python
-objects per record cost. Invariants: exactly the library that confluent-kafka itself has loaded is used (one copy in the
-process); where it is not found, or lacks a function, `bulk_available()` is False and the ordinary client does the work.
+The module finds the shared library of the installed wheel and declares the functions that the bulk paths call. The wheel's
+library exports librdkafka's public symbols, and calling them on Arrow buffers costs a quarter of what Python objects per
+record cost. Invariants: exactly the library that confluent-kafka itself has loaded is used (one copy in the process); where
+it is not found, or lacks a function, `bulk_available()` is False and the ordinary client does the work.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Library:
 
     Raises:
         OSError: It cannot be loaded.
-        AttributeError: It lacks a function.
+        AttributeError: The library lacks a function.
     """
 
     def __init__(self, path: Path) -> None:
@@ -164,7 +164,7 @@ class Library:
         for name, value in properties.items():
             if self.conf_set(conf, name.encode(), str(value).encode(), problem, len(problem)) != 0:
                 self.conf_destroy(conf)
-                # Not the value, and not librdkafka's sentence either, which repeats it: it may be a secret.
+                # Neither the value nor librdkafka's message, which repeats it: it may be a secret.
                 raise KafkaClientError(
                     f"client property {name!r} is unknown to librdkafka or its value is not allowed; see librdkafka's "
                     f"CONFIGURATION.md for names and ranges"
@@ -188,8 +188,8 @@ class Library:
 
     def failure(self, code: int, text: str | None = None, fatal: bool = False) -> ClientFailure:
         """Describe an error code."""
-        told = self.err2str(code).decode() if text is None else text
-        return ClientFailure(code, self.err2name(code).decode(), told, fatal=fatal)
+        description = self.err2str(code).decode() if text is None else text
+        return ClientFailure(code, self.err2name(code).decode(), description, fatal=fatal)
 
     def take_error(self, error: int) -> ClientFailure:
         """Describe an `rd_kafka_error_t` and free it."""
@@ -207,7 +207,7 @@ class Library:
 
 
 def _candidates() -> Iterator[Path]:
-    """Where the wheels put librdkafka: beside the package on Linux (auditwheel), inside it on macOS (delocate)."""
+    """Where wheels have librdkafka: beside the package on Linux (auditwheel), inside it on macOS (delocate)."""
     package = Path(confluent_kafka.__file__).parent
     yield from sorted((package.parent / "confluent_kafka.libs").glob("librdkafka-*.so*"))
     yield from sorted((package / ".dylibs").glob("librdkafka*.dylib"))
@@ -227,7 +227,7 @@ def find_library() -> Library | None:
 
 
 def library() -> Library:
-    """The library; only for callers that know `bulk_available()`."""
+    """The library; only valid if `bulk_available()`."""
     found = find_library()
     if found is None:
         raise KafkaClientError(

@@ -1,9 +1,9 @@
-"""Compiled kernel: rows of Arrow buffers -> `rd_kafka_produceva`, one call a row.
+"""Compiled kernel: rows of Arrow buffers -> `rd_kafka_produceva`, one call per row.
 
-The twin in plain Python is `ordinary_producer.py`: tests demand that both write the same records. Invariants:
-librdkafka copies key and value (MSG_F_COPY), so the buffers are free again when the kernel returns; header objects
-belong to librdkafka once a row was accepted and are freed here when it was not; the kernel stops at the first row that
-was refused and says which.
+`plain/producer.py` is the counterpart in plain Python: tests require that both write the same records. Invariants:
+librdkafka copies key and value (MSG_F_COPY), so the buffers may be released when the kernel returns; header objects
+belong to librdkafka once a row was accepted and are freed here when it was not; the kernel stops at the first refused
+row and returns its number.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from numba import carray
 
 from state.numba_kernels import as_pointer, call, kernel
 
-# rd_kafka_vu_t: int type, then a union padded to 64 bytes: 9 words of 8 bytes. One argument of produceva each.
+# rd_kafka_vu_t: int type, then a union padded to 64 bytes: 9 words of 8 bytes. Each is one argument of produceva.
 _WORDS = 9
 _TOPIC, _PARTITION, _VALUE, _KEY, _OPAQUE, _FLAGS, _TIME, _HEADERS = range(8)
 _TYPES = (2, 3, 4, 5, 6, 7, 8, 10)
 _MSG_F_COPY = 2
-# Which functions' addresses the kernel gets, in this order.
+# The functions whose addresses the kernel gets, in this order.
 FUNCTIONS = ("produceva", "headers_new", "header_add", "headers_destroy")
 _PRODUCE, _NEW_LIST, _ADD, _DESTROY_LIST = range(4)
-# One row of the table of columns: address of int64 ends, of the data, of the validity bytes; the last is 0 for "no
+# One row of the column table: address of int64 ends, of the data, of the validity bytes; the last is 0 for "no
 # nulls".
 _ENDS, _DATA, _VALID = range(3)
 KEYS, VALUES, CELLS = range(3)
@@ -43,7 +43,7 @@ def new_arguments(topic_handle: int, opaque: int) -> Any:
 def produce_rows(
     client: int, functions: Any, first: int, partitions: Any, timestamps: Any, columns: Any, arguments: Any
 ) -> Any:
-    """Produce rows from `first` on, until all are queued or one is refused.
+    """Produce rows starting at `first`, until all are queued or one is refused.
 
     Args:
         client: Address of the `rd_kafka_t`.
@@ -53,7 +53,7 @@ def produce_rows(
         timestamps: int64[n].
         columns: int64[3, 3], for keys, values and header cells: addresses of ends (int64[n + 1], relative to data),
             data and validity (uint8[n], 0 = null; address 0 = no nulls). Ends at address 0 = the column is all null.
-        arguments: What `new_arguments` made.
+        arguments: The result of `new_arguments`.
 
     Returns:
         int64[2]: the first row that was not queued (n = all were), and its `rd_kafka_error_t`, 0 = none.
@@ -88,7 +88,7 @@ def produce_rows(
 
 @kernel
 def cell(columns: Any, which: int, row: int, out: Any) -> None:
-    """Put address and size of one cell into out[0:2]; 0, 0 = null. An empty cell has an address: that is not null."""
+    """Put address and size of one cell into out[0:2]; 0, 0 = null. An empty cell has an address, since it is not null."""
     out[0], out[1] = 0, 0
     if columns[which, _ENDS] == 0:
         return

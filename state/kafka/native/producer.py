@@ -1,9 +1,9 @@
 """`BulkTransport`: produces through librdkafka's C API, whole Arrow columns per call.
 
-Why: a third of the CPU of `Producer.produce`, and the only bulk way with timestamps and headers (`produce_batch` takes
-neither). What is written, and every error, equals `OrdinaryTransport` (tests compare them). Invariants: delivery
-reports come for failures only (`delivery.report.only.error`), and the first one is kept; offsets come another way
-(`acknowledged`); nothing is called on the client after `close`.
+The bulk path takes a third of the CPU of `Producer.produce`, and is the only one with timestamps and headers
+(`produce_batch` takes neither). Records written and errors raised equal those of `OrdinaryTransport` (tests compare them).
+Invariants: delivery reports come for failures only (`delivery.report.only.error`), and the first one is remembered; offsets
+come another way (`acknowledged`); nothing is called on the client after `close`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BulkTransport:
 
     Args:
         properties: Librdkafka properties (`producer_config`).
-        transactional_id: For messages of errors.
+        transactional_id: The producer's transactional id, for error messages.
     """
 
     def __init__(self, properties: Mapping[str, str], transactional_id: str) -> None:
@@ -71,7 +71,7 @@ class BulkTransport:
         )
 
     def _fatal(self) -> ClientFailure | None:
-        """What has ended this client for good, if anything has: then every later error is only its consequence."""
+        """The failure that ended this client for good, if any; every later error is only its consequence."""
         reason = ctypes.create_string_buffer(512)
         code = self._library.fatal_error(self._client, reason, len(reason))
         return self._library.failure(code, reason.value.decode(errors="replace"), fatal=True) if code else None
@@ -93,8 +93,8 @@ class BulkTransport:
     def init_transactions(self, timeout_s: float) -> None:
         """See `ProducerTransport`."""
         deadline = time.monotonic() + timeout_s
-        # Asked before it is connected, librdkafka looks for the coordinator only every 500 ms, and may even wait 1 s for its
-        # first connection; a request for metadata hastens both. If none come, the call itself says why.
+        # Without a connection, librdkafka looks for the coordinator only every 500 ms, and may even wait 1 s for its first
+        # connection. A request for metadata speeds up both. If no metadata arrive, the call itself reports why.
         metadata = ctypes.c_void_p()
         if self._library.metadata(self._client, 0, None, ctypes.byref(metadata), int(timeout_s * 1000)) == 0:
             self._library.metadata_destroy(metadata)
@@ -128,7 +128,7 @@ class BulkTransport:
         self.raise_delivery_failure()
 
     def _refused(self, columns: SendColumns, row: int, failure: ClientFailure, out_of_time: bool) -> None:
-        """A row was not queued: wait for room if that is why, else raise."""
+        """Handle a row that was not queued: wait if the queue was full, else raise."""
         if failure.code == QUEUE_FULL and not out_of_time:
             self._library.poll(self._client, _WAIT_FOR_ROOM_MS)
             self.raise_delivery_failure()
@@ -139,7 +139,7 @@ class BulkTransport:
         raise record_error(self._id, columns.topic, partition, key=key, size=size, offset=-1, failure=failure)
 
     def _topic(self, topic: str) -> int:
-        """Handle of a topic; kept, because making one costs more than producing a record."""
+        """Handle of a topic, cached because creating one costs more than producing a record."""
         handle = self._topics.get(topic)
         if handle is None:
             handle = int(self._library.topic_new(self._client, topic.encode(), None))

@@ -1,8 +1,8 @@
 """`BulkReader`: ranges read through librdkafka's C API, gathered into Arrow buffers by compiled kernels.
 
-Why: no Python object per record; about a quarter of the CPU of the ordinary client. What is read, and every error,
-equals `OrdinaryReader` (tests compare them). Invariants: a message is freed exactly once, by the kernel that copied it,
-by `_drop_head`, or by `close`; `_messages[_first:_last]` are the ones that are still owned.
+No Python object per record: about a quarter of the CPU of the ordinary client. Records read and errors raised equal those of
+`OrdinaryReader` (tests compare them). Invariants: a message is freed exactly once, by the kernel that copied it,
+by `_drop_head`, or by `close`; `_messages[_first:_last]` are the messages still owned.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from state.kafka.native.librdkafka import CONSUMER, ERROR_CALLBACK, NO_CONSUMER_
 from state.kafka.range_reader import Head, RangeReader
 
 _QUEUE_SLOTS = 100_000
-# Bytes of keys, values and headers of one run, to begin with. Headers are rare: no room for them until one was seen.
+# Initial bytes for keys, values and headers of one run. Headers are rare and get no room until the first one appears.
 _FIRST_CAPACITIES = (1 << 20, 16 << 20, 0)
 _LARGEST_CAPACITY = 256 << 20
 
@@ -61,7 +61,7 @@ class BulkReader(RangeReader):
         self._on_client_error(self._library.failure(code, reason.decode(errors="replace")))
 
     def _fill(self, max_records: int, wait_ms: int) -> bool:
-        # The call waits until it has all it was asked for: so wait for one, and then take what is there.
+        # The call waits for as many as requested: so wait for one, then take what has arrived.
         slots, address = min(max_records, _QUEUE_SLOTS), self._messages.ctypes.data
         count = max(self._library.consume_batch_queue(self._queue, 0, address, slots), 0)
         if count == 0:
@@ -83,7 +83,7 @@ class BulkReader(RangeReader):
             self._grow(int(result[consume_kernel.FULL]), int(result[consume_kernel.NEEDED]))
         records = int(result[consume_kernel.RECORDS])
         if records == 0:
-            # The first record alone did not fit: now it will.
+            # The first record alone did not fit; after `_grow` it does.
             return self._take(end, max_records) if result[consume_kernel.FULL] >= 0 else None
         self._first += records
         used, nulls = (
@@ -103,7 +103,7 @@ class BulkReader(RangeReader):
         )
 
     def _grow(self, which: int, needed: int) -> None:
-        """Make a column larger after it was full, but never more than Arrow's 32-bit offsets allow."""
+        """Enlarge a column after it was full, but never beyond Arrow's 32-bit offsets."""
         doubled = min(self._capacities[which] * 2, _LARGEST_CAPACITY)
         self._capacities[which] = max(doubled, needed, _FIRST_CAPACITIES[consume_kernel.KEYS])
 
@@ -152,8 +152,8 @@ class _Column:
     """Buffers of one Arrow binary column that a kernel fills.
 
     Args:
-        slots: Most cells.
-        capacity: Most bytes; memory that stays unused is never touched.
+        slots: Maximum number of cells.
+        capacity: Maximum number of bytes; unused memory is never touched.
     """
 
     def __init__(self, slots: int, capacity: int) -> None:

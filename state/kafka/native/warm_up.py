@@ -1,8 +1,8 @@
-"""Compiling (or loading from the disk cache) every kernel of this package before it is needed.
+"""Compiles (or loads from the disk cache) every kernel of this package before it is needed.
 
-Why: the first call of a kernel costs up to seconds on a new machine and tens of milliseconds later on; the worker
-daemon pays this once, before it forks, instead of each worker in its first step. Invariant: no client is made here,
-because librdkafka's threads do not survive a fork.
+The first call of a kernel costs up to seconds on a new machine and tens of milliseconds later on. The worker daemon pays
+this once, before it forks, instead of each worker in its first step. Invariant: no client is created here, because
+librdkafka's threads do not survive a fork.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from state.kafka.time_zero import on_send
 
 
 def warm_up() -> None:
-    """Run every kernel once on no records, with the argument types of real calls."""
+    """Run every kernel once without records, with the argument types of real calls."""
     partition_for_keys(pa.array([b"key"], pa.binary()), 1)
     if not bulk_available():
         return

@@ -1,1 +1,1 @@
-"""The same as `native` in plain Python, record by record: its twin in tests, and where the C API cannot be had."""
+"""The plain Python counterpart of `native`, record by record: for tests, and where the C API is not available."""

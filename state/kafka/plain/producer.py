@@ -1,6 +1,6 @@
 """`OrdinaryTransport`: produces with `confluent_kafka.Producer`, record by record.
 
-Why: the fallback where librdkafka's C API cannot be used, and the measure the bulk way is compared with in tests.
+The fallback where librdkafka's C API cannot be used, and the reference for tests of the bulk transport.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from state.kafka.headers import Header, decode_headers, name_bytes
 from state.kafka.transport import LAST_WORD_S, SendColumns
 
 _WAIT_FOR_ROOM_S = 0.02
-# librdkafka reads timestamp 0 as "now", which would make results differ from run to run. This client cannot be told
-# otherwise (`time_zero` tells the bulk one), so it writes the next time there is.
+# librdkafka treats timestamp 0 as "now", which would make results differ from run to run. This client offers no way around that
+# (`time_zero` is the bulk client's), so it writes the next possible timestamp.
 _EARLIEST_MS = 1
 _NOWHERE = -1
 
@@ -32,7 +32,7 @@ class OrdinaryTransport:
     Args:
         config: The user's client properties.
         properties: Librdkafka properties (`producer_config`).
-        transactional_id: For messages of errors.
+        transactional_id: The producer's transactional id, for error messages.
     """
 
     def __init__(self, config: ClientConfig, properties: Mapping[str, str], transactional_id: str) -> None:
@@ -40,7 +40,7 @@ class OrdinaryTransport:
         self._config = config
         self._failure: ProduceError | None = None
         self._delivered: dict[tuple[str, int], int] = {}
-        # The one property that confluent-kafka handles itself, and wants as a bool.
+        # confluent-kafka handles this property itself and expects a bool.
         own = {"delivery.report.only.error": False, "on_delivery": self._on_delivery}
         self._producer: Producer | None = Producer({**properties, **own})
 
@@ -79,7 +79,7 @@ class OrdinaryTransport:
     def init_transactions(self, timeout_s: float) -> None:
         """See `ProducerTransport`."""
         deadline = time.monotonic() + timeout_s
-        # See BulkTransport: hastens the first connection.
+        # See BulkTransport: speeds up the first connection.
         with contextlib.suppress(KafkaException):
             self._client.list_topics(timeout=timeout_s)
         try:
@@ -117,11 +117,11 @@ class OrdinaryTransport:
             raise self._fatal_error("send", exception) from exception
 
     def _fatal_error(self, what: str, exception: BaseException) -> BaseException:
-        """The named error of an exception that came out of serving callbacks.
+        """The named error of an exception that was raised while serving callbacks.
 
-        confluent-kafka raises fatal errors there; where a delivery report came in the same call, Python makes a
-        SystemError of it, with or without the true one behind it. Then a call that is refused within a transaction in any
-        case is asked for the reason: a fatal error goes before the wrong state.
+        confluent-kafka raises fatal errors there. Where a delivery report came in the same call, Python turns the error into a
+        SystemError, with or without the original as its cause. A call that is invalid within a transaction in any case then
+        reveals the reason, because a fatal error takes precedence over the wrong state.
         """
         behind = exception.__cause__ or exception.__context__
         for candidate in (exception, behind):
@@ -129,8 +129,8 @@ class OrdinaryTransport:
                 return transaction_error(self._id, what, failure_of(candidate.args[0]))
         try:
             self._client.begin_transaction()
-        except KafkaException as told:
-            return transaction_error(self._id, what, failure_of(told.args[0]))
+        except KafkaException as reason:
+            return transaction_error(self._id, what, failure_of(reason.args[0]))
         return exception
 
     def _send_row(
@@ -160,7 +160,7 @@ class OrdinaryTransport:
                 return
 
     def _headers(self, topic: str, key: bytes | None, cell: bytes | None) -> list[Header] | None:
-        """The headers as this client takes them: over a name that is not UTF-8 it would take the process down."""
+        """The headers in this client's form. A name that is not UTF-8 is refused, because it would crash the process."""
         headers = decode_headers(cell)
         for name, _ in headers:
             if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
@@ -174,7 +174,7 @@ class OrdinaryTransport:
 
     def send_offsets(self, offsets: Mapping[tuple[str, int], int], group_id: str, timeout_s: float) -> None:
         """See `ProducerTransport`."""
-        # confluent-kafka gives group metadata only by way of a consumer; this one never joins the group.
+        # confluent-kafka provides group metadata only through a consumer; this one never joins the group.
         consumer = Consumer(consumer_config({**self._config, "group.id": group_id}))
         try:
             positions = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]

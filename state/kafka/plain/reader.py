@@ -1,7 +1,7 @@
 """`OrdinaryReader`: ranges read with `confluent_kafka.Consumer`.
 
-Why: the fallback where the bulk reader cannot be used, and the measure it is compared with in tests. Columns are made
-by `list(map(Message.value, messages))`: no Python bytecode per record, about 2 us a record.
+The fallback where the bulk reader cannot be used, and the reference for its tests. Columns are made by
+`list(map(Message.value, messages))`: no Python bytecode per record, about 2 us per record.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class OrdinaryReader(RangeReader):
         self._consumer.assign([TopicPartition(topic, partition, start)])
 
     def _fill(self, max_records: int, wait_ms: int) -> bool:
-        # `consume` waits until it has all it was asked for: so wait for one, and then take what is there.
+        # `consume` waits for as many as requested: so wait for one, then take what has arrived.
         messages = self._consumer.consume(max_records, 0)
         if not messages:
             messages = self._consumer.consume(1, wait_ms / 1000)
@@ -113,7 +113,7 @@ def _header_column(run: list[Message]) -> pa.BinaryArray | None:
 
 def _headers(message: Message) -> list[Header] | None:
     try:
-        # By `map`: only such a call tells that the client gave headers and failed over them at once. And only the first one.
+        # By `map`, because only such a call reports a failure of the client over headers at once. And only for the first message.
         headers: list[list[Header] | None] = list(map(Message.headers, (message,)))
     except (SystemError, UnicodeDecodeError) as error:
         raise KafkaClientError(
