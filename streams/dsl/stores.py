@@ -28,8 +28,8 @@ class Stores(AnswersUnknownNames):
 
     Arguments after the name may be keywords, or positional in any order, recognised by their types: the first serde is that of the
     keys, the second that of the values; the first duration (`timedelta` or ms) is the retention, the second the window size; True
-    is `retain_duplicates`. Stores are on disk, except those of `in_memory_...` methods; both sorts have a changelog. `persistent_...`
-    methods are other names of the methods without a prefix.
+    is `retain_duplicates`. Stores are on disk, except those of `in_memory_...` methods; both sorts have a changelog.
+    `persistent_...` methods are other names of the methods without a prefix.
     """
 
     @staticmethod
