@@ -1,8 +1,8 @@
 """Kafka Streams for Spark, in Python.
 
-What a program needs to declare its topology is here; the rest has its own packages, in the order in which data flows:
-`dsl` builds a `topology`, which is planned and run by `application` and `spark`; `operators` process records
-for `runtime`, and `testing` runs a topology without Spark and Kafka.
+This package has every name that a program needs to declare and run a topology. Its subpackages follow the flow of data: `dsl`
+builds a `topology`, which `application` and `spark` plan and run; `operators` process records for `runtime`; and `testing`
+runs a topology without Spark and Kafka.
 """
 
 # ruff: noqa: E402 - the check comes before the imports that it is about

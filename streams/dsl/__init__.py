@@ -1,1 +1,1 @@
-"""The DSL: what a program is written in. It only builds nodes; nothing runs here."""
+"""The DSL in which programs are written. The DSL only adds nodes to a topology; nothing runs here."""

@@ -1,7 +1,7 @@
-"""What grouped streams and windowed ones have in common: their aggregations, in all their forms.
+"""The aggregations that grouped and windowed streams share.
 
-An aggregation is described once (`streams.dsl.build.aggregation`); what differs between plain groups and windows (store, key,
-operator) is left to the one abstract method.
+Each aggregation is described once (`streams.dsl.build.aggregation`). The differences between plain groups and windows (store, key,
+operator) are behind one abstract method.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ Store: TypeAlias = Materialized[Any, Any] | NameLike
 
 
 class Aggregating(GroupFacade, ABC, Generic[K, V, KR]):
-    """Aggregations of a grouped stream; each gives a table, whose keys are `KR`: those of the stream, or windows of them."""
+    """Aggregations of a grouped stream. Each returns a table with keys of type `KR`: the stream's keys, or windows of them."""
 
     @abstractmethod
     def _table(self, what: Aggregation, how: Materialized, name: str | None) -> KTable[KR, Any]:
-        """Adds store and operator."""
+        """Adds the store and the operator."""
 
     def count(
         self, named: NameLike | Materialized[K, int] = None, materialized: Materialized[K, int] | NameLike = None
     ) -> KTable[KR, int]:
-        """Number of records of each key, as a 64-bit integer.
+        """Counts the records of each key, as a 64-bit integer.
 
-        `KTable[K, int]`; null keys are dropped, null values too without windows and in sliding ones. Time: the largest of
-        the records'. Source: Kafka Streams' `KStreamAggregate`.
+        The result is a `KTable[K, int]`. Records with a null key are dropped, and so are null values in sliding windows and without
+        windows. The result's timestamp is the largest of the records'. Source: Kafka Streams' `KStreamAggregate`.
 
         Args:
             named: Name of the operator.
@@ -67,12 +67,13 @@ class Aggregating(GroupFacade, ABC, Generic[K, V, KR]):
         named: NameLike | Materialized[K, V] = None,
         materialized: Materialized[K, V] | NameLike = None,
     ) -> KTable[KR, V]:
-        """Combines the values of each key with `reducer(aggregate, value)`; the first value is taken as it is.
+        """Combines the values of each key with `reducer(aggregate, value)`; the first value becomes the first aggregate.
 
-        `KTable[K, V]`; null and time rules as for `count`. A None that it gives deletes.
+        The result is a `KTable[K, V]`. The rules for nulls and timestamps are those of `count`. If the reducer returns None, the
+        key is deleted.
 
         Args:
-            reducer: Gives the new aggregate.
+            reducer: Returns the new aggregate.
             named: Name of the operator.
             materialized: Name, serdes and settings of the store, or its name alone.
 
@@ -85,19 +86,19 @@ class Aggregating(GroupFacade, ABC, Generic[K, V, KR]):
         return self._build("reduce", what, named, materialized)
 
     def sum(self, field: str, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
-        """Sum of a field; short for `aggregate(sum=agg.sum(field))`."""
+        """Adds up a field; short for `aggregate(sum=agg.sum(field))`."""
         return self._build("sum", of_fields({"sum": agg.sum(field)}), named, materialized)
 
     def min(self, field: str, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
-        """Smallest number in a field; short for `aggregate(min=agg.min(field))`."""
+        """Finds the smallest number in a field; short for `aggregate(min=agg.min(field))`."""
         return self._build("min", of_fields({"min": agg.min(field)}), named, materialized)
 
     def max(self, field: str, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
-        """Largest number in a field; short for `aggregate(max=agg.max(field))`."""
+        """Finds the largest number in a field; short for `aggregate(max=agg.max(field))`."""
         return self._build("max", of_fields({"max": agg.max(field)}), named, materialized)
 
     def mean(self, field: str, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
-        """Mean of a field; short for `aggregate(mean=agg.mean(field))`."""
+        """Averages a field; short for `aggregate(mean=agg.mean(field))`."""
         return self._build("mean", of_fields({"mean": agg.mean(field)}), named, materialized)
 
     def top(
@@ -108,17 +109,17 @@ class Aggregating(GroupFacade, ABC, Generic[K, V, KR]):
         named: NameLike | Materialized[K, list[V]] = None,
         materialized: Materialized[K, list[V]] | NameLike = None,
     ) -> KTable[KR, list[V]]:
-        """The best n values of each key (and window or session), as a list, the best first.
+        """Ranks the values of each key (and window or session) and returns the best n as a list, best first.
 
         Args:
-            n: How many.
-            by: `by(value)` gives the score, a number; a value whose score is None is not ranked.
-            largest: Whether the largest score is the best. Among equal scores the earlier value is ahead.
+            n: The length of the list.
+            by: `by(value)` returns the score, a number; a value whose score is None is not ranked.
+            largest: Whether the largest score is the best. Among equal scores the earlier value ranks higher.
             named: Name of the operator.
             materialized: Name, serdes and settings of the store, which holds the lists.
 
         Raises:
-            TopologyError: N is not a positive whole number.
+            TopologyError: `n` is not a positive whole number.
         """
         best = TopAggregator(n, checked_top(n, by), largest)
         what = by_functions(NodeKind.KSTREAM_AGGREGATE, list, best, best.merge)
@@ -134,7 +135,7 @@ class Aggregating(GroupFacade, ABC, Generic[K, V, KR]):
 
 
 class AggregatingByRecord(Aggregating[K, V, KR]):
-    """Aggregations that take one record after the other; those of sessions must also merge."""
+    """Aggregations that take one record after the other; sessions also need a merger."""
 
     @overload
     def aggregate(
@@ -167,7 +168,7 @@ class AggregatingByRecord(Aggregating[K, V, KR]):
         materialized: Store = None,
         **built_in: Aggregate,
     ) -> KTable[KR, Any]:
-        """Aggregates the values of each key, with functions of yours or with built-in ones.
+        """Aggregates the values of each key, with your own functions or with built-in aggregates.
 
         Examples::
 
@@ -175,13 +176,13 @@ class AggregatingByRecord(Aggregating[K, V, KR]):
             grouped.aggregate(flights=agg.count(), mean_delay=agg.mean("dep_delay"))
 
         Args:
-            initializer: Gives the aggregate before the first value.
-            aggregator: Gives the new aggregate; `aggregator(value, aggregate)` or `aggregator(key, value,
-                aggregate)`. None deletes it.
+            initializer: Returns the aggregate before the first value.
+            aggregator: `aggregator(value, aggregate)` or `aggregator(key, value, aggregate)` returns the new aggregate;
+                None deletes the key.
             named: Name of the operator.
             materialized: Name, serdes and settings of the store.
-            **built_in: Aggregates over fields of the values, by the name they have in the result, a JSON object: those of `agg`,
-                or objects of an `Aggregate` class of yours. Of JSON values the engine reads only those fields.
+            **built_in: Aggregates over fields of the values, by their names in the result, which is a JSON object. Use those of
+                `agg`, or objects of your own `Aggregate` class. The engine parses only these fields of JSON values.
 
         Raises:
             TopologyError: Neither or both forms are given, or a function has the wrong number of arguments.

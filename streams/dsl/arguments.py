@@ -1,8 +1,8 @@
-"""Options among the arguments of a method, recognised by what they are wherever they stand.
+"""Recognises the options among a method's arguments by their types, in any order.
 
-`count("name")`, `count(Materialized("store"))` and `count(Named("name"), Materialized("store"))` all mean what they say. A plain
-text stands for the option whose place it has, with that name. The fields of an option may be given as keywords of the method
-instead: `stream("in", value_serde=JsonSerde())`.
+`count("name")`, `count(Materialized("store"))` and `count(Named("name"), Materialized("store"))` are all accepted. A plain string
+is the name of the option in whose position it is passed. The fields of an option may also be passed as keywords of the
+method: `stream("in", value_serde=JsonSerde())`.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ Other = TypeVar("Other")
 
 
 def one_option(method: str, kind: type[Option], given: object, keywords: Mapping[str, object] | None = None) -> Option:
-    """The one option of a method, from an object, a name or keywords; with its defaults if there is nothing of these.
+    """The one option of a method, from an object, a name or keywords; the option's defaults if none of these was passed.
 
     Args:
         method: The method's name, for messages.
         kind: The option's class.
-        given: What stands in the option's place.
-        keywords: Fields of the option that were given directly; those that are None were not given.
+        given: The argument in the option's position.
+        keywords: Fields of the option that were passed directly; None means not passed.
 
     Raises:
-        TopologyError: Another object, a keyword that the option does not have, or one that is given twice.
+        TopologyError: The object is no such option, or a keyword is unknown to the option or passed twice.
     """
     (found,) = _sorted(method, [(kind, given)])
     return _completed(method, kind, cast("Option | None", found), keywords or {})
@@ -49,15 +49,15 @@ def named_option(
     *,
     more: Sequence[object] = (),
 ) -> tuple[str | None, Option]:
-    """The operator's name and the one other option of a method, whichever stands first.
+    """The operator's name and the other option of a method, in either order.
 
     Args:
         method: The method's name, for messages.
         kind: The other option's class.
-        named: What stands in the name's place.
-        given: What stands in the other option's place.
+        named: The argument in the name's position.
+        given: The argument in the other option's position.
         keywords: As for `one_option`.
-        more: Both once more, by position.
+        more: Further positional arguments, which may be either.
 
     Raises:
         TopologyError: As for `one_option`.
@@ -78,25 +78,25 @@ def two_options(
     second: tuple[type[Other], object],
     keywords: Mapping[str, object] | None = None,
 ) -> tuple[Option, Other]:
-    """Both options of a method, whichever stands first; keywords are those of the first. Raises `TopologyError`."""
+    """Both options of a method, in either order; keywords belong to the first. Raises `TopologyError`."""
     one, other = _sorted(method, [first, second])
     option = _completed(method, first[0], cast("Option | None", one), keywords or {})
     return option, second[0]() if other is None else cast("Other", other)
 
 
 def operator_name(method: str, named: object) -> str | None:
-    """The name of a method that takes no other option. Raises `TopologyError`."""
+    """The operator's name, for a method without other options. Raises `TopologyError`."""
     (name,) = _sorted(method, [(Named, named)])
     return None if name is None else cast("Named", name).name
 
 
 def names(given: str | Iterable[str]) -> tuple[str, ...]:
-    """Several names, or one, each once."""
+    """One name or several as a tuple, without duplicates."""
     return (given,) if isinstance(given, str) else tuple(dict.fromkeys(given))
 
 
 def takes(function: object, count: int) -> bool:
-    """Whether a function can be called with so many positional arguments; one that does not say, with one."""
+    """Whether a function accepts this number of positional arguments; one without a signature accepts one."""
     try:
         signature = inspect.signature(cast("Any", function))
     except (TypeError, ValueError):
@@ -109,7 +109,7 @@ def takes(function: object, count: int) -> bool:
 
 
 def _sorted(method: str, places: list[tuple[type[Any], object]]) -> list[object | None]:
-    """What is given of each kind, in the order of the places."""
+    """The options of each kind that were passed, in the order of the parameters."""
     kinds = list(dict.fromkeys(kind for kind, _ in places))
     found: dict[type[Any], object] = {}
     texts = [(place, given) for place, given in places if isinstance(given, str)]
@@ -119,7 +119,7 @@ def _sorted(method: str, places: list[tuple[type[Any], object]]) -> list[object 
             raise TopologyError(f"{method}() takes one {kind.__name__}, not both {found[kind]!r} and {option!r}.")
         found[kind] = option
     for place, text in texts:
-        # Where an object has taken its place, the text is the operator's name.
+        # If an object has taken its position, the string is the operator's name.
         kind = Named if place in found and Named in kinds else place
         if kind in found:
             raise TopologyError(f"{method}() takes one {kind.__name__}, not both {found[kind]!r} and {text!r}.")
@@ -143,7 +143,7 @@ def _recognised(method: str, kinds: list[type[Any]], given: object) -> tuple[typ
 
 
 def _shown(given: object) -> str:
-    """What was given in an option's place, and what to write if that can be guessed."""
+    """The argument in an option's position, and what to write instead if that can be guessed."""
     if isinstance(given, type):
         return f"the class {given.__name__}: write {given.__name__}(...)"
     if isinstance(given, Serde):
@@ -152,7 +152,7 @@ def _shown(given: object) -> str:
 
 
 def _completed(method: str, kind: type[Option], option: Option | None, keywords: Mapping[str, object]) -> Option:
-    """The option with the fields that were given as keywords."""
+    """The option with the fields that were passed as keywords."""
     fields = {field.name: field for field in dataclasses.fields(cast("Any", kind))}
     given = {name: value for name, value in keywords.items() if value is not None}
     for name in keywords:

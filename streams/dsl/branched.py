@@ -1,4 +1,4 @@
-"""`split()`: one stream made into several, each record going to the first branch whose predicate holds."""
+"""`split()`: divides a stream into several; each record goes to the first branch whose predicate is true."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, init=False, repr=False)
 class Branched(Option, Generic[K, V]):
-    """What becomes of a branch.
+    """The name of a branch, and what to do with the branch's stream.
 
     Attributes:
-        name: Its name in the resulting dict, behind the split's name; default: its number, 0 for the default branch.
-        function: Gets the branch's stream; the stream it gives back takes the branch's place in the dict.
-        consumer: Gets the branch's stream, which is then left out of the dict.
+        name: The branch's name in the resulting dict, after the split's name; default: its number, 0 for the default branch.
+        function: Receives the branch's stream and returns the stream that takes its place in the dict.
+        consumer: Receives the branch's stream, which is then left out of the dict.
     """
 
     name: str | None = None
@@ -64,7 +64,7 @@ class Branched(Option, Generic[K, V]):
 
 
 class BranchedKeywords(TypedDict, Generic[K, V], total=False):
-    """Those of `Branched`."""
+    """The fields of `Branched`."""
 
     name: str | None
     function: Callable[[KStream[K, V]], KStream[K, V] | None] | None
@@ -72,7 +72,7 @@ class BranchedKeywords(TypedDict, Generic[K, V], total=False):
 
 
 class BranchedKStream(Facade, Generic[K, V]):
-    """A split that is being described; ended by `default_branch()` or `no_default_branch()`.
+    """A split under construction; `default_branch()` or `no_default_branch()` completes it.
 
     Example::
 
@@ -83,7 +83,7 @@ class BranchedKStream(Facade, Generic[K, V]):
         )
         branches["late"].to("late-flights")
 
-    The dict's keys are the names of the branches, behind the split's own name where it has one.
+    The dict's keys are the names of the branches, prefixed with the split's own name if it has one.
     """
 
     def __init__(
@@ -121,10 +121,10 @@ class BranchedKStream(Facade, Generic[K, V]):
         branched: Branched[K, V] | NameLike = None,
         **option: Any,
     ) -> BranchedKStream[K, V]:
-        """Adds a branch for the records for which the predicate holds, and that no earlier branch took.
+        """Adds a branch for the records that match the predicate and no earlier branch.
 
         Raises:
-            TopologyError: The split has ended, or has a branch of that name.
+            TopologyError: The split is complete, or has a branch of that name.
 
         Source: Kafka Streams' `BranchedKStream` (KIP-418).
         """
@@ -134,18 +134,18 @@ class BranchedKStream(Facade, Generic[K, V]):
     def default_branch(
         self, branched: Branched[K, V] | NameLike = None, **option: Unpack[BranchedKeywords[K, V]]
     ) -> dict[str, KStream[K, V]]:
-        """Ends the split; records that no branch took go to one more branch.
+        """Completes the split with a branch for the records that matched no other.
 
         Raises:
-            TopologyError: The split has ended already.
+            TopologyError: The split is complete already.
         """
         return self._add(None, one_option("default_branch", Branched, branched, option), "0")._end()
 
     def no_default_branch(self) -> dict[str, KStream[K, V]]:
-        """Ends the split; records that no branch took are left out.
+        """Completes the split; records that matched no branch are left out.
 
         Raises:
-            TopologyError: The split has ended already, or has no branch.
+            TopologyError: The split is complete already, or has no branch.
         """
         return self._end()
 

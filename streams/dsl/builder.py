@@ -1,4 +1,4 @@
-"""`StreamsBuilder`: where a topology begins."""
+"""`StreamsBuilder`: the start of every DSL topology."""
 
 from __future__ import annotations
 
@@ -47,15 +47,14 @@ class StreamsBuilder(AnswersUnknownNames):
         topology = builder.build()
 
     Args:
-        default_key_serde: Of keys whose serde is neither given nor known from upstream; text.
-        default_value_serde: The same for values; JSON.
-        optimize: Keep the records of a stream that is joined with itself in one store instead of two (Kafka Streams'
-            `topology.optimization=all`).
-        ensure_explicit_naming: Refuse to build while a store or a repartition topic has a generated name (KIP-1111).
-        persistent: Where stores lie unless `Materialized` or `StreamJoined` says: True: in RocksDB; False: in memory
-            (Kafka Streams' `dsl.store.suppliers.class`).
-        processor_wrapper: `wrapper(name of the node, processor)` gives what runs in the place of each processor, such as a
-            subclass of `WrappedProcessor` (KIP-1112). Built-in aggregates are then computed record by record.
+        default_key_serde: The serde of keys for which none is named or known from upstream; default: text.
+        default_value_serde: The same for values; default: JSON.
+        optimize: Whether a self-join uses one store instead of two (Kafka Streams' `topology.optimization=all`).
+        ensure_explicit_naming: Whether `build` refuses generated names of stores and repartition topics (KIP-1111).
+        persistent: Where stores are, unless `Materialized` or `StreamJoined` says otherwise: True: in RocksDB; False: in
+            memory (Kafka Streams' `dsl.store.suppliers.class`).
+        processor_wrapper: `wrapper(node_name, processor)` returns the processor to run instead, such as a subclass of
+            `WrappedProcessor` (KIP-1112). Built-in aggregates are then computed record by record.
     """
 
     def __init__(
@@ -79,18 +78,18 @@ class StreamsBuilder(AnswersUnknownNames):
         consumed: Consumed[K, V] | NameLike = None,
         **option: Unpack[ConsumedKeywords[K, V]],
     ) -> KStream[K, V]:
-        """Reads one topic or several as a stream. Reading the same topics again in the same way gives the same source.
+        """Reads one topic or several as a stream. Reading the same topics again in the same way returns the same source.
 
-        With a pattern, `re.compile("orders-.*")`, it reads all topics whose whole names match. Which ones these are is looked
-        up at each start; a topic that is created later is read from the next start on, from where `offset_reset` says.
+        A pattern, `re.compile("orders-.*")`, stands for all topics whose full names match. The pattern is resolved at each
+        start; a topic that is created later is read from the next start on, beginning where `offset_reset` says.
 
         Args:
-            topics: Name of a topic, several names, or a pattern.
-            consumed: Serdes, timestamps and where to begin, or the source's name alone.
-            **option: Fields of `Consumed`, given directly: `stream("in", value_serde=JsonSerde())`.
+            topics: A topic's name, several names, or a pattern.
+            consumed: Serdes, timestamps and where to begin; or just the source's name.
+            **option: Fields of `Consumed`, passed directly: `stream("in", value_serde=JsonSerde())`.
 
         Raises:
-            TopologyError: No topic, an impossible name, or a topic that is read already in another way.
+            TopologyError: There is no topic, a name is invalid, or a topic is already read in another way.
         """
         how = one_option("stream", Consumed, consumed, option)
         if isinstance(topics, re.Pattern):
@@ -124,23 +123,23 @@ class StreamsBuilder(AnswersUnknownNames):
     ) -> KTable[Any, Any]:
         """Reads a topic as a table: the last value of each key, by offset.
 
-        A null value deletes, a record with a null key is dropped. An update that is older than the row still wins, unless the
-        table is versioned (`Materialized(history_retention=...)`).
+        A null value deletes the row; a record with a null key is dropped. An update with an older timestamp than the row still
+        replaces it, unless the table is versioned (`Materialized(history_retention=...)`).
 
         Args:
-            topic: Name of the topic.
-            consumed: Serdes, timestamps and where to begin, or the table's name alone.
-            materialized: Name and settings of the store, or its name alone.
-            **option: Fields of `Consumed`, given directly.
+            topic: The topic's name.
+            consumed: Serdes, timestamps and where to begin; or just the table's name.
+            materialized: Name and settings of the store; or just its name.
+            **option: Fields of `Consumed`, passed directly.
 
         Raises:
-            TopologyError: An impossible name, a topic that is read already in another way, or settings that do not fit.
+            TopologyError: A name is invalid, the topic is already read in another way, or settings contradict each other.
 
         Source: Kafka Streams' `KTableSource`.
         """
         graph = self._graph
         read, how = two_options("table", (Consumed, consumed), (Materialized, materialized), option)
-        # As in Kafka Streams, the given name is the table's; the source has it with an ending.
+        # As in Kafka Streams, the name is the table's; the source has the name with a suffix.
         source_name = None if read.name is None else f"{read.name}-source"
         source = self._source((check_topic(topic),), replace(read, name=source_name))
         key_serde = graph.key_serde(source.key_serde)
@@ -174,23 +173,23 @@ class StreamsBuilder(AnswersUnknownNames):
         materialized: Materialized[Any, Any] | Consumed[Any, Any] | NameLike = None,
         **option: Any,
     ) -> GlobalKTable[Any, Any]:
-        """Reads a topic as a table that every task has as a whole: the last value of each key.
+        """Reads a topic as a table, the last value of each key, of which every task has a full copy.
 
-        A null value deletes, a record with a null key is dropped. Streams look any key up in it, so nothing needs to be
-        keyed or partitioned alike; the price is that each process holds all of it.
+        A null value deletes the row; a record with a null key is dropped. A stream can look up any key, so stream and table need
+        not be keyed or partitioned alike; in return, each process stores the whole table.
 
         Args:
-            topic: Name of the topic.
-            consumed: Serdes and timestamps, or the table's name alone.
-            materialized: Name and settings of the store, or its name alone.
-            **option: Fields of `Consumed`, given directly.
+            topic: The topic's name.
+            consumed: Serdes and timestamps; or just the table's name.
+            materialized: Name and settings of the store; or just its name.
+            **option: Fields of `Consumed`, passed directly.
 
         Raises:
-            TopologyError: The topic is read already, or history_retention is asked for.
+            TopologyError: The topic is already read, or `history_retention` is set.
         """
         read, how = two_options("global_table", (Consumed, consumed), (Materialized, materialized), option)
         source = self._global_source(topic, read)
-        # Its topic is its changelog.
+        # The topic itself is the changelog.
         spec = key_value_store(how.name or f"{topic}-STATE-STORE", replace(how, logging=False, changelog_config={}))
         store = StoreNode(spec, how.key_serde or source.key_serde, how.value_serde or source.value_serde)
         table = GlobalTable(read.name or f"KTABLE-SOURCE-{topic}", source, store)
@@ -209,12 +208,12 @@ class StreamsBuilder(AnswersUnknownNames):
     def add_read_only_state_store(
         self, name: str, topic: str, consumed: Consumed[K, V] | None = None, **option: Unpack[ConsumedSettings[K, V]]
     ) -> StreamsBuilder:
-        """Adds a store that holds what a topic holds, for processors to look up (KIP-813); nobody should write to it.
+        """Adds a store with the contents of a topic, for processors to look up (KIP-813); processors must not write to the store.
 
-        `process(..., stores=[name])` connects it; the topic must then be keyed as the processor's stream is.
+        `process(..., stores=[name])` connects the store; the topic must have the same keys as the processor's stream.
 
         Raises:
-            TopologyError: A store of this name exists, or the topic is read in another way.
+            TopologyError: A store of this name exists, or the topic is already read in another way.
         """
         read = one_option("add_read_only_state_store", Consumed, consumed, option)
         self.table(topic, read, Materialized(name=name, caching=False))
@@ -229,22 +228,23 @@ class StreamsBuilder(AnswersUnknownNames):
         named: NameLike | Consumed[Any, Any] = None,
         **option: Unpack[ConsumedKeywords[Any, Any]],
     ) -> StreamsBuilder:
-        """Adds a store that a processor of yours keeps from a topic, and that every task has as a whole.
+        """Adds a store that your own processor fills from a topic, and of which every task has a full copy.
 
-        The processor gets each record of the topic, also those with a null key, and writes to this store; it forwards nothing
-        and schedules nothing, and runs once for each copy of the store. `process(..., stores=[name])` connects the store to
-        a processor that reads it. A changed processor does not change what is there: give the store a new name then.
+        The processor receives each record of the topic, including those with a null key, and writes to the store. The processor
+        runs once for each copy of the store, and can neither forward records nor schedule calls. `process(..., stores=[name])`
+        connects the store to a processor that reads it. Changing the filling processor does not rebuild existing contents: give
+        the store a new name in that case.
 
         Args:
-            store: A key-value store of `Stores`, with timestamps or without.
-            topic: What to read; it is the store's changelog.
-            supplier: Makes a new processor on each call.
+            store: A key-value store made by `Stores`, with or without timestamps.
+            topic: The topic to read, which is also the store's changelog.
+            supplier: Returns a new processor on each call.
             consumed: How the topic is read.
-            named: Name of the node.
-            **option: Fields of `Consumed`, given directly.
+            named: The node's name.
+            **option: Fields of `Consumed`, passed directly.
 
         Raises:
-            TopologyError: Another kind of store, a name that is taken, or a topic that is read already.
+            TopologyError: The store is of another kind, a name is taken, or the topic is already read.
 
         Source: Kafka Streams' `StreamsBuilder.addGlobalStore`.
         """
@@ -253,10 +253,10 @@ class StreamsBuilder(AnswersUnknownNames):
         return self
 
     def build(self) -> Topology:
-        """The topology as built so far; later calls do not change it.
+        """Returns the topology as built so far; later calls of the builder do not change it.
 
         Raises:
-            TopologyError: Nothing is read, a split was never ended, or a name was generated that must not be.
+            TopologyError: No topic is read, a split is incomplete, or a name is generated although `ensure_explicit_naming` is set.
         """
         built = self._graph.topology
         if self._graph.open_splits:
@@ -290,7 +290,7 @@ class StreamsBuilder(AnswersUnknownNames):
         assert consumed.name is not None, "the caller names it"
         return SourceNode(
             name=consumed.name,
-            # The order in which a program lists them means nothing.
+            # The order in which a program lists the topics has no meaning.
             topics=tuple(sorted(topics)),
             key_serde=self._graph.key_serde(consumed.key_serde),
             value_serde=self._graph.value_serde(consumed.value_serde),
@@ -300,7 +300,7 @@ class StreamsBuilder(AnswersUnknownNames):
 
 
 def _extractor(given: Extractor) -> TimestampExtractor:
-    """An extractor as it is, a function wrapped; a class given instead of an object is told apart from both."""
+    """An extractor unchanged, or a function wrapped as one. A class passed instead of an object is an error of its own."""
     if isinstance(given, type):
         raise TopologyError(f"timestamp_extractor takes an object: {given.__name__}(), not {given.__name__}.")
     if hasattr(given, "extract"):

@@ -1,7 +1,7 @@
-"""Cogrouping: several grouped streams, each with its own aggregator, into one table (KIP-150).
+"""Cogrouping: aggregates several grouped streams, each with its own aggregator, into one table (KIP-150).
 
-Every stream has an operator of its own; they share the store, and a pass-through node joins their updates. Built-in
-aggregates do not apply: each stream adds to the common aggregate in its own way.
+Every stream has an operator of its own. The operators share the store, and a pass-through node merges their updates. Built-in
+aggregates do not apply, because each stream adds to the common aggregate in its own way.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ Parts: TypeAlias = tuple[tuple[Group, Callable[[Any, Any, Any], Any]], ...]
 
 
 class CogroupedKStream(CogroupFacade, Generic[K, R]):
-    """Grouped streams to be aggregated together. Begun by `KGroupedStream.cogroup`.
+    """Grouped streams to be aggregated into one table, made by `KGroupedStream.cogroup`.
 
     Example::
 
         clicks.group_by_key().cogroup(add_click).cogroup(orders.group_by_key(), add_order).aggregate(dict)
 
-    Records with a null key or a null value take no part.
+    Records with a null key or a null value are dropped.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -57,10 +57,10 @@ class CogroupedKStream(CogroupFacade, Generic[K, R]):
     def cogroup(
         self, grouped: KGroupedStream[K, V], aggregator: Aggregator[V, R] | KeyAggregator[K, V, R]
     ) -> CogroupedKStream[K, R]:
-        """Adds a stream; `aggregator(value, aggregate)` or `aggregator(key, value, aggregate)` adds its records.
+        """Adds a stream; `aggregator(value, aggregate)` or `aggregator(key, value, aggregate)` adds a record to the aggregate.
 
         Raises:
-            TopologyError: No grouped stream of this builder, or the function takes another number of arguments.
+            TopologyError: The argument is no grouped stream of this builder, or the function takes another number of arguments.
         """
         if not isinstance(grouped, KGroupedStream) or grouped._group.graph is not self._parts[0][0].graph:
             raise TopologyError("cogroup takes grouped streams of one StreamsBuilder.")
@@ -72,9 +72,9 @@ class CogroupedKStream(CogroupFacade, Generic[K, R]):
         named: NameLike | Materialized[K, R] = None,
         materialized: Materialized[K, R] | NameLike = None,
     ) -> KTable[K, R]:
-        """The table; `initializer` gives the aggregate before the first record of any stream.
+        """Aggregates all streams; `initializer` returns the aggregate before the first record of any stream.
 
-        `KTable[K, V2]`. Time: the largest of the records'.
+        The result is a `KTable[K, V2]`, whose timestamps are the largest of the records'.
 
         Raises:
             TopologyError: The streams are keyed by different serdes.
@@ -90,10 +90,10 @@ class CogroupedKStream(CogroupFacade, Generic[K, R]):
     def windowed_by(
         self, windows: GroupingWindows
     ) -> TimeWindowedCogroupedKStream[K, R] | SessionWindowedCogroupedKStream[K, R]:
-        """Divides the groups into windows, all streams alike.
+        """Divides the groups of all streams into the same windows.
 
         Raises:
-            TopologyError: These are no windows.
+            TopologyError: The argument is not a definition of windows.
         """
         windowing = windowing_of(windows)
         if isinstance(windows, SessionWindows):
@@ -114,7 +114,7 @@ class TimeWindowedCogroupedKStream(CogroupFacade, Generic[K, R]):
         named: NameLike | Materialized[K, R] = None,
         materialized: Materialized[K, R] | NameLike = None,
     ) -> KTable[Windowed[K], R]:
-        """The table of all windows."""
+        """Aggregates all streams into a table with a row for each key and window."""
         return _table(self._parts, self._windowing, initializer, None, named, materialized)
 
 
@@ -150,7 +150,7 @@ class SessionWindowedCogroupedKStream(CogroupFacade, Generic[K, R]):
         named: NameLike | Materialized[K, R] = None,
         materialized: Materialized[K, R] | NameLike = None,
     ) -> KTable[Windowed[K], R]:
-        """The table of all sessions; `merger(earlier, later)` or `merger(key, earlier, later)` makes one of two."""
+        """Aggregates all streams into a table of sessions; `merger(earlier, later)` or `merger(key, earlier, later)` merges two."""
         return _table(self._parts, self._windowing, initializer, functions.merger(merger), named, materialized)
 
 

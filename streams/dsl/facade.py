@@ -1,4 +1,4 @@
-"""What streams, tables and groups have in common as users meet them: unknown names are answered, and a repr says what it is."""
+"""The common base of streams, tables and groups: a helpful error for unknown names, and a readable `repr`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from streams.spelling.answers import AnswersUnknownNames
 
 
 class Facade(AnswersUnknownNames):
-    """Shown as `KStream('orders' → map_values)`; subclasses without a port of their own say what they show."""
+    """Shown as `KStream('orders' → map_values)`; subclasses without a port of their own override what is shown."""
 
     _graph: GraphBuilder
     _port: Port

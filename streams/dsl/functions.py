@@ -1,8 +1,8 @@
-"""User functions of several shapes, made one shape each, once, while the topology is built.
+"""Adapts the user's functions, which may have several signatures, to one signature each while the topology is built.
 
 `fn(value)` or `fn(key, value)`, `joiner(left, right)` or `joiner(key, left, right)`, `aggregator(value,
-aggregate)` or `aggregator(key, value, aggregate)`: which one it is, its signature says. A function that takes both
-(defaults, `*args`) or hides its signature (some builtins) is called with the fewest arguments it can be called with.
+aggregate)` or `aggregator(key, value, aggregate)`: the function's signature decides. A function that accepts both
+(defaults, `*args`) or has no signature (some builtins) is called with the fewest arguments that it accepts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def joiner(fn: Function) -> Callable[[Any, Any, Any], Any]:
 
 
 def joiner_of_all(fn: Function) -> Callable[[Any, dict[str, Any]], Any]:
-    """Makes `fn(key, values)` of `fn(values)` or `fn(key, values)`; the values of several streams, by name."""
+    """Makes `fn(key, values)` of `fn(values)` or `fn(key, values)`; `values` are those of several streams, by name."""
     if _arity(fn, {1: "(values)", 2: "(key, values)"}, "joiner") == 2:
         return fn
     return _adapter(fn, lambda key, values: fn(values))
@@ -80,7 +80,7 @@ def merger(fn: Function) -> Callable[[Any, Any, Any], Any]:
 
 
 def takes_key(fn: Function, many: bool) -> bool:
-    """Whether a function of values also takes the key first; of `many` values in one list, the list of keys."""
+    """Whether a function of values also takes the key first (with `many` values in one list, the list of keys)."""
     shapes = {1: "(values)", 2: "(keys, values)"} if many else {1: "(value)", 2: "(key, value)"}
     return _arity(fn, shapes, "function of enrich()") == 2
 
@@ -117,7 +117,7 @@ def timestamp_function(fn: Function) -> Callable[[Any, int], int | datetime]:
 
 
 def _adapter(fn: Function, adapter: Function) -> Function:
-    """A function of ours that calls one of the user's, which messages then find."""
+    """A function that calls the user's function, marked so that error messages can name the user's."""
     adapter.__wrapped__ = fn  # type: ignore[attr-defined]
     return adapter
 
@@ -130,8 +130,8 @@ _VALUES = {"event", "item", "new", "record", "v", "val", "value", "x"}
 def _check_order(fn: Function, arity: int, what: str, *, aggregate_last: bool) -> None:
     """Raises `TopologyError` where the names of the last two parameters say that they are swapped.
 
-    Python's `functools.reduce` has the aggregate first, Kafka Streams' aggregators have it last; where both are of one type,
-    nothing but wrong results would tell.
+    Python's `functools.reduce` has the aggregate first, Kafka Streams' aggregators have it last. If both have the same type, only
+    wrong results would reveal the mistake.
     """
     try:
         names = list(inspect.signature(fn).parameters)[arity - 2 : arity]

@@ -1,4 +1,4 @@
-"""`GlobalKTable`: a table that every task has as a whole, so that streams may look up any key in it."""
+"""`GlobalKTable`: a table of which every task has a full copy, so that streams can look up any key."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from streams.topology.graph import GlobalTable, SourceNode, StoreNode
 class GlobalKTable(AbstractStream, Generic[K, V]):
     """A topic read as a table by every process. Made by `StreamsBuilder.global_table`.
 
-    It has no updates to process: streams join with it (`stream.join(table, joiner, key_selector=...)`). It is not
-    synchronised with streams by time: a record sees what the topic held when the record's step began. Source: Kafka
-    Streams' `GlobalKTable` (KIP-99).
+    A global table has no updates to process; streams join with it (`stream.join(table, joiner, key_selector=...)`). Streams
+    and global tables are not synchronised by time: a record sees the topic as of the beginning of the record's step.
+    Source: Kafka Streams' `GlobalKTable` (KIP-99).
     """
 
     def __init__(self, graph: GraphBuilder, table: GlobalTable) -> None:
@@ -34,7 +34,7 @@ class GlobalKTable(AbstractStream, Generic[K, V]):
 
     @property
     def store_name(self) -> str:
-        """Its store, as interactive queries know it."""
+        """The name of the table's store, for interactive queries."""
         return self._table.store.name
 
     @property
@@ -45,7 +45,7 @@ class GlobalKTable(AbstractStream, Generic[K, V]):
 def add_global_store(
     graph: GraphBuilder, store: StoreNode, source: SourceNode, supplier: Callable[[], Processor], name: str | None
 ) -> None:
-    """A global store that a processor of the user's keeps. Raises `TopologyError` if the store has windows or versions."""
+    """Adds a global store that a user's processor fills. Raises `TopologyError` if the store has windows or versions."""
     if store.spec.kind not in (StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE):
         raise TopologyError(
             f"The global store '{store.name}' must be a key-value store, not one of kind '{store.spec.kind.value}': nothing would "

@@ -1,4 +1,4 @@
-"""What grouped streams are shown as."""
+"""The `repr` of grouped streams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class GroupFacade(Facade):
-    """Shown as `KGroupedStream('orders' → select_key)`, with the windows behind that where there are any."""
+    """Shown as `KGroupedStream('orders' → select_key)`, followed by the windows if there are any."""
 
     _group: Group
     _windowing: Windowing = NO_WINDOWS

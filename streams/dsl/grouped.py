@@ -1,4 +1,4 @@
-"""Grouped streams: what `group_by_key` and `group_by` give, and what becomes of it under windows."""
+"""Grouped streams, the results of `group_by_key` and `group_by`, with and without windows."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 class Group:
-    """A grouped stream as far as aggregations need it: where it comes from, and its serdes.
+    """The part of a grouped stream that aggregations need: its origin and its serdes.
 
-    `how` is `"key"` or `"by"`: grouped by the key that was there, or by a new one. It goes into names.
+    `how`, a part of names, is `"key"` if the stream is grouped by the existing key and `"by"` if it is grouped by a new one.
     """
 
     def __init__(self, graph: GraphBuilder, port: Port, grouped: Grouped, how: str) -> None:
@@ -42,7 +42,7 @@ class Group:
         self._placed: Port | None = None
 
     def placed_port(self, how: Materialized) -> tuple[Port, Serde]:
-        """The port with its records where their keys belong, and the serde of those keys."""
+        """The port with every record in the task of its key, and the serde of those keys."""
         key_serde = self.graph.key_serde(self.grouped.key_serde, self._port.key_serde, how.key_serde)
         if self._placed is None:
             value_serde = self.graph.value_serde(self.grouped.value_serde, self._port.value_serde)
@@ -50,7 +50,7 @@ class Group:
         return self._placed, key_serde
 
     def table(self, what: Aggregation, how: Materialized, name: str | None, windowing: Windowing) -> KTable:
-        """Adds stores and operator of an aggregation, over all time or in windows."""
+        """Adds the stores and the operator of an aggregation, over all time or in windows."""
         from streams.dsl.ktable import KTable
 
         graph = self.graph
@@ -82,9 +82,9 @@ class Group:
 
 
 class KGroupedStream(AggregatingByRecord[K, V, K], Generic[K, V]):
-    """A stream grouped by key: aggregate it into a table, divide it into windows, or group it with others.
+    """A stream grouped by key, to aggregate into a table, to divide into windows, or to cogroup with others.
 
-    Records with a null key or a null value take no part (Kafka Streams' rule).
+    Records with a null key or a null value are dropped (Kafka Streams' rule).
     """
 
     def __init__(self, graph: GraphBuilder, port: Port, grouped: Grouped, how: str) -> None:
@@ -97,12 +97,12 @@ class KGroupedStream(AggregatingByRecord[K, V, K], Generic[K, V]):
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
 
     def windowed_by(self, windows: GroupingWindows) -> TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V]:
-        """Divides each group into windows: tumbling, hopping, sliding, sessions, by the calendar, or of your own.
+        """Divides each group into windows: tumbling, hopping, sliding, session, calendar, or your own.
 
-        `KGroupedStream[K, V]` to aggregations that give `KTable[Windowed[K], V2]`.
+        Aggregations of the result return a `KTable[Windowed[K], V2]`.
 
         Raises:
-            TopologyError: These are no windows.
+            TopologyError: The argument is not a definition of windows.
 
         Source: Kafka Streams' `windowedBy`.
         """
@@ -120,7 +120,8 @@ class KGroupedStream(AggregatingByRecord[K, V, K], Generic[K, V]):
     def cogroup(self, aggregator: Aggregator[V, R] | KeyAggregator[K, V, R]) -> CogroupedKStream[K, R]:
         """Begins an aggregation of several grouped streams into one table; see `CogroupedKStream`.
 
-        `aggregator(value, aggregate)` or `aggregator(key, value, aggregate)`. Source: Kafka Streams' `cogroup` (KIP-150).
+        `aggregator(value, aggregate)` or `aggregator(key, value, aggregate)` adds a record of this stream.
+        Source: Kafka Streams' `cogroup` (KIP-150).
         """
         from streams.dsl.cogrouped import CogroupedKStream
 
@@ -133,8 +134,8 @@ class KGroupedStream(AggregatingByRecord[K, V, K], Generic[K, V]):
 class TimeWindowedKStream(AggregatingByRecord[K, V, Windowed[K]], Generic[K, V]):
     """A grouped stream divided into windows; its tables are keyed by `Windowed(key, Window(start, end))`.
 
-    Records with a null key, or too late for a window (its end plus grace has passed), take no part in it; in sliding
-    windows nor do those with a null value.
+    Records with a null key, and records that are too late for a window (its end plus grace has passed), are dropped; sliding
+    windows also drop those with a null value.
     """
 
     def __init__(self, group: Group, windowing: Windowing) -> None:
@@ -142,12 +143,12 @@ class TimeWindowedKStream(AggregatingByRecord[K, V, Windowed[K]], Generic[K, V])
         self._windowing = windowing
 
     def emit_strategy(self, strategy: EmitStrategy) -> TimeWindowedKStream[K, V]:
-        """Emits each window's result with every update (the default), or once, when it is closed.
+        """Emits each window's result with every update (the default), or once when the window closes.
 
-        A window is closed when stream time reaches its end plus grace, a sliding one when it has passed that.
+        A window closes when stream time reaches its end plus grace; a sliding window closes when stream time has passed that.
 
         Raises:
-            TopologyError: On close, of windows that never do.
+            TopologyError: Emission on close is not possible because the windows never close.
 
         Source: Kafka Streams' `EmitStrategy` (KIP-825).
         """
@@ -160,7 +161,7 @@ class TimeWindowedKStream(AggregatingByRecord[K, V, Windowed[K]], Generic[K, V])
 class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
     """A grouped stream divided into sessions; its tables are keyed by `Windowed(key, Window(first, last))`.
 
-    A record that joins two sessions makes one of them: both are deleted downstream, then the new one follows.
+    A record that connects two sessions merges them: downstream, both are deleted and the merged session follows.
     """
 
     def __init__(self, group: Group, windowing: Windowing) -> None:
@@ -168,9 +169,9 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
         self._windowing = windowing
 
     def emit_strategy(self, strategy: EmitStrategy) -> SessionWindowedKStream[K, V]:
-        """Emits each session's result with every update (the default), or once, when it is closed.
+        """Emits each session's result with every update (the default), or once when the session closes.
 
-        A session is closed when stream time has passed its end by more than gap plus grace. Source: Kafka Streams'
+        A session closes when stream time has passed its end by more than gap plus grace. Source: Kafka Streams'
         `EmitStrategy` (KIP-825).
         """
         return SessionWindowedKStream(self._group, replace(self._windowing, emit=emit_of(strategy)))
@@ -229,14 +230,13 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
         materialized: Store = None,
         **built_in: Aggregate,
     ) -> KTable[Windowed[K], Any]:
-        """Aggregates the values of each session, with functions of yours or with built-in ones.
+        """Aggregates the values of each session, with your own functions or with built-in aggregates.
 
         Args:
-            initializer: Gives the aggregate before the first value.
-            aggregator: Gives the new aggregate; `aggregator(value, aggregate)` or `aggregator(key, value,
-                aggregate)`.
-            merger: Gives the aggregate of two sessions that become one; `merger(earlier, later)` or `merger(key,
-                earlier, later)`. The initial aggregate takes part in it as the first.
+            initializer: Returns the aggregate before the first value.
+            aggregator: `aggregator(value, aggregate)` or `aggregator(key, value, aggregate)` returns the new aggregate.
+            merger: `merger(earlier, later)` or `merger(key, earlier, later)` returns the aggregate of two sessions that are
+                merged. The initial aggregate is merged first.
             named: Name of the operator.
             materialized: Name, serdes and settings of the store.
             **built_in: As in `KGroupedStream.aggregate`.
@@ -267,7 +267,7 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
 
 
 def emit_of(strategy: EmitStrategy) -> EmitStrategy:
-    """The strategy, checked."""
+    """The emit strategy, checked."""
     if not isinstance(strategy, EmitStrategy):
         raise TopologyError(
             f"emit_strategy takes EmitStrategy.on_window_update() or EmitStrategy.on_window_close(), not {strategy!r}."

@@ -1,4 +1,4 @@
-"""`KGroupedTable`: what `KTable.group_by` gives, and its aggregations."""
+"""`KGroupedTable`: the result of `KTable.group_by`, and its aggregations."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class KGroupedTable(Facade, Generic[K, V]):
-    """A table grouped anew: aggregate it into another one.
+    """A table whose rows are grouped by a new key, to aggregate into another table.
 
-    A row that changes is first subtracted from its old group, then added to its new one, so every aggregation needs both
-    directions. The rows pass a repartition topic, since groups lie in other tasks than the rows they are made of.
+    A row that changes is first subtracted from its old group and then added to its new one, so every aggregation needs both
+    functions. The rows go through a repartition topic, since a group may belong to another task than its rows.
     """
 
     def __init__(self, graph: GraphBuilder, port: Port, grouped: Grouped) -> None:
@@ -42,9 +42,10 @@ class KGroupedTable(Facade, Generic[K, V]):
     def count(
         self, named: NameLike | Materialized[K, int] = None, materialized: Materialized[K, int] | NameLike = None
     ) -> KTable[K, int]:
-        """Number of rows of each group, as a 64-bit integer; a group that loses its last row stays, with 0.
+        """Counts the rows of each group, as a 64-bit integer; a group that loses its last row stays, with a count of 0.
 
-        `KTable[K2, int]`. Time: the largest that took part. Source: Kafka Streams' `KTableAggregate`.
+        The result is a `KTable[K2, int]`, whose timestamps are the largest of the group's updates. Source: Kafka Streams'
+        `KTableAggregate`.
         """
         return self._table(
             "count", NodeKind.KTABLE_AGGREGATE, _zero, _plus_one, _minus_one, Int64Serde(), named, materialized
@@ -57,9 +58,10 @@ class KGroupedTable(Facade, Generic[K, V]):
         named: NameLike | Materialized[K, V] = None,
         materialized: Materialized[K, V] | NameLike = None,
     ) -> KTable[K, V]:
-        """Combines the values of each group: `adder(aggregate, value)` and its inverse `subtractor`.
+        """Combines the values of each group with `adder(aggregate, value)` and its inverse, `subtractor(aggregate, value)`.
 
-        The first value of a group is taken as it is. `KTable[K2, V]`; time: the largest that took part.
+        The first value of a group becomes its first aggregate. The result is a `KTable[K2, V]`, whose timestamps are the largest of
+        the group's updates.
 
         Raises:
             TopologyError: A function takes another number of arguments.
@@ -102,10 +104,10 @@ class KGroupedTable(Facade, Generic[K, V]):
         """Aggregates the values of each group.
 
         Args:
-            initializer: Gives the aggregate of an empty group.
-            adder: Gives the aggregate with one more value, `adder(value, aggregate)` or `adder(key, value,
-                aggregate)`; None deletes it.
-            subtractor: The same with a value that is no longer there.
+            initializer: Returns the aggregate of an empty group.
+            adder: `adder(value, aggregate)` or `adder(key, value, aggregate)` returns the aggregate with the value added; None
+                deletes the group.
+            subtractor: The inverse: returns the aggregate with the value removed.
             named: Name of the operator.
             materialized: Name, serdes and settings of the store.
         """
@@ -124,19 +126,19 @@ class KGroupedTable(Facade, Generic[K, V]):
         named: NameLike | Materialized[K, list[V]] = None,
         materialized: Materialized[K, list[V]] | NameLike = None,
     ) -> KTable[K, list[V]]:
-        """The best n rows of each group, as a list of their values, the best first; it follows rows that change and leave.
+        """Ranks the rows of each group and returns the values of the best n as a list, best first, as rows come, change and go.
 
-        All rows of a group are kept, ordered by score, so that another one moves up when one leaves.
+        All rows of a group are stored in the order of their scores, so that the next row moves up when another is deleted.
 
         Args:
-            n: How many.
-            by: `by(value)` gives the score, a number, compared as a 64-bit float; a row without one is not ranked.
-            largest: Whether the largest score is the best. Equal ones are ordered by the bytes of their values.
+            n: The length of the list.
+            by: `by(value)` returns the score, a number, compared as a 64-bit float; a row whose score is None is not ranked.
+            largest: Whether the largest score is the best. Rows with equal scores are ordered by the bytes of their values.
             named: Name of the operator.
             materialized: Name, value serde and settings of the store, which holds the lists.
 
         Raises:
-            TopologyError: N is not a positive whole number.
+            TopologyError: `n` is not a positive whole number.
         """
         from streams.dsl.ktable import KTable
 
@@ -164,7 +166,7 @@ class KGroupedTable(Facade, Generic[K, V]):
         return KTable(graph, port, store)
 
     def _placed_port(self, how: Materialized) -> tuple[Port, Serde]:
-        """The port behind its repartition topic, and the serde of the groups' keys."""
+        """The port behind the repartition topic, and the serde of the groups' keys."""
         graph = self._graph
         key_serde = graph.key_serde(self._grouped.key_serde, self._port.key_serde, how.key_serde)
         if self._placed is None:

@@ -1,8 +1,8 @@
-"""`KStream`: an unbounded run of records; every record stands for itself.
+"""`KStream`: an unbounded sequence of records, each a fact of its own.
 
-Each method adds operators to the topology and gives the stream behind them; nothing runs. Functions of values may also
-take the key first: `map_values(lambda value: ...)` or `map_values(lambda key, value: ...)`. A function of another
-shape is a `TopologyError`, and so is a name that is taken. "Source" is where a rule comes from; `docs/semantics.md` says more.
+Each method adds operators to the topology and returns the stream behind them; nothing runs yet. Functions of values may also
+take the key first: `map_values(lambda value: ...)` or `map_values(lambda key, value: ...)`. A function with another signature
+raises a `TopologyError`, and so does a name that is taken. "Source" names the origin of a rule; `docs/semantics.md` has details.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixin[K, V], Generic[K, V]):
-    """A stream of records. Made by `StreamsBuilder.stream` and by the methods of streams and tables.
+    """A stream of records, made by `StreamsBuilder.stream` and by methods of streams and tables.
 
     Example::
 
@@ -51,12 +51,12 @@ class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixi
     """
 
     def merge(self, other: KStream[K2, V2], named: NameLike = None) -> KStream[K | K2, V | V2]:
-        """The records of both streams, in the order in which a task takes them: the oldest that waits first.
+        """Merges two streams into one. A task processes the oldest waiting record of both first.
 
-        `KStream[K, V]` of two; nulls, time and headers stay.
+        The result has the records of both, including nulls; timestamps and headers stay the same.
 
         Raises:
-            TopologyError: The other is of another builder, or no stream.
+            TopologyError: `other` is no stream, or belongs to another builder.
 
         Source: Kafka Streams' `KStreamImpl.merge`.
         """
@@ -66,7 +66,7 @@ class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixi
         return self._stream(port)
 
     def split(self, named: NameLike = None) -> BranchedKStream[K, V]:
-        """Sends each record to the first of several branches whose predicate holds; see `BranchedKStream`.
+        """Splits the stream into branches: each record goes to the first whose predicate is true; see `BranchedKStream`.
 
         Source: Kafka Streams' `split` (KIP-418).
         """
@@ -74,20 +74,20 @@ class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixi
         return BranchedKStream(self._graph, self._port, name, partial(KStream[K, V], self._graph))
 
     def dropped(self, named: NameLike = None) -> KStream[Any, Any]:
-        """What the operator that made this stream dropped: late records, null keys, duplicates, ...
+        """Returns the records that the last operator of this stream dropped: late records, null keys, duplicates, ...
 
-        Records are as they came, with the headers `__streams.dropped.reason` and `__streams.dropped.node`. Call it on what
-        a join, an aggregation, `deduplicate` or `enrich(on_error="drop")` gave::
+        Records are unchanged, except for two new headers: `__streams.dropped.reason` and `__streams.dropped.node`. Call this
+        method on the result of a join, an aggregation, `deduplicate` or `enrich(on_error="drop")`::
 
             joined = clicks.left_join(views, joiner, windows)
             joined.dropped().to("late-clicks-and-views")
 
         Raises:
-            TopologyError: The operator drops nothing.
+            TopologyError: The operator never drops records.
         """
         return self._stream(add_dropped(self._graph, self._port, operator_name("dropped", named)))
 
-    # Processors of your own -------------------------------------------------------------------------------------------
+    # Custom processors ------------------------------------------------------------------------------------------------
 
     def process(
         self,
@@ -95,17 +95,17 @@ class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixi
         stores: str | Sequence[str] = (),
         named: NameLike = None,
     ) -> KStream[K2, V2]:
-        """Runs a `Processor` of yours, which may keep state, schedule calls and change keys.
+        """Runs your own `Processor`, which may use state stores, schedule calls and change keys.
 
-        What the processor forwards may have new keys, so a grouping or join behind it goes through a repartition topic.
+        Forwarded records may have new keys, so a grouping or join behind the processor goes through a repartition topic.
 
         Args:
-            supplier: Makes a new processor on each call; a subclass of `Processor` will do.
-            stores: Names of stores added with `StreamsBuilder.add_state_store`, or one name.
-            named: Name of the node; needed where two processors have the same input.
+            supplier: Returns a new processor on each call; a subclass of `Processor` is enough.
+            stores: The name, or names, of stores added with `StreamsBuilder.add_state_store`.
+            named: The node's name; required if two processors have the same input.
 
         Raises:
-            TopologyError: `supplier` makes no processors, or a store is unknown.
+            TopologyError: `supplier` does not return processors, or a store is unknown.
 
         Source: Kafka Streams' `process` (KIP-820).
         """
@@ -118,19 +118,19 @@ class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixi
         stores: str | Sequence[str] = (),
         named: NameLike = None,
     ) -> KStream[K, V2]:
-        """As `process`, for a processor that leaves the key as it is: nothing behind it needs a repartition topic.
+        """Runs your own `Processor` that never changes keys, so no operator behind it needs a repartition topic.
 
-        Processing fails where it forwards another key than that of the record in process.
+        Arguments are those of `process`. Processing fails if the processor forwards a key other than the current record's.
 
         Raises:
-            TopologyError: `supplier` makes no processors, or a store is unknown.
+            TopologyError: `supplier` does not return processors, or a store is unknown.
 
         Source: Kafka Streams' `processValues` (KIP-820).
         """
         name = operator_name("process_values", named)
         return self._stream(add_process_values(self._graph, self._port, supplier, names(stores), name))
 
-    # To topics --------------------------------------------------------------------------------------------------------
+    # Topics -----------------------------------------------------------------------------------------------------------
 
     @overload
     def to(
@@ -157,18 +157,18 @@ class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixi
     ) -> None: ...
 
     def to(self, topic: str | TopicExtractor[K, V], produced: Produced[K, V] | NameLike = None, **option: Any) -> None:
-        """Writes the stream to a topic, or each record to the one that `topic(key, value, record_context)` names.
+        """Writes the stream to a topic, or each record to the topic that `topic(key, value, record_context)` returns.
 
-        Nulls are written, with the record's time and headers. The partition is Kafka's own, by the key's murmur2, unless
-        `Produced` says otherwise; windowed keys go by the key within.
+        Records keep their timestamps and headers; nulls are written, too. The partition is that of Kafka's default partitioner,
+        murmur2 of the key, unless `Produced` has a partitioner; for windowed keys, the key without its window counts.
 
         Args:
-            topic: Name of the topic, or a function of `(value)`, `(key, value)` or `(key, value, record_context)`.
-            produced: Serdes, partitioner and name of the sink, or the name alone.
-            **option: Fields of `Produced`, given directly.
+            topic: The topic's name, or a function of `(value)`, `(key, value)` or `(key, value, record_context)`.
+            produced: Serdes, partitioner and name of the sink; or just the name.
+            **option: Fields of `Produced`, passed directly.
 
         Raises:
-            TopologyError: An impossible topic name, or a function with another number of arguments.
+            TopologyError: The topic's name is invalid, or the function takes another number of arguments.
 
         Source: Kafka Streams' `SinkNode`, `TopicNameExtractor`.
         """
@@ -193,14 +193,14 @@ class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixi
         repartitioned: Repartitioned[K, V] | NameLike = None,
         **option: Unpack[RepartitionedKeywords[K, V]],
     ) -> KStream[K, V]:
-        """Sends the stream through a topic of its own, `<application>-<name>-repartition`, and on from there.
+        """Sends the stream through a repartition topic, `<application>-<name>-repartition`.
 
-        `KStream[K, V]` to the same; nulls, time and headers stay, the order between records of different tasks does not.
+        Records, including nulls, timestamps and headers, stay the same; the order between records of different tasks may change.
         Source: Kafka Streams' `repartition` (KIP-221), which drops null keys, as compat mode does.
 
         Args:
-            repartitioned: Serdes, partitions and name of the topic, or the name alone.
-            **option: Fields of `Repartitioned`, given directly.
+            repartitioned: Serdes, partitions and name of the topic; or just the name.
+            **option: Fields of `Repartitioned`, passed directly.
         """
         how = one_option("repartition", Repartitioned, repartitioned, option)
         name = how.name or stateful_name("KSTREAM-REPARTITION", self._port.lineage, (("partitions", how.partitions),))
@@ -217,18 +217,18 @@ class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixi
         )
         return self._stream(port)
 
-    # Grouping, tables -------------------------------------------------------------------------------------------------
+    # Groups and tables ------------------------------------------------------------------------------------------------
 
     def group_by_key(
         self, grouped: Grouped[K, V] | NameLike = None, **option: Unpack[GroupedKeywords[K, V]]
     ) -> KGroupedStream[K, V]:
-        """Groups by the key that is there; aggregations drop null keys.
+        """Groups the records by their existing key; aggregations drop records with a null key.
 
         `KStream[K, V]` to `KGroupedStream[K, V]`. Source: Kafka Streams' `groupByKey`.
 
         Args:
-            grouped: Serdes, and the name of the repartition topic where one is needed, or the name alone.
-            **option: Fields of `Grouped`, given directly.
+            grouped: Serdes, and the name of the repartition topic if one is needed; or just the name.
+            **option: Fields of `Grouped`, passed directly.
         """
         return KGroupedStream(self._graph, self._port, one_option("group_by_key", Grouped, grouped, option), "key")
 
@@ -257,15 +257,15 @@ class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixi
         named: NameLike | Grouped[K2, V] = None,
         **option: Any,
     ) -> KGroupedStream[K2, V]:
-        """Groups by a new key, `selector(value)` or `selector(key, value)`; aggregations drop those that are None.
+        """Groups the records by a new key; aggregations drop records whose new key is None.
 
         `KStream[K, V]` to `KGroupedStream[K2, V]`. Source: Kafka Streams' `groupBy`.
 
         Args:
-            selector: Gives the new key.
-            grouped: Serdes, and the name of the repartition topic where one is needed, or the name alone.
-            named: Name of the operator that makes the key.
-            **option: Fields of `Grouped`, given directly.
+            selector: `selector(value)` or `selector(key, value)` returns the new key.
+            grouped: Serdes, and the name of the repartition topic if one is needed; or just the name.
+            named: Name of the operator that computes the key.
+            **option: Fields of `Grouped`, passed directly.
         """
         name, how = named_option("group_by", Grouped, named, grouped, option)
         rekeyed: KStream[K2, V] = self.select_key(selector, name)
@@ -293,15 +293,15 @@ class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixi
         named: NameLike | Materialized[Any, Any] = None,
         **option: Any,
     ) -> KTable[Any, Any]:
-        """Reads the stream as updates of a table: the last value of each key, a null value deletes, a null key is dropped.
+        """Turns the stream into a table with the last value of each key.
 
-        `KStream[K, V]` to `KTable[K, V]`. The last one to come wins, whatever its time, unless the table is versioned.
-        Source: Kafka Streams' `KStreamToTable` (KIP-523).
+        `KStream[K, V]` to `KTable[K, V]`. A null value deletes the row; a record with a null key is dropped. The last record to
+        arrive wins, whatever its timestamp, unless the table is versioned. Source: Kafka Streams' `KStreamToTable` (KIP-523).
 
         Args:
-            materialized: Name, serdes and settings of the store, or its name alone.
+            materialized: Name, serdes and settings of the store; or just its name.
             named: Name of the operator.
-            **option: Fields of `Materialized`, given directly.
+            **option: Fields of `Materialized`, passed directly.
         """
         from streams.dsl.ktable import KTable
 

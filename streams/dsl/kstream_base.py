@@ -1,4 +1,4 @@
-"""What the parts of `KStream` have in common: the graph that is being built, and where in it the stream is."""
+"""The common base of the parts of `KStream`: the graph under construction, and the stream's position in it."""
 
 from __future__ import annotations
 

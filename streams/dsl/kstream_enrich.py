@@ -22,7 +22,7 @@ OnFailure: TypeAlias = Literal["fail", "drop"] | Callable[[K, V, Exception], V2]
 
 
 class EnrichMixin(KStreamPart[K, V]):
-    """What of a `KStream` waits for answers from elsewhere."""
+    """The method of a `KStream` that calls other systems."""
 
     @overload
     def enrich(
@@ -92,9 +92,9 @@ class EnrichMixin(KStreamPart[K, V]):
         on_error: OnError = "fail",
         named: NameLike = None,
     ) -> KStream[Any, Any]:
-        """Makes new values by calls to another system: many values in one call, or many calls side by side.
+        """Maps values by calls to another system, with many values per call or many calls at the same time.
 
-        Either, with `batch_size`, a function of many values (`async def` too), or an `async def` of one::
+        The function takes either many values (with `batch_size`; may be `async def`) or one value (must be `async def`)::
 
             def countries(ips: list[str]) -> list[str]:
                 return geo.lookup_all(ips)
@@ -105,28 +105,29 @@ class EnrichMixin(KStreamPart[K, V]):
             stream.enrich(countries, batch_size=500, retries=3)
             stream.enrich(country, concurrency=32, timeout=timedelta(seconds=2), on_error="drop")
 
-        `KStream[K, V]` to `KStream[K, V2]`. Key, time, headers and the order of records stay; nulls go to the function.
-        It runs where records are read, before they are merged by time; behind a stateful operator the stream crosses a
-        repartition topic for that. A micro-batch that is repeated calls again, and only one attempt's results are committed.
+        `KStream[K, V]` to `KStream[K, V2]`. Keys, timestamps, headers and the order of records stay; nulls are passed to the
+        function. Calls are made where records are read, before records are merged by time; behind a stateful operator, the
+        stream goes through a repartition topic first. A repeated micro-batch makes its calls again, and only the results of one
+        attempt are committed.
 
         Args:
-            function: `fn(values)` or `fn(keys, values)` gives a list with a result for each; without `batch_size`,
-                `async fn(value)` or `async fn(key, value)` gives the result. A class (or a `partial` of one) is made once
-                in each process, in the event loop of its calls, and its object is called; so it can keep a client.
-            batch_size: How many values a call gets at most; None: calls are for one value.
-            concurrency: How many calls of an async function may be under way in a reader (topic-partition); None: 16.
-            timeout: How long a call of an async function may take; None: 30 seconds.
-            retries: How often a call that fails is made again. If it is for many values, these are then tried one by one.
-            backoff: How long to wait before the first of these; twice as long before each further one, up to a minute.
-            on_error: When all calls for a record have failed: `"fail"`: as of any function that raises, the processing policy
-                decides; `"drop"`: the record is left out (`dropped()`; reasons `call_failed`, `timeout`); or a function
-                `(value, error) -> value` or `(key, value, error) -> value`.
-            named: Name of the operator, and of the repartition topic where one is needed.
+            function: `fn(values)` or `fn(keys, values)` returns a list with one result per value; without `batch_size`,
+                `async fn(value)` or `async fn(key, value)` returns the result. Of a class (or a `partial` of one), one object
+                is made in each process, in the event loop of its calls, and called; such an object can hold a client.
+            batch_size: The most values in a call; None: one value per call.
+            concurrency: The most calls of an async function at the same time in a reader (topic-partition); None: 16.
+            timeout: The longest that a call of an async function may take; None: 30 seconds.
+            retries: How often to repeat a failed call. If a call for many values still fails, each value is tried alone.
+            backoff: The wait before the first retry, doubled before each further one, up to a minute.
+            on_error: What to do when all calls for a record have failed. `"fail"`: the processing policy decides, as for any
+                function that raises; `"drop"`: the record is left out (`dropped()`; reasons `call_failed`, `timeout`); or a
+                function `(value, error) -> value` or `(key, value, error) -> value`.
+            named: Name of the operator, and of the repartition topic if one is needed.
 
         Raises:
-            TopologyError: The function is of another shape, or the settings do not fit it.
+            TopologyError: The function has another signature, or the settings do not fit the function.
 
-        Source: ours; for Kafka Streams, KIP-311 and KIP-408 asked for it.
+        Source: ours; for Kafka Streams, KIP-311 and KIP-408 proposed the same.
         """
         options = EnrichOptions(batch_size, concurrency, timeout, retries, backoff, on_error)
         port = add_enrich(self._graph, self._port, function, options, operator_name("enrich", named))

@@ -1,4 +1,4 @@
-"""The part of `KStream` that Kafka Streams lacks: joins of many streams, as-of joins, and what tells repetitions."""
+"""The part of `KStream` that Kafka Streams lacks: joins of many streams, as-of joins and deduplication."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ExtrasMixin(KStreamPart[K, V]):
-    """Joins and filters of a `KStream` that remember other records."""
+    """Stateful methods of a `KStream` that Kafka Streams lacks."""
 
     @overload
     def join_all(
@@ -62,32 +62,32 @@ class ExtrasMixin(KStreamPart[K, V]):
         value_serdes: Mapping[str, Serde[Any]] | None = None,
         **option: Unpack[StreamJoinedKeywords],
     ) -> KStream[K, R]:
-        """Joins several streams: one result for each choice of one record per stream that lie within one window.
+        """Joins several streams: one result for each combination of one record per stream within one window.
 
         `orders.join_all({"payment": payments, "shipment": shipments}, joiner, windows, this="order")`. All records of a
-        result have one key, and the oldest and the newest of them are at most the windows' time difference apart. The result
-        comes once, when the last of them comes, with the time of the newest and the headers of the last to come. Null keys
-        and values and late records are dropped, by the rules of `join`. Of several results of one record the first stream's
-        oldest record comes first, next the second's; this stream is the first, then `others` in their order.
+        result have the same key, and the oldest and the newest are at most the windows' time difference apart. Each result is
+        emitted once, when the last of its records arrives, with the timestamp of the newest record and the headers of the last
+        to arrive. Null keys, null values and late records are dropped, as by `join`. If one record has several results, they
+        are ordered by the age of the first stream's record, then the second's; this stream is the first, followed by `others`.
 
-        What it costs: a record gives as many results as there are choices. With m records of a key in a window, of each of n
-        streams, that is about `m ** (n - 1)` per record: fine for keys that occur once or twice, such as an order's
-        number, and beyond any machine for busy ones (four streams, 100 records each: a million results per record). Aggregate
-        such streams first, or use a shorter window. A record is cheap while any other stream has nothing for its key.
+        The cost is one result per combination. With m records per key and window in each of n streams, that is about
+        `m ** (n - 1)` results per record: fine for keys that occur once or twice, such as order numbers, and impossible
+        for frequent keys (four streams, 100 records each: a million results per record). In that case, aggregate the streams
+        first, or use shorter windows. A record is cheap as long as any other stream has no record of its key.
 
         Args:
-            others: Two to eight other streams by name; the same stream may be given again, then its records meet themselves.
-            joiner: `joiner(values)` or `joiner(key, values)`; `values` is a new dict of name -> value of all streams.
-                The values in it take part in several results: make a new one rather than change one.
-            windows: How far apart records may be, and the grace; both bounds must be equal.
-            joined: Names, the key serde and settings of the stores.
-            this: This stream's name among `values`. Names are part of the names of stores, so they should last.
-            value_serdes: Serdes of values in the stores, by name, for streams whose values an operator has made anew.
-            **option: Fields of `StreamJoined`, given directly.
+            others: Two to eight other streams by name. The same stream may be passed again; its records then join themselves.
+            joiner: `joiner(values)` or `joiner(key, values)`; `values` is a new dict with the value of each stream by name.
+                Do not change these values, which may be part of several results.
+            windows: How far apart records may be, and the grace; the bounds before and after must be equal.
+            joined: Names, key serde and settings of the stores.
+            this: This stream's name in `values`. Stores are named after the streams' names, so choose names that can stay.
+            value_serdes: Serdes of the values in the stores, by name, for streams whose values are made by an operator.
+            **option: Fields of `StreamJoined`, passed directly.
 
         Raises:
-            TopologyError: Asymmetric windows, too few or too many streams, a name twice, a table, or streams that are keyed by
-                different serdes.
+            TopologyError: Windows are asymmetric, there are too few or too many streams, a name occurs twice, an argument is a
+                table, or the streams have keys of different serdes.
         """
         check_names(this, others)
         for other in others.values():
@@ -159,22 +159,22 @@ class ExtrasMixin(KStreamPart[K, V]):
         left: bool = False,
         **option: Any,
     ) -> KStream[Any, Any]:
-        """Joins each record with the newest one of the other stream that is not newer than itself (as-of join).
+        """Joins each record with the newest record of the other stream that is no newer than the record itself.
 
-        `quotes` as of each trade: `trades.as_of_join(quotes, joiner, within=timedelta(seconds=10))`. A record waits
-        until stream time has passed its own by more than `grace`, so that late records of the other stream count.
+        The latest quote for each trade: `trades.as_of_join(quotes, joiner, within=timedelta(seconds=10))`. A record waits
+        until stream time has passed its timestamp by more than `grace`, so that late records of the other stream are found.
 
         Args:
-            other: Where the earlier records are; of several with one key and time the last to come counts.
+            other: The stream to look records up in; of several with the same key and timestamp, the last to arrive counts.
             joiner: `joiner(left, right)` or `joiner(key, left, right)`.
             within: How much older the other record may be.
-            grace: How late records may be, of both streams; those that are later are dropped.
+            grace: How late records of either stream may be; later ones are dropped.
             joined: Names, serdes and settings of the stores.
-            left: A record that finds no other is joined with None; otherwise it gives nothing.
-            **option: Fields of `StreamJoined`, given directly.
+            left: Whether a record without a match is joined with None; otherwise it has no result.
+            **option: Fields of `StreamJoined`, passed directly.
 
         Raises:
-            TopologyError: A negative duration, or the two sides are keyed by different serdes.
+            TopologyError: A duration is negative, or the two sides have keys of different serdes.
         """
         self._check_stream(other)
         fn, how = functions.joiner(joiner), one_option("as_of_join", StreamJoined, joined, option)
@@ -208,15 +208,15 @@ class ExtrasMixin(KStreamPart[K, V]):
         key_serde: Serde[K] | None = None,
         named: NameLike = None,
     ) -> KStream[K, V]:
-        """Drops records that repeat one that has passed less than `within` away in event time, before or after.
+        """Drops duplicates: records that repeat an earlier one less than `within` away in event time, before or after.
 
         Args:
-            within: How far apart repetitions may be.
-            by: What a repetition repeats besides the key: `by(value)` or `by(key, value)` gives an id, any JSON value;
-                None: the key alone. A record whose id is None always passes.
-            grace: How late a record may be; one that is later is dropped, since what it may repeat is forgotten.
-            key_serde: Of the key, where it was made anew.
-            named: Name of the operator, its store and a repartition topic.
+            within: How far apart in event time duplicates may be.
+            by: `by(value)` or `by(key, value)` returns an id, any JSON value, in which duplicates agree besides the key; None:
+                records with the same key are duplicates. A record whose id is None always passes.
+            grace: How late a record may be. A later record is dropped, because what it may repeat is no longer stored.
+            key_serde: The serde of the key, if an operator has made the key.
+            named: Name of the operator, its store and its repartition topic.
 
         Raises:
             TopologyError: `within` is not positive, or `grace` negative.

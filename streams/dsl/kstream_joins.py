@@ -1,7 +1,7 @@
 """The part of `KStream` that joins it with another stream, a table or a global table.
 
-The overloads say for type checkers what both sides of the joiner are: of a left join the right side may be None, of an outer join
-either side.
+The overloads tell type checkers which types a joiner receives: in a left join the right value may be None, in an outer join either
+value.
 """
 
 from __future__ import annotations
@@ -182,24 +182,25 @@ class JoinMixin(KStreamPart[K, V]):
         key_selector: functions.Function | None = None,
         **option: Any,
     ) -> KStream[Any, Any]:
-        """Joins with a stream, within `windows`, or with a table as it is when the record comes.
+        """Joins each record with records of another stream within `windows`, or with the current row of a table.
 
-        A versioned table is seen as it was at the record's time. Null values are dropped, and null keys (of a global table:
-        keys to look up). The result's time is the larger one of two stream records', with a table the stream record's.
+        A versioned table is read as of the record's timestamp. Records with a null value are dropped, and so are those with a null
+        key (with a global table: a null key to look up). The result's timestamp is the larger one of two stream records, or that
+        of the stream's record if the other side is a table.
         Source: Kafka Streams' `KStreamKStreamJoin`, `KStreamKTableJoin`, `KStreamGlobalKTableJoin`.
 
         Args:
-            other: The stream (then `windows` is needed) or the table (then there are no windows).
-            joiner: `joiner(left, right)` or `joiner(key, left, right)`; of a global table also `joiner(key, looked_up, left,
+            other: The stream (which needs `windows`) or the table (which has none).
+            joiner: `joiner(left, right)` or `joiner(key, left, right)`; with a global table also `joiner(key, looked_up, left,
                 right)`.
-            windows: Which records of the two streams meet; for a table, its `Joined` may stand here.
+            windows: How far apart joined records of two streams may be. With a table, its `Joined` may be passed here.
             joined: `StreamJoined` for a stream, `Joined` for a table, or the name of either.
-            key_selector: For a global table: `key_selector(value)` or `key_selector(key, value)` gives the key to look up.
-                Kafka Streams' own order of the arguments is taken, too: `join(table, key_selector, joiner)`.
-            **option: Fields of `StreamJoined` or `Joined`, given directly.
+            key_selector: For a global table: `key_selector(value)` or `key_selector(key, value)` returns the key to look up.
+                Kafka Streams' order of arguments is accepted, too: `join(table, key_selector, joiner)`.
+            **option: Fields of `StreamJoined` or `Joined`, passed directly.
 
         Raises:
-            TopologyError: The arguments do not fit together, or the two sides are keyed by different serdes.
+            TopologyError: The arguments do not fit together, or the two sides have keys of different serdes.
         """
         return self._join("inner", other, joiner, windows, joined, key_selector, option)
 
@@ -339,10 +340,10 @@ class JoinMixin(KStreamPart[K, V]):
         key_selector: functions.Function | None = None,
         **option: Any,
     ) -> KStream[Any, Any]:
-        """As `join`, but every record of this stream gives a result; the joiner gets None where nothing was found.
+        """Joins like `join`, but every record of this stream has a result; the joiner gets None if there is no match.
 
-        With another stream, the result without a partner comes when the record's window and grace have passed, with its own
-        time. A null key gives its result at once (KIP-962); a null value is dropped.
+        With another stream, a result without a match is emitted once the record's window and grace have passed, with the record's
+        timestamp. A record with a null key has its result at once (KIP-962); one with a null value is dropped.
         """
         return self._join("left", other, joiner, windows, joined, key_selector, option)
 
@@ -374,10 +375,10 @@ class JoinMixin(KStreamPart[K, V]):
         joined: JoinWindows | StreamJoined | NameLike = None,
         **option: Any,
     ) -> KStream[Any, Any]:
-        """As `left_join` of two streams, for the records of both.
+        """Joins two streams like `left_join`, but every record of either stream has a result.
 
         Raises:
-            TopologyError: The other is a table, or there are no windows.
+            TopologyError: The other side is a table, or there are no windows.
 
         Source: Kafka Streams' `KStreamKStreamJoin` with outer sides (KIP-633).
         """
@@ -417,7 +418,7 @@ def _is_function(given: object) -> bool:
 
 
 def _apart(windows: object, joined: object) -> tuple[object, object]:
-    """What stands for the windows, which the join itself checks, and the other option, whichever stands first."""
+    """The windows, which the join itself checks, and the other option, in either order."""
     if isinstance(windows, Option | str) and (joined is None or isinstance(joined, JoinWindows)):
         windows, joined = joined, windows
     return windows, joined

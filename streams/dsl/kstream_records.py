@@ -1,4 +1,4 @@
-"""The part of `KStream` that takes records one by one, without state."""
+"""The stateless part of `KStream`, which processes records one by one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class RecordsMixin(KStreamPart[K, V]):
-    """Filters, mappers and actions of a `KStream`."""
+    """Filters, mappers and side effects of a `KStream`."""
 
     @overload
     def filter(self, predicate: ValuePredicate[V], named: NameLike = None) -> KStream[K, V]: ...
@@ -46,9 +46,9 @@ class RecordsMixin(KStreamPart[K, V]):
     def filter(self, predicate: KeyValuePredicate[K, V], named: NameLike = None) -> KStream[K, V]: ...
 
     def filter(self, predicate: ValuePredicate[V] | KeyValuePredicate[K, V], named: NameLike = None) -> KStream[K, V]:
-        """Keeps the records for which the predicate holds.
+        """Keeps the records for which the predicate is true.
 
-        `KStream[K, V]` to `KStream[K, V]`; nulls go to the predicate, time and headers stay.
+        `KStream[K, V]` to `KStream[K, V]`. Nulls are passed to the predicate; timestamps and headers stay.
         Source: Kafka Streams' `KStreamFilter`.
         """
         return self._filter("filter", predicate, named, negate=False)
@@ -62,9 +62,9 @@ class RecordsMixin(KStreamPart[K, V]):
     def filter_not(
         self, predicate: ValuePredicate[V] | KeyValuePredicate[K, V], named: NameLike = None
     ) -> KStream[K, V]:
-        """Leaves out the records for which the predicate holds.
+        """Removes the records for which the predicate is true.
 
-        `KStream[K, V]` to `KStream[K, V]`; nulls go to the predicate, time and headers stay.
+        `KStream[K, V]` to `KStream[K, V]`. Nulls are passed to the predicate; timestamps and headers stay.
         Source: Kafka Streams' `KStreamFilter`.
         """
         return self._filter("filter_not", predicate, named, negate=True)
@@ -84,9 +84,9 @@ class RecordsMixin(KStreamPart[K, V]):
         mapper: KeyValueMapper[K, V, tuple[K2 | None, V2]] | ValueMapper[V, tuple[K2 | None, V2]],
         named: NameLike = None,
     ) -> KStream[K2, V2]:
-        """Makes a new key and value: `mapper(key, value)` gives a pair. Prefer `map_values` where the key stays.
+        """Maps each record to a new key and value: `mapper(key, value)` returns a pair. Prefer `map_values` if the key stays.
 
-        `KStream[K, V]` to `KStream[K2, V2]`; nulls go to the mapper, time and headers stay.
+        `KStream[K, V]` to `KStream[K2, V2]`. Nulls are passed to the mapper; timestamps and headers stay.
         Source: Kafka Streams' `KStreamMap`.
         """
         fn = functions.key_value(mapper, "mapper")
@@ -104,9 +104,9 @@ class RecordsMixin(KStreamPart[K, V]):
     def map_values(
         self, mapper: ValueMapper[V, V2] | KeyValueMapper[K, V, V2], named: NameLike = None
     ) -> KStream[K, V2]:
-        """Makes a new value; the key stays, and with it the task.
+        """Maps each value to a new one; key and task stay, so no repartition topic is needed.
 
-        `KStream[K, V]` to `KStream[K, V2]`; nulls go to the mapper, time and headers stay.
+        `KStream[K, V]` to `KStream[K, V2]`. Nulls are passed to the mapper; timestamps and headers stay.
         Source: Kafka Streams' `KStreamMapValues`.
         """
         fn = functions.key_value(mapper, "value mapper")
@@ -130,9 +130,9 @@ class RecordsMixin(KStreamPart[K, V]):
         mapper: KeyValueMapper[K, V, Iterable[tuple[K2 | None, V2]]] | ValueMapper[V, Iterable[tuple[K2 | None, V2]]],
         named: NameLike = None,
     ) -> KStream[K2, V2]:
-        """Makes any number of records of one: `mapper(key, value)` gives pairs of key and value.
+        """Maps each record to any number of records: `mapper(key, value)` returns pairs of key and value.
 
-        `KStream[K, V]` to `KStream[K2, V2]`; all have the record's time and headers.
+        `KStream[K, V]` to `KStream[K2, V2]`. All results have the original record's timestamp and headers.
         Source: Kafka Streams' `KStreamFlatMap`.
         """
         fn = functions.key_value(mapper, "mapper")
@@ -150,9 +150,9 @@ class RecordsMixin(KStreamPart[K, V]):
     def flat_map_values(
         self, mapper: ValueMapper[V, Iterable[V2]] | KeyValueMapper[K, V, Iterable[V2]], named: NameLike = None
     ) -> KStream[K, V2]:
-        """Makes any number of values of one; the key stays.
+        """Maps each value to any number of values; the key stays.
 
-        `KStream[K, V]` to `KStream[K, V2]`; all have the record's time and headers.
+        `KStream[K, V]` to `KStream[K, V2]`. All results have the original record's timestamp and headers.
         Source: Kafka Streams' `KStreamFlatMapValues`.
         """
         fn = functions.key_value(mapper, "value mapper")
@@ -170,9 +170,10 @@ class RecordsMixin(KStreamPart[K, V]):
     def select_key(
         self, selector: ValueMapper[V, K2 | None] | KeyValueMapper[K, V, K2 | None], named: NameLike = None
     ) -> KStream[K2, V]:
-        """Makes a new key; the value stays.
+        """Replaces each key; the value stays.
 
-        `KStream[K, V]` to `KStream[K2, V]`; a null key is allowed until something groups or joins by it. Time and headers stay.
+        `KStream[K, V]` to `KStream[K2, V]`. The new key may be null, but groups and joins drop null keys.
+        Timestamps and headers stay.
         Source: Kafka Streams' `KStreamImpl.selectKey`.
         """
         fn = functions.key_value(selector, "key selector")
@@ -188,7 +189,7 @@ class RecordsMixin(KStreamPart[K, V]):
     def peek(self, action: KeyValueAction[K, V], named: NameLike = None) -> KStream[K, V]: ...
 
     def peek(self, action: ValueAction[V] | KeyValueAction[K, V], named: NameLike = None) -> KStream[K, V]:
-        """Shows each record to a function, at least once each, and passes it on unchanged.
+        """Calls a function for each record, at least once, and passes the record on unchanged.
 
         `KStream[K, V]` to the same. Source: Kafka Streams' `KStreamPeek`.
         """
@@ -201,7 +202,7 @@ class RecordsMixin(KStreamPart[K, V]):
     def foreach(self, action: KeyValueAction[K, V], named: NameLike = None) -> None: ...
 
     def foreach(self, action: ValueAction[V] | KeyValueAction[K, V], named: NameLike = None) -> None:
-        """Shows each record to a function, at least once each; the stream ends here. Source: Kafka Streams' `foreach`."""
+        """Calls a function for each record, at least once; the stream ends here. Source: Kafka Streams' `foreach`."""
         self._then("foreach", NodeKind.KSTREAM_FOREACH, partial(Peek, functions.key_value(action, "action")), named)
 
     def print(self, label: str | None = None, named: NameLike = None) -> None:
@@ -232,7 +233,7 @@ class RecordsMixin(KStreamPart[K, V]):
         return self._stream(port)
 
     def _result_type(self, fn: functions.Function) -> Type:
-        """What a function of key and value returns, as far as that is known."""
+        """The type that a function of key and value returns, if known."""
         return result_type(fn, self._port.key_serde, self._port.value_serde)
 
 

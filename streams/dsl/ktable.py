@@ -1,7 +1,7 @@
-"""`KTable`: the latest value of each key; a record is an update of it.
+"""`KTable`: the latest value of each key; each record updates one row.
 
-Functions of values may also take the key first, as for streams. What an operator of a table is not given a name for, it
-does not keep: it is computed from the tables above when somebody looks it up.
+Functions of values may also take the key first, as for streams. The result of an operator without a name is not stored, but
+computed from the tables above at each look-up.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from streams.topology.specs.base import OperatorSpec
 
 
 class KTable(TableJoinMixin[K, V], Generic[K, V]):
-    """A table that changes over time. Made by `StreamsBuilder.table`, `KStream.to_table` and aggregations.
+    """A table that changes over time, made by `StreamsBuilder.table`, `KStream.to_table` and aggregations.
 
-    A table that is read or made of a stream keeps no state until something needs to look it up (a join), needs to know
-    its old values (`group_by`, left and outer joins), or it was given a name (`Materialized(name=...)`): until then
-    its updates only pass through.
+    A table that is read from a topic or made from a stream has a store only if a join looks rows up, if old values are needed
+    (`group_by`, left and outer joins), or if the store has a name (`Materialized(name=...)`). Otherwise, updates only
+    pass through.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class KTable(TableJoinMixin[K, V], Generic[K, V]):
 
     @property
     def store_name(self) -> str | None:
-        """Its store, as interactive queries and `streams state` know it; None while it has none."""
+        """The name of the table's store, for interactive queries and `streams state`; None if there is no store so far."""
         return self._node.store
 
-    # Rows one by one --------------------------------------------------------------------------------------------------
+    # Single rows ------------------------------------------------------------------------------------------------------
 
     @overload
     def filter(
@@ -85,9 +85,9 @@ class KTable(TableJoinMixin[K, V], Generic[K, V]):
         named: NameLike | Materialized[K, V] = None,
         materialized: Materialized[K, V] | NameLike = None,
     ) -> KTable[K, V]:
-        """Keeps the rows for which the predicate holds; a row that ceases to match is deleted downstream.
+        """Keeps the rows for which the predicate is true; a row that no longer matches is deleted downstream.
 
-        `KTable[K, V]` to `KTable[K, V]`; deletions are not shown to the predicate. Time and headers: the update's.
+        `KTable[K, V]` to `KTable[K, V]`. The predicate is not called for deletions. Timestamp and headers are the update's.
 
         Raises:
             TopologyError: The function takes another number of arguments, or the name is taken.
@@ -118,7 +118,7 @@ class KTable(TableJoinMixin[K, V], Generic[K, V]):
         named: NameLike | Materialized[K, V] = None,
         materialized: Materialized[K, V] | NameLike = None,
     ) -> KTable[K, V]:
-        """Leaves out the rows for which the predicate holds; otherwise as `filter`.
+        """Removes the rows for which the predicate is true; otherwise like `filter`.
 
         Source: Kafka Streams' `KTableFilter`.
         """
@@ -154,9 +154,9 @@ class KTable(TableJoinMixin[K, V], Generic[K, V]):
         named: NameLike | Materialized[K, V2] = None,
         materialized: Materialized[K, V2] | NameLike = None,
     ) -> KTable[K, V2]:
-        """Makes a new value of each row's; not called for deletions. A None that it gives deletes the row.
+        """Maps the value of each row to a new one; if the mapper returns None, the row is deleted.
 
-        `KTable[K, V]` to `KTable[K, V2]`. Time and headers: the update's.
+        `KTable[K, V]` to `KTable[K, V2]`. The mapper is not called for deletions. Timestamp and headers are the update's.
 
         Raises:
             TopologyError: The function takes another number of arguments, or the name is taken.
@@ -175,19 +175,19 @@ class KTable(TableJoinMixin[K, V], Generic[K, V]):
         named: NameLike | Materialized[K, V2] = None,
         materialized: Materialized[K, V2] | NameLike = None,
     ) -> KTable[K, V2]:
-        """Makes a new value of each row's with a `ValueTransformer` of yours, which may keep state.
+        """Maps the value of each row with your own `ValueTransformer`, which may use state stores.
 
-        `KTable[K, V]` to `KTable[K, V2]`. It is called once for each update, also for deletions. Time and headers: the
-        update's.
+        `KTable[K, V]` to `KTable[K, V2]`. The transformer is called once for each update, including deletions. Timestamp and
+        headers are the update's.
 
         Args:
-            supplier: Makes a new transformer on each call; a subclass of `ValueTransformer` will do.
+            supplier: Returns a new transformer on each call; a subclass of `ValueTransformer` is enough.
             stores: Names of stores added with `StreamsBuilder.add_state_store`.
-            named: Name of the node; needed where two transformers have the same input.
+            named: The node's name; required if two transformers have the same input.
             materialized: Name and settings of the result's store.
 
         Raises:
-            TopologyError: `supplier` makes no transformers, or a store is unknown.
+            TopologyError: `supplier` does not return transformers, or a store is unknown.
 
         Source: Kafka Streams' `KTableTransformValues`.
         """
@@ -208,13 +208,13 @@ class KTable(TableJoinMixin[K, V], Generic[K, V]):
         mapper: KeyValueMapper[K, V, Any] | ValueMapper[V, Any] | NameLike = None,
         named: NameLike = None,
     ) -> KStream[Any, V]:
-        """The table's updates as a stream; a deleted key gives a null value.
+        """Returns the table's updates as a stream; a deletion is a record with a null value.
 
-        `KTable[K, V]` to `KStream[K, V]`, or to `KStream[K2, V]` with a mapper, as if `select_key(mapper)` followed: behind a
-        windowed table `to_stream(lambda windowed, value: windowed.key)`. Source: Kafka Streams' `KTableImpl.toStream`.
+        `KTable[K, V]` to `KStream[K, V]`; with a mapper to `KStream[K2, V]`, as if `select_key(mapper)` followed. For a
+        windowed table: `to_stream(lambda windowed, value: windowed.key)`. Source: Kafka Streams' `KTableImpl.toStream`.
 
         Args:
-            mapper: Gives the new key, `mapper(key, value)` or `mapper(value)`; or the operator's name.
+            mapper: `mapper(key, value)` or `mapper(value)` returns the new key; or the operator's name.
             named: Name of the operator.
 
         Raises:
@@ -229,16 +229,16 @@ class KTable(TableJoinMixin[K, V], Generic[K, V]):
         return stream if selector is None else stream.select_key(selector)
 
     def suppress(self, suppressed: Suppressed, named: NameLike = None) -> KTable[K, V]:
-        """Holds updates back until their window closes, or for a time: see `Suppressed`.
+        """Delays updates until their window closes, or for a time; see `Suppressed`.
 
         Raises:
-            TopologyError: Until the window closes, but there are no windows; or the table is versioned.
+            TopologyError: The table has no windows whose close could be awaited, or is versioned.
         """
         name = operator_name("suppress", named)
         return self._table(*add_suppress(self._port, self._node, suppressed, name))
 
     def dropped(self, named: NameLike = None) -> KStream[Any, Any]:
-        """What the operator that made this table dropped, with the reason in a header; see `KStream.dropped`."""
+        """Returns the records that this table's operator dropped, with the reason in a header; see `KStream.dropped`."""
         return KStream(self._graph, add_dropped(self._graph, self._port, operator_name("dropped", named)))
 
     # Groups -----------------------------------------------------------------------------------------------------------
@@ -268,16 +268,16 @@ class KTable(TableJoinMixin[K, V], Generic[K, V]):
         named: NameLike | Grouped[Any, Any] = None,
         **option: Any,
     ) -> KGroupedTable[Any, Any]:
-        """Groups the rows anew: `selector(key, value)` gives the group's key and the value that counts there.
+        """Groups the rows by a new key: `selector(key, value)` returns the group's key and the value to aggregate.
 
-        A row whose group key or value is None is in no group. The table keeps its old values from here on, since a row
-        that changes is first taken out of the group it was in.
+        A row whose group key or value is None belongs to no group. The table stores its rows from here on, because a row that
+        changes must first be removed from its previous group.
 
         Args:
-            selector: `selector(key, value)` or `selector(value)` gives a pair.
-            grouped: Serdes and name of the repartition topic, or the name alone.
-            named: Name of the operator that makes the key.
-            **option: Fields of `Grouped`, given directly.
+            selector: `selector(key, value)` or `selector(value)` returns a pair.
+            grouped: Serdes and name of the repartition topic; or just the name.
+            named: Name of the operator that computes the key.
+            **option: Fields of `Grouped`, passed directly.
         """
         name, how = named_option("group_by", Grouped, named, grouped, option)
         fn = functions.key_value(selector, "group selector")
@@ -295,12 +295,12 @@ class KTable(TableJoinMixin[K, V], Generic[K, V]):
         )
         return KGroupedTable(self._graph, port, how)
 
-    # For the operators around tables ------------------------------------------------------------------------------------
+    # For the other tables of a topology ---------------------------------------------------------------------------------
 
     @property
     def _key_serde(self) -> Serde:
         return self._graph.key_serde(self._port.key_serde)
 
     def _enable_old_values(self) -> None:
-        """Makes the updates hold the value before; keeps a table above, if that is what it takes."""
+        """Adds the old value to each update; a table above is stored if that is necessary."""
         self._node.send_old_values(True)

@@ -1,7 +1,7 @@
 """The part of `KTable` that joins it with another table, by key or by a foreign key.
 
-The overloads say for type checkers what both sides of the joiner are: of a left join the right side may be None, of an outer join
-either side. A joiner that gives None leaves the row out.
+The overloads tell type checkers which types a joiner receives: in a left join the right value may be None, in an outer join either
+value. A row for which the joiner returns None does not exist.
 """
 
 from __future__ import annotations
@@ -153,23 +153,23 @@ class TableJoinMixin(TableBase, Generic[K, V]):
     ) -> KTable[K, Any]:
         """Joins with another table, by key or by a foreign key; a row exists while both sides have one.
 
-        `KTable[K, V]` and `KTable[K, V2]` (by a foreign key: `KTable[K2, V2]`) to `KTable[K, V3]`. Time: the larger
-        of both sides'; by a foreign key, if the right side changed, its own. Source: Kafka Streams' `KTableKTableInnerJoin`,
-        KIP-213.
+        `KTable[K, V]` and `KTable[K, V2]` (by a foreign key: `KTable[K2, V2]`) to `KTable[K, V3]`. The timestamp is the larger
+        one of both sides; in a foreign-key join, an update of the right side has that update's timestamp. Source: Kafka
+        Streams' `KTableKTableInnerJoin`, KIP-213.
 
         Args:
             other: The other table.
             joiner: `joiner(left, right)` or `joiner(key, left, right)`.
-            *options: `foreign_key`, `named` and `materialized` in this order, or any of them alone. Kafka Streams' own order,
-                `join(other, foreign_key, joiner)`, is taken where the number of their arguments tells the functions apart.
-            foreign_key: Gives of each row of this table the key to look up in the other, `foreign_key(value)` or
-                `foreign_key(key, value)`; None: both tables have the same keys.
+            *options: `foreign_key`, `named` and `materialized` in this order, or any one of them. Kafka Streams' order,
+                `join(other, foreign_key, joiner)`, is accepted if the functions' numbers of arguments tell them apart.
+            foreign_key: `foreign_key(value)` or `foreign_key(key, value)` returns, for a row of this table, the key to look up
+                in the other; None: both tables have the same keys.
             named: Name of the join.
             materialized: Name and settings of the result's store.
 
         Raises:
-            TopologyError: It cannot be told which function is the foreign key; the other is no table of this builder, or
-                (without a foreign key) keyed by another serde.
+            TopologyError: It is unclear which function is the foreign key; the other is no table of this builder; or, without
+                a foreign key, the other has keys of another serde.
         """
         return self._join("inner", other, joiner, options, foreign_key, named, materialized)
 
@@ -284,7 +284,7 @@ class TableJoinMixin(TableBase, Generic[K, V]):
         named: Name = None,
         materialized: Store = None,
     ) -> KTable[K, Any]:
-        """As `join`, but every row of this table has one; the joiner gets None where the other has nothing.
+        """Joins like `join`, but every row of this table has a result; the joiner gets None if the other table has no match.
 
         With a foreign key, a row whose foreign key is None is joined with None (KIP-962). Source: Kafka Streams'
         `KTableKTableLeftJoin`, KIP-213.
@@ -316,7 +316,7 @@ class TableJoinMixin(TableBase, Generic[K, V]):
         named: Name = None,
         materialized: Store = None,
     ) -> KTable[K, Any]:
-        """As `join` by key, but a row exists while either side has one; the joiner gets None for the other.
+        """Joins by key like `join`, but a row exists while either side has one; the joiner gets None for the missing side.
 
         Source: Kafka Streams' `KTableKTableOuterJoin`.
         """
@@ -352,9 +352,9 @@ class TableJoinMixin(TableBase, Generic[K, V]):
 def _joiner_first(
     method: str, one: functions.Function, other: functions.Function
 ) -> tuple[functions.Function, functions.Function]:
-    """The joiner and the foreign key, which may stand the other way round, as in Kafka Streams.
+    """The joiner and the foreign key, which may come in the opposite order, as in Kafka Streams.
 
-    A joiner takes two or three arguments, a foreign key one or two. Raises `TopologyError` if both take two and no more.
+    A joiner takes two or three arguments, a foreign key one or two. Raises `TopologyError` if both take exactly two.
     """
     like_a_joiner = [takes(function, 3) - takes(function, 1) for function in (one, other)]
     if like_a_joiner == [0, 0] and not (takes(one, 3) or takes(other, 3)):

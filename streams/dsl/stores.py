@@ -1,4 +1,4 @@
-"""`Stores`: state stores for the Processor API, to be added with `StreamsBuilder.add_state_store`."""
+"""`Stores`: state stores for the Processor API, for `StreamsBuilder.add_state_store`."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ Argument: TypeAlias = Serde[Any] | Duration | bool
 
 
 class Stores(AnswersUnknownNames):
-    """Makes stores of each kind (Kafka Streams: `Stores`).
+    """Makes state stores of every kind (Kafka Streams' `Stores`).
 
     Example:
         >>> builder.add_state_store(Stores.key_value_store("seen", StringSerde(), Int64Serde()))
         >>> stream.process(Dedupe, stores=["seen"])
 
-    `ctx.store(name)` then gives a `KeyValueStore`, `WindowStore`, `SessionStore` and so on.
+    In a processor, `ctx.store(name)` returns the `KeyValueStore`, `WindowStore`, `SessionStore` and so on.
 
-    Arguments behind the name are recognised by what they are, in any order: the first serde is that of the keys, the next one that
-    of the values; durations (`timedelta` or ms) are the retention, then the window size; True is `retain_duplicates`. All of them
-    have names, too. What is called persistent lies on disk and what is called in_memory in memory; both have a changelog, and the
-    short names are the persistent ones.
+    Arguments after the name may be keywords, or positional in any order, recognised by their types: the first serde is that of the
+    keys, the second that of the values; the first duration (`timedelta` or ms) is the retention, the second the window size; True
+    is `retain_duplicates`. Stores are on disk, except those of `in_memory_...` methods; both sorts have a changelog.
+    `persistent_...` methods are other names of the methods without a prefix.
     """
 
     @staticmethod
     def key_value_store(
         name: str, key_serde: Serde[Any] | None = None, value_serde: Serde[Any] | None = None
     ) -> StoreNode:
-        """Key to value (`KeyValueStore`)."""
+        """A store of a value per key (`KeyValueStore`)."""
         return _store("key_value_store", StoreKind.KEY_VALUE, name, (), key_serde=key_serde, value_serde=value_serde)
 
     persistent_key_value_store = key_value_store
@@ -45,7 +45,7 @@ class Stores(AnswersUnknownNames):
     def in_memory_key_value_store(
         name: str, key_serde: Serde[Any] | None = None, value_serde: Serde[Any] | None = None
     ) -> StoreNode:
-        """`key_value_store` in memory."""
+        """A `key_value_store` in memory."""
         made = _store(
             "in_memory_key_value_store", StoreKind.KEY_VALUE, name, (), key_serde=key_serde, value_serde=value_serde
         )
@@ -55,7 +55,7 @@ class Stores(AnswersUnknownNames):
     def timestamped_key_value_store(
         name: str, key_serde: Serde[Any] | None = None, value_serde: Serde[Any] | None = None
     ) -> StoreNode:
-        """Key to value and timestamp (`TimestampedKeyValueStore`)."""
+        """A store of a value and timestamp per key (`TimestampedKeyValueStore`)."""
         return _store(
             "timestamped_key_value_store",
             StoreKind.TIMESTAMPED_KEY_VALUE,
@@ -75,7 +75,7 @@ class Stores(AnswersUnknownNames):
         value_serde: Serde[Any] | None = None,
         history_retention: Duration | None = None,
     ) -> StoreNode:
-        """Key and time to the value that held then, as far back as `history_retention` (`VersionedKeyValueStore`)."""
+        """A store of each key's values over time, as far back as `history_retention` (`VersionedKeyValueStore`)."""
         return _store(
             "versioned_key_value_store",
             StoreKind.VERSIONED,
@@ -99,17 +99,17 @@ class Stores(AnswersUnknownNames):
         window_size: Duration | None = None,
         retain_duplicates: bool | None = None,
     ) -> StoreNode:
-        """Key and start of a window to value, or with duplicates to every value that was put (`WindowStore`).
+        """A store of a value, or with duplicates of every value put, per key and start of a window (`WindowStore`).
 
         Args:
             name: The store's name.
-            *arguments: The others, without their names.
-            key_serde: Of the keys.
-            value_serde: Of the values.
-            retention: How long rows are kept.
-            window_size: How long windows are. It may be left out: a row has the start of its window only. The retention must not
-                be smaller.
-            retain_duplicates: Each `put` adds a row.
+            *arguments: The following arguments, without their names.
+            key_serde: The serde of the keys.
+            value_serde: The serde of the values.
+            retention: How long rows are retained.
+            window_size: The size of the windows, at most the retention. May be left out, since a row only has the start of its
+                window.
+            retain_duplicates: Whether each `put` adds a row.
         """
         return _store(
             "window_store",
@@ -135,7 +135,7 @@ class Stores(AnswersUnknownNames):
         window_size: Duration | None = None,
         retain_duplicates: bool | None = None,
     ) -> StoreNode:
-        """`window_store` in memory."""
+        """A `window_store` in memory."""
         made = _store(
             "in_memory_window_store",
             StoreKind.WINDOW,
@@ -158,7 +158,7 @@ class Stores(AnswersUnknownNames):
         retention: Duration | None = None,
         window_size: Duration | None = None,
     ) -> StoreNode:
-        """Key and start of a window to value and timestamp (`TimestampedWindowStore`)."""
+        """A store of a value and timestamp per key and start of a window (`TimestampedWindowStore`)."""
         return _store(
             "timestamped_window_store",
             StoreKind.TIMESTAMPED_WINDOW,
@@ -180,7 +180,7 @@ class Stores(AnswersUnknownNames):
         value_serde: Serde[Any] | None = None,
         retention: Duration | None = None,
     ) -> StoreNode:
-        """Key and session to value (`SessionStore`), kept for `retention`."""
+        """A store of a value per key and session (`SessionStore`), retained for `retention`."""
         return _store(
             "session_store",
             StoreKind.SESSION,
@@ -201,7 +201,7 @@ class Stores(AnswersUnknownNames):
         value_serde: Serde[Any] | None = None,
         retention: Duration | None = None,
     ) -> StoreNode:
-        """`session_store` in memory."""
+        """A `session_store` in memory."""
         made = _store(
             "in_memory_session_store",
             StoreKind.SESSION,
@@ -221,14 +221,14 @@ class Stores(AnswersUnknownNames):
         logging: bool = True,
         changelog_config: Mapping[str, str] | None = None,
     ) -> StoreNode:
-        """The store, kept in another way: in memory, without a changelog, or with topic settings of one's own."""
+        """The same store in memory, without a changelog, or with other topic settings of its changelog."""
         spec = replace(store.spec, persistent=persistent, logged=logging, changelog_config=dict(changelog_config or {}))
         return replace(store, spec=spec)
 
 
 @dataclass(frozen=True)
 class _Shape:
-    """What a method of `Stores` takes besides serdes: names of durations, of which the first is needed, and of a flag."""
+    """The arguments of a method of `Stores` besides serdes: names of durations, of which the first is required, and of a flag."""
 
     durations: tuple[str, ...] = ()
     flag: str | None = None
@@ -271,7 +271,7 @@ def _store(method: str, kind: StoreKind, name: str, arguments: tuple[Any, ...], 
 
 
 def _by_name(method: str, shape: _Shape, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-    """All arguments by their names; those without one are recognised by what they are."""
+    """All arguments by name; positional ones are recognised by their types."""
     known = ["key_serde", "value_serde", *shape.durations, *([shape.flag] if shape.flag else [])]
     given = {name: value for name, value in named.items() if value is not None}
     for argument in arguments:

@@ -1,4 +1,4 @@
-"""`Suppressed`: how long `KTable.suppress` holds updates back, and what happens when its buffer is full."""
+"""`Suppressed`: how long `KTable.suppress` delays updates, and what happens when its buffer is full."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from streams.spelling.answers import AnswersUnknownNames
 
 @dataclass(frozen=True)
 class BufferConfig(AnswersUnknownNames):
-    """Bounds of a buffer, and what to do when one is reached.
+    """The bounds of a buffer, and what to do when one is reached.
 
     Attributes:
-        max_records: Most keys in it; None: no bound.
-        max_bytes: Most bytes of keys and values in it; None: no bound.
-        emit_early: When full: True: the oldest update is emitted early; False: the application fails, so that nothing
-            is ever emitted too early; None: it fails where windows close, and emits early at a time limit.
+        max_records: The most keys in the buffer; None: no bound.
+        max_bytes: The most bytes of keys and values in the buffer; None: no bound.
+        emit_early: When the buffer is full: True: the oldest update is emitted early; False: the application fails, so that
+            nothing is ever emitted too early; None: False for `until_window_closes`, True for `until_time_limit`.
     """
 
     max_records: int | None = None
@@ -31,31 +31,31 @@ class BufferConfig(AnswersUnknownNames):
 
     @classmethod
     def unbounded(cls) -> BufferConfig:
-        """A buffer that grows as it must; it lies in a store, not in memory."""
+        """A buffer without bounds, which is a store, not in memory."""
         return cls()
 
     @classmethod
     def of_max_records(cls, records: int) -> BufferConfig:
-        """At most so many keys."""
+        """A buffer of at most this many keys."""
         return cls(max_records=records)
 
     @classmethod
     def of_max_bytes(cls, size: int) -> BufferConfig:
-        """At most so many bytes of keys and values."""
+        """A buffer of at most this many bytes of keys and values."""
         return cls(max_bytes=size)
 
     def shut_down_when_full(self) -> BufferConfig:
-        """Fail when a bound is reached."""
+        """The same buffer, which fails when a bound is reached."""
         return replace(self, emit_early=False)
 
     def emit_early_when_full(self) -> BufferConfig:
-        """Emit the oldest updates until the buffer fits."""
+        """The same buffer, which emits its oldest updates when a bound is reached."""
         return replace(self, emit_early=True)
 
 
 @dataclass(frozen=True)
 class Suppressed(AnswersUnknownNames):
-    """What `KTable.suppress` waits for, in stream time of the updates. Made by its class methods (KIP-328).
+    """How long `KTable.suppress` waits, in the stream time of the updates. Use the class methods (KIP-328).
 
     Example::
 
@@ -63,8 +63,8 @@ class Suppressed(AnswersUnknownNames):
         table.suppress(Suppressed.until_time_limit(timedelta(minutes=1), BufferConfig.of_max_records(1000)))
 
     Attributes:
-        limit_ms: Stream time to wait since a key's first update that is held back; None: until its window closes.
-        buffer: Bounds.
+        limit_ms: How long to wait in stream time after a key's first delayed update; None: until the window closes.
+        buffer: The bounds of the buffer.
     """
 
     limit_ms: int | None
@@ -72,10 +72,10 @@ class Suppressed(AnswersUnknownNames):
 
     @classmethod
     def until_window_closes(cls, buffer: BufferConfig | None = None) -> Suppressed:
-        """One result for each window, when it is closed; the buffer must not emit early.
+        """Emits one result for each window, when the window closes; the buffer must not emit early.
 
         Raises:
-            TopologyError: It would.
+            TopologyError: The buffer emits early.
 
         Source: Kafka Streams' `Suppressed.untilWindowCloses`.
         """
@@ -89,11 +89,11 @@ class Suppressed(AnswersUnknownNames):
 
     @classmethod
     def until_time_limit(cls, limit: Duration, buffer: BufferConfig | None = None) -> Suppressed:
-        """At most one update of a key per `limit` of stream time; when full, the oldest is emitted early.
+        """Emits at most one update of a key per `limit` of stream time; a full buffer emits its oldest update early.
 
         Args:
-            limit: A `timedelta` or ms, since the first update of the key that is held back.
-            buffer: Bounds; none by default. `shut_down_when_full()` of it fails instead.
+            limit: How long to wait after a key's first delayed update; a `timedelta` or ms.
+            buffer: The bounds of the buffer, by default none. With `shut_down_when_full()`, a full buffer fails instead.
 
         Raises:
             TopologyError: The limit is negative.

@@ -1,7 +1,7 @@
-"""`TopologyBuilder`: a topology of sources, processors and sinks, node by node (Kafka Streams: `Topology`).
+"""`TopologyBuilder`: builds a topology of sources, processors and sinks, node by node (Kafka Streams' `Topology`).
 
-The low-level way of the Processor API. Every name is the user's. Nothing is repartitioned here: records stay in the task of the
-source that they came from, whatever processors make of their keys.
+This is the low-level entry to the Processor API. The user chooses every name. Nothing is repartitioned: records stay in the task
+in which they were read, even if processors change their keys.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TopologyBuilder(AnswersUnknownNames):
         topology = builder.build()
 
     Args:
-        **settings: Those of `StreamsBuilder`.
+        **settings: The settings of `StreamsBuilder`.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -62,7 +62,7 @@ class TopologyBuilder(AnswersUnknownNames):
         """Adds a node that reads topics, or all topics that match a pattern.
 
         Raises:
-            TopologyError: A name that is taken, or a topic that another source reads.
+            TopologyError: The name is taken, or another source reads one of the topics.
         """
         self._check_free(name)
         how = one_option("add_source", Consumed, consumed, option)
@@ -79,16 +79,16 @@ class TopologyBuilder(AnswersUnknownNames):
         parents: str | Sequence[str],
         stores: str | Sequence[str] = (),
     ) -> TopologyBuilder:
-        """Adds a processor that gets what its parents forward; `ctx.forward(record, child)` names nodes added here.
+        """Adds a processor, which receives what its parents forward: all records, or those of `ctx.forward(record, name)`.
 
         Args:
-            name: Name of the node.
-            supplier: Makes a new processor on each call.
-            parents: Names of sources and processors, or one name.
-            stores: Names of stores that were added, or one name; more by `connect_processor_and_state_stores`.
+            name: The node's name.
+            supplier: Returns a new processor on each call.
+            parents: The name, or names, of sources and processors.
+            stores: The name, or names, of stores that were added; `connect_processor_and_state_stores` connects more.
 
         Raises:
-            TopologyError: A name that is taken, or a parent or store that does not exist.
+            TopologyError: The name is taken, or a parent or store does not exist.
         """
         self._check_free(name)
         first, *others = self._above(name, parents)
@@ -116,10 +116,10 @@ class TopologyBuilder(AnswersUnknownNames):
         produced: Produced[Any, Any] | None = None,
         **option: Unpack[ProducedSettings[Any, Any]],
     ) -> TopologyBuilder:
-        """Adds a node that writes to a topic, or each record to the one that `topic(key, value, record_context)` names.
+        """Adds a node that writes to a topic, or each record to the topic that `topic(key, value, record_context)` returns.
 
         Raises:
-            TopologyError: A name that is taken, or a parent that does not exist.
+            TopologyError: The name is taken, or a parent does not exist.
         """
         self._check_free(name)
         how, above = one_option("add_sink", Produced, produced, option), self._above(name, parents)
@@ -137,10 +137,10 @@ class TopologyBuilder(AnswersUnknownNames):
         return self
 
     def add_state_store(self, store: StoreNode, processors: str | Sequence[str] = ()) -> TopologyBuilder:
-        """Adds a store of `Stores`, and connects processors with it.
+        """Adds a store made by `Stores`, and connects processors with it.
 
         Raises:
-            TopologyError: A store of this name exists, or a processor does not.
+            TopologyError: A store of this name exists, or a processor does not exist.
         """
         self._builder.add_state_store(store)
         for processor in names(processors):
@@ -155,12 +155,12 @@ class TopologyBuilder(AnswersUnknownNames):
         consumed: Consumed[Any, Any] | None = None,
         **option: Unpack[ConsumedKeywords[Any, Any]],
     ) -> TopologyBuilder:
-        """As `StreamsBuilder.add_global_store`."""
+        """Adds a store that your own processor fills from a topic; see `StreamsBuilder.add_global_store`."""
         self._builder.add_global_store(store, topic, supplier, consumed, **option)
         return self
 
     def connect_processor_and_state_stores(self, processor: str, stores: str | Sequence[str]) -> TopologyBuilder:
-        """Lets a processor use stores that were added; processors that share one run in one task.
+        """Connects a processor with stores that were added; processors that share a store run in the same task.
 
         Raises:
             TopologyError: The processor or a store does not exist.
@@ -182,10 +182,10 @@ class TopologyBuilder(AnswersUnknownNames):
         return self
 
     def build(self) -> Topology:
-        """The topology as built so far; later calls do not change it.
+        """Returns the topology as built so far; later calls of the builder do not change it.
 
         Raises:
-            TopologyError: Nothing is read, or a topic is read twice.
+            TopologyError: No topic is read, or a topic is read twice.
         """
         return self._builder.build()
 

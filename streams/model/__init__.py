@@ -1,1 +1,1 @@
-"""The ground floor: the values that every other package speaks of. It imports no other package of ours but the errors."""
+"""The values that all other packages share. This package imports nothing of the project but the errors."""

@@ -1,8 +1,8 @@
-"""Aggregates over a field of the value: one class for each, the built-in ones and the base of users' own.
+"""Aggregates over a field of the value: the base class, and the built-in aggregates.
 
-An aggregate is data (`agg.mean("delay")`), so that the engine may decode only that field and work on whole columns. What an
-aggregate then gives is defined here: `result` of `updated` over the records, in order. An accumulator is a JSON value, as
-the store holds it. The kernels that do the same for whole columns are in `streams.operators.aggregate.columns.accumulate`.
+An aggregate is data (`agg.mean("delay")`), so the engine can decode only that field and process whole columns. The classes here
+define the result: `result` of `updated` over the records, in order. An accumulator is a JSON value, which is stored. The kernels
+that compute the same on whole columns are in `streams.operators.aggregate.columns.accumulate`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streams.spelling.answers import AnswersUnknownNames
 
 @dataclass(frozen=True)
 class Aggregate(ABC):
-    """An aggregate over one field of the values; subclass it for one of your own.
+    """An aggregate over one field of the values; subclass it to define your own.
 
     Example::
 
@@ -34,12 +34,12 @@ class Aggregate(ABC):
 
         grouped.aggregate(name=Longest("customer.name"))
 
-    The accumulator goes into the store, so it is a JSON value; `add` and `merge` give a new one and leave theirs as they are.
-    Parameters besides the field make the class a frozen dataclass: its `repr` is part of generated names and of the
-    topology hash.
+    The accumulator is stored, so it must be a JSON value; `add` and `merge` return a new one and do not change their arguments.
+    For parameters besides the field, make the class a frozen dataclass, because the `repr` is part of generated names and of
+    the topology hash.
 
     Attributes:
-        field: Dotted path into the value, arrays by index (`v.0`).
+        field: The dotted path into the value, arrays by index (`v.0`).
     """
 
     field: str | None
@@ -50,15 +50,15 @@ class Aggregate(ABC):
 
     @property
     def text(self) -> str:
-        """How the program writes it, for messages."""
+        """The aggregate as a program writes it, for messages."""
         return f"{type(self).__name__}({self.field!r})"
 
     @property
     def identity(self) -> str:
-        """The text by which names and the topology hash know it: the same at every start of the program.
+        """The text for names and the topology hash, the same at every start of the program.
 
         Raises:
-            TopologyError: The `repr` of a class of the user's shows a memory address.
+            TopologyError: The `repr` of a user's class has a memory address.
         """
         text = repr(self)
         if " at 0x" in text:
@@ -69,7 +69,7 @@ class Aggregate(ABC):
         return text
 
     def takes(self, value: Any) -> bool:
-        """Whether a field's value takes part: any that is there and not null. Others never reach `add`."""
+        """Whether to aggregate a field's value: by default if it exists and is not null. Other values never reach `add`."""
         return value is not None
 
     @abstractmethod
@@ -82,32 +82,32 @@ class Aggregate(ABC):
 
     @abstractmethod
     def merge(self, earlier: Any, later: Any) -> Any:
-        """The accumulator of two runs of records, one after the other: of two sessions that become one."""
+        """The accumulator of two consecutive sequences of records, as of two sessions that are merged."""
 
     def result(self, accumulator: Any) -> Any:
-        """The value that is emitted for an accumulator: the accumulator itself, if a class says nothing else."""
+        """The value to emit for an accumulator; by default the accumulator itself."""
         return accumulator
 
     def updated(self, accumulator: Any, value: Any) -> Any:
-        """The accumulator after one more record, of which `value` is the field's value."""
+        """The accumulator after one more record, whose field has the value `value`."""
         return self.add(accumulator, value) if self.takes(value) else accumulator
 
 
 @dataclass(frozen=True)
 class NumericAggregate(Aggregate):
-    """An aggregate of numbers: whatever else stands in the field (text, a boolean) takes no part."""
+    """An aggregate of numbers, which ignores other values of the field (text, booleans)."""
 
     def takes(self, value: Any) -> bool:
-        """Whether it is a number; booleans are none."""
+        """Whether the value is a number; booleans are not."""
         return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class _BuiltIn(Aggregate):
-    """The built-in aggregates are known by the name that they have in `agg`."""
+    """A built-in aggregate, identified by its name in `agg`."""
 
     @property
     def text(self) -> str:
-        """How the program writes it."""
+        """The aggregate as a program writes it."""
         return f"agg.{self.kind}({self.field!r})"
 
     @property
@@ -123,14 +123,14 @@ class _BuiltIn(Aggregate):
 
 @dataclass(frozen=True)
 class Count(_BuiltIn):
-    """Number of records (without a field), or of those whose field is there and not null."""
+    """Number of records, or of those in which the field exists and is not null."""
 
     def __post_init__(self) -> None:
         if self.field is not None:
             super().__post_init__()
 
     def takes(self, value: Any) -> bool:
-        """Every record without a field to look at."""
+        """Every record if no field is given."""
         return self.field is None or value is not None
 
     def initial(self) -> int:
@@ -147,30 +147,30 @@ class Count(_BuiltIn):
 
 
 class _Optional(_BuiltIn):
-    """An aggregate that has no value before the first record that takes part: then a value is its own accumulator."""
+    """An aggregate without a value before the first record; the first value is then the accumulator."""
 
     def initial(self) -> Any:
         """Nothing."""
         return None
 
     def add(self, accumulator: Any, value: Any) -> Any:
-        """The value is a run of one record."""
+        """The accumulator combined with the value."""
         return self.merge(accumulator, value)
 
     def merge(self, earlier: Any, later: Any) -> Any:
-        """What there is, where one of them is nothing."""
+        """Both accumulators combined, or the one that is not None."""
         if earlier is None or later is None:
             return later if earlier is None else earlier
         return self.both(earlier, later)
 
     @abstractmethod
     def both(self, earlier: Any, later: Any) -> Any:
-        """Of two that are there."""
+        """Combines two accumulators that are not None."""
 
 
 @dataclass(frozen=True)
 class Sum(_Optional, NumericAggregate):
-    """Sum. Whole numbers stay whole; the sum is a float once a float took part."""
+    """Sum. A sum of integers is an integer; a single float makes it a float."""
 
     def both(self, earlier: Any, later: Any) -> Any:
         """Their sum."""
@@ -236,11 +236,11 @@ class Last(_Optional):
 
 
 class AggregateFunctions(AnswersUnknownNames):
-    """The built-in aggregates, used as `agg`: `aggregate(flights=agg.count(), delay=agg.mean("dep.delay"))`."""
+    """The built-in aggregates, available as `agg`: `aggregate(flights=agg.count(), delay=agg.mean("dep.delay"))`."""
 
     @staticmethod
     def count(field: str | None = None) -> Aggregate:
-        """Number of records, or of those whose field is there and not null."""
+        """Number of records, or with a field, of those in which the field exists and is not null."""
         return Count(field)
 
     @staticmethod
@@ -278,7 +278,7 @@ agg = AggregateFunctions
 
 
 def results(aggregates: Mapping[str, Aggregate], accumulators: Sequence[Any] | None) -> dict[str, Any] | None:
-    """The value that is emitted: one field for each aggregate, in their order. None for a deleted row."""
+    """The value to emit, with one field for each aggregate, in order. None for a deleted row."""
     if accumulators is None:
         return None
     pairs = zip(aggregates.items(), accumulators, strict=True)

@@ -1,7 +1,7 @@
-"""What people write for a timestamp or for headers, turned into the forms that records have.
+"""Converts timestamps and headers from the forms that users write to those of records.
 
-A record has its timestamp as milliseconds since the epoch and its headers as pairs of text and bytes. A test, a processor or a
-command gives a `datetime`, a dictionary or texts just as well, and all of them convert here, so that they accept the same.
+A record's timestamp is in milliseconds since the epoch, and its headers are pairs of text and bytes. Tests, processors and
+commands also accept a `datetime`, a dictionary or text; all of them convert here, so that all accept the same.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def to_timestamp_ms(timestamp: TimestampLike, what: str = "a timestamp") -> int:
-    """Milliseconds since the epoch.
+    """Converts a timestamp to milliseconds since the epoch.
 
     Args:
-        timestamp: Milliseconds, a `datetime` (without a zone it is UTC) or a `timedelta` since the epoch.
-        what: What the error calls it.
+        timestamp: Milliseconds, a `datetime` (without a zone: UTC) or a `timedelta` since the epoch.
+        what: The argument's name, for the error message.
 
     Raises:
-        TypeError: It is none of these.
+        TypeError: The timestamp has another type.
     """
     if isinstance(timestamp, datetime):
         moment = timestamp if timestamp.tzinfo is not None else timestamp.replace(tzinfo=timezone.utc)
@@ -49,13 +49,13 @@ def to_timestamp_ms(timestamp: TimestampLike, what: str = "a timestamp") -> int:
 
 
 def to_headers(headers: HeadersLike | None) -> Headers:
-    """Pairs of name and bytes, in order.
+    """Converts headers to pairs of name and bytes, in order.
 
     Args:
-        headers: Pairs, which may repeat a name, or a dictionary; None stands for no headers.
+        headers: Pairs, in which names may repeat, or a dictionary; None: no headers.
 
     Raises:
-        TypeError: A name is no text, or a value is neither bytes nor text nor None.
+        TypeError: A name is not text, or a value is neither bytes nor text nor None.
     """
     if not headers:
         return ()

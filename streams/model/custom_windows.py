@@ -1,4 +1,4 @@
-"""Windows of other shapes than a fixed length: by the calendar, or without an end."""
+"""Windows without a fixed length: calendar windows, and windows without an end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST_DAYS: dict[str, int] = {"day": 1, "week": 7, "month": 31, "year": 366}
 class CalendarWindows(Windows):
     """Days, weeks (from Monday), months or years of a time zone, summer time included: a day has 23 to 25 hours.
 
-    Half open; closed when stream time reaches the end plus grace. An unknown unit or zone is a `TopologyError`.
+    Windows are half open, and close when stream time reaches the end plus grace. An unknown unit or zone raises `TopologyError`.
 
     Example::
 
@@ -46,20 +46,20 @@ class CalendarWindows(Windows):
 
     @classmethod
     def of(cls, unit: CalendarUnit, zone: str, grace: Duration = 0) -> CalendarWindows:
-        """Windows of a unit and a zone's name; they take late records for `grace`."""
+        """Windows of a calendar unit in a time zone, which accept late records for `grace`."""
         return cls(unit, zone, to_ms(grace, "Grace"))
 
     @property
     def size_ms(self) -> int:
-        """The longest possible, an hour of summer time included."""
+        """The longest possible size, including the extra hour at the end of summer time."""
         return _LONGEST_DAYS[self.unit] * _DAY_MS + _HOUR_MS
 
     def starts(self, timestamp: int) -> Iterable[int]:
-        """The one window; the first of all begins at 0."""
+        """The start of the one window of a timestamp; no window starts before 0."""
         return (max(0, _epoch_ms(self._first_day(timestamp))),)
 
     def end_of(self, start: int) -> int:
-        """Start of the next one."""
+        """The start of the next window."""
         first = self._first_day(start)
         if self.unit == "month":
             following = (first + timedelta(days=31)).replace(day=1)
@@ -83,7 +83,7 @@ class CalendarWindows(Windows):
 
 @dataclass(frozen=True)
 class UnlimitedWindows(Windows):
-    """One window from `start` on, without an end; earlier records belong to none. It never closes.
+    """A single window from `start` on, which never ends or closes; earlier records belong to no window.
 
     Example::
 
@@ -101,7 +101,7 @@ class UnlimitedWindows(Windows):
 
     @classmethod
     def start_on(cls, start: datetime | int) -> UnlimitedWindows:
-        """The window that begins at a time: a `datetime` with a zone, or epoch ms."""
+        """The window that begins at a time, a `datetime` with a zone or epoch ms."""
         if isinstance(start, datetime):
             if start.tzinfo is None:
                 raise TopologyError(f"{start} has no time zone: give one, as in datetime(..., tzinfo=timezone.utc).")
@@ -110,11 +110,11 @@ class UnlimitedWindows(Windows):
 
     @property
     def size_ms(self) -> int:
-        """As long as time can be."""
+        """The longest possible time."""
         return MAX_TIME - self.start_ms
 
     def starts(self, timestamp: int) -> Iterable[int]:
-        """The one window, for records that are not before it."""
+        """The start of the window, for records that are not before it."""
         return (self.start_ms,) if timestamp >= self.start_ms else ()
 
     def end_of(self, start: int) -> int:

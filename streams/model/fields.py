@@ -1,4 +1,4 @@
-"""Fields of values, as aggregates read them: of JSON objects and other mappings, of arrays, and of objects by attribute."""
+"""Reads fields of values for aggregates: of JSON objects and other mappings, of arrays, and attributes of objects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def pick(value: Any, field: str | None) -> Any:
     other objects (dataclasses, named tuples) as attributes.
 
     Raises:
-        NoFieldsError: The value is a text, a number or the like. A part on the way that is one counts as a missing field.
+        NoFieldsError: The value is text, a number or the like. If a nested part is, the field counts as missing.
     """
     if field is None or value is None:
         return None
@@ -36,5 +36,5 @@ def pick(value: Any, field: str | None) -> Any:
 
 
 def has_fields(value: Any) -> bool:
-    """Whether a value is made of parts that have names or indices: a mapping, a list, an object with attributes."""
+    """Whether a value has fields: a mapping, a list, or an object with attributes."""
     return isinstance(value, dict | list | Mapping) or hasattr(value, "__dict__") or hasattr(type(value), "__slots__")

@@ -1,8 +1,8 @@
-"""What the parts of a foreign-key join tell one another (Kafka Streams: `kstream.internals.foreignkeyjoin`).
+"""The messages between the parts of a foreign-key join (Kafka Streams' `kstream.internals.foreignkeyjoin`).
 
-The left row and the right row lie in different tasks. So a left row *subscribes* to the right key that it refers to; the
-right table's task keeps the subscriptions and *responds*, at once and at each update of the right row; the left table's task
-joins the response with its row, if the row is still the one that asked (the hash of its value).
+The left row and the right row belong to different tasks. So a left row *subscribes* to the right key that it refers to. The right
+table's task stores the subscriptions and *responds*, at once and at each update of the right row. The left table's task joins
+the response with its row if the row has not changed since (by the hash of its value).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Subscription(NamedTuple):
     """A left row's interest in a right key.
 
     Attributes:
-        hash: 16 bytes, of the left value; None: the row was deleted.
+        hash: The hash of the left value, 16 bytes; None: the row was deleted.
         instruction: An `Instruction`.
-        primary_key: Key of the left row.
+        primary_key: The key of the left row.
     """
 
     hash: bytes | None
@@ -39,10 +39,10 @@ class Subscription(NamedTuple):
 
 
 class Response(NamedTuple):
-    """The right row, for a left row.
+    """The right row, in answer to a subscription.
 
     Attributes:
-        hash: That of the subscription.
+        hash: The hash of the subscription.
         value: The right value; None if there is none.
     """
 
@@ -51,7 +51,7 @@ class Response(NamedTuple):
 
 
 class CombinedKey(NamedTuple):
-    """Key of a kept subscription."""
+    """The key of a stored subscription."""
 
     foreign: Any
     primary: Any

@@ -1,7 +1,7 @@
-"""The values that travel between operators.
+"""The values that operators exchange.
 
-Invariants: a record is never changed after it was forwarded (operators make new ones); timestamps are
-milliseconds since the epoch, event time.
+Invariants: a record never changes after it was forwarded (operators make new ones); timestamps are event time in
+milliseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from streams.model.typing import K2, V2, K, V
 
 @dataclass(slots=True, eq=True)
 class Record(Generic[K, V]):
-    """One record on its way through the topology (Kafka Streams: `api.Record`).
+    """A record within the topology (Kafka Streams' `api.Record`).
 
-    A processor may give the timestamp as a `datetime` too, and headers as a dictionary: `forward` turns both into what is
-    written below.
+    A processor may also forward a timestamp as a `datetime`, and headers as a dictionary: `forward` converts both to the forms
+    below.
 
     Attributes:
         key: Deserialised key, or None.
@@ -36,11 +36,11 @@ class Record(Generic[K, V]):
     headers: Headers = ()
 
     if TYPE_CHECKING:
-        # What `forward` accepts; at run time the generated `__init__` stays, which costs no check for each record.
+        # The types that `forward` accepts. At run time the generated `__init__` is used, without a check for each record.
         def __init__(self, key: K, value: V, timestamp: TimestampLike, headers: HeadersLike = ()) -> None: ...
 
     def with_key(self, key: K2) -> Record[K2, V]:
-        """The same record under another key."""
+        """The same record with another key."""
         return Record(key, self.value, self.timestamp, self.headers)
 
     def with_value(self, value: V2) -> Record[K, V2]:
@@ -48,11 +48,11 @@ class Record(Generic[K, V]):
         return Record(self.key, value, self.timestamp, self.headers)
 
     def with_timestamp(self, timestamp: TimestampLike) -> Record[K, V]:
-        """The same record at another time: ms since the epoch, a `datetime` (no zone: UTC) or the time since the epoch."""
+        """The same record with another timestamp: epoch ms, a `datetime` (no zone: UTC), or a `timedelta` since the epoch."""
         return Record(self.key, self.value, to_timestamp_ms(timestamp), self.headers)
 
     def with_headers(self, headers: HeadersLike | None) -> Record[K, V]:
-        """The same record with these headers in the place of its own: a dictionary or pairs, of bytes, text or None."""
+        """The same record with other headers: a dictionary or pairs, whose values are bytes, text or None."""
         return Record(self.key, self.value, self.timestamp, to_headers(headers))
 
 
@@ -81,11 +81,11 @@ class Windowed(NamedTuple, Generic[K]):
 
 
 class ValueAndTimestamp(NamedTuple, Generic[V]):
-    """What a timestamped store holds for a key.
+    """The entry of a key in a timestamped store.
 
     Attributes:
         value: The deserialised value; never None.
-        timestamp: Milliseconds: the largest timestamp that took part in the value.
+        timestamp: The largest timestamp of the records that contributed to the value, milliseconds.
     """
 
     value: V
@@ -97,8 +97,8 @@ class Change(NamedTuple, Generic[V]):
 
     Attributes:
         new: The value after the update; None = deleted.
-        old: The value before it; None where there was none or the operator was not asked for old values.
-        is_latest: False for an update that is older than what the table holds (versioned tables, KIP-914).
+        old: The value before it; None if there was none, or if the operator does not send old values.
+        is_latest: False for an update that is older than the table's row (versioned tables, KIP-914).
     """
 
     new: V | None
@@ -107,7 +107,7 @@ class Change(NamedTuple, Generic[V]):
 
 
 class RecordMetadata(NamedTuple):
-    """Where the record that is being processed came from.
+    """The origin of the record in process.
 
     Attributes:
         topic: Source topic.
@@ -121,7 +121,7 @@ class RecordMetadata(NamedTuple):
 
 
 class HeldRecord(NamedTuple):
-    """A record that an operator has held back, as its store holds it: what a dead letter of it is made of.
+    """A record that an operator has stored for later, serialised, so that a dead letter can be made of it.
 
     Attributes:
         key: The key's bytes.
@@ -137,7 +137,7 @@ class HeldRecord(NamedTuple):
 
 
 class RecordContext(NamedTuple):
-    """What a topic extractor may look at besides key and value (Kafka Streams: `RecordContext`).
+    """The data of a record that a topic extractor gets besides key and value (Kafka Streams' `RecordContext`).
 
     Attributes:
         topic: Source topic of the record that led to this result; None while flushing.

@@ -1,8 +1,8 @@
-"""Timestamp extractors: which event time a record has (Kafka Streams' `TimestampExtractor`).
+"""Timestamp extractors, which determine a record's event time (Kafka Streams' `TimestampExtractor`).
 
-An extractor gets the record and its partition's time so far (largest timestamp extracted from that partition, -1 at
-first). A negative result means: drop the record. "Now" is the batch's logged time, given by the caller, never a
-clock's, so that a repeated batch gives the same timestamps.
+An extractor gets the record and its partition's time so far (the largest timestamp extracted from that partition, -1 at
+first). A negative result drops the record. "Now" is the batch's logged time, passed by the caller, never that of a clock, so
+that a repeated batch has the same timestamps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DROP = -1
 
 @dataclass(frozen=True, slots=True)
 class ConsumedRecord:
-    """A record as it came from Kafka, deserialised; what an extractor may look at."""
+    """A record as read from Kafka, deserialised, for timestamp extractors."""
 
     topic: str
     partition: int
@@ -34,15 +34,15 @@ class ConsumedRecord:
 
 
 class TimestampExtractor(Protocol):
-    """What every extractor offers; see the module's text for the rules.
+    """Determines the event time of each record; the module's docstring has the rules.
 
-    `needs_record` is False where the record's own timestamp decides alone: then no value has to be deserialised
-    to get it, and whole columns of timestamps can pass as they are while they are valid.
+    `needs_record` is False if only the record's own timestamp matters: then no value has to be deserialised for it, and whole
+    columns of valid timestamps can be used unchanged.
     """
 
     @property
     def needs_record(self) -> bool:
-        """Whether key or value are looked at."""
+        """Whether `extract` reads the key or the value."""
         ...
 
     def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
@@ -79,7 +79,7 @@ class LogAndSkipOnInvalidTimestamp:
 
 @dataclass(frozen=True, slots=True)
 class UsePartitionTimeOnInvalidTimestamp:
-    """Takes the record's timestamp, or where that is negative the largest one seen in its partition."""
+    """Takes the record's timestamp, or if that is negative, the largest one seen in its partition."""
 
     needs_record: bool = False
 
@@ -97,7 +97,7 @@ class UsePartitionTimeOnInvalidTimestamp:
 
 @dataclass(frozen=True, slots=True)
 class WallclockTimestampExtractor:
-    """Takes the time of processing: the logged time of the batch, so that a repeated batch repeats it."""
+    """Takes the time of processing: the logged time of the batch, which stays the same if the batch is repeated."""
 
     needs_record: bool = False
 
@@ -108,13 +108,13 @@ class WallclockTimestampExtractor:
 
 @dataclass(frozen=True, slots=True)
 class CustomTimestampExtractor:
-    """A function `fn(record, partition_time)` of the user's: epoch ms, or a datetime; a negative result drops the record."""
+    """Calls a user's `fn(record, partition_time)`, which returns epoch ms or a datetime; a negative result drops the record."""
 
     fn: Callable[[ConsumedRecord, int], int | datetime]
     needs_record: bool = True
 
     def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
-        """What the function says. Raises `TimestampError` if that is neither a whole number nor a datetime."""
+        """The function's result. Raises `TimestampError` if the result is neither an integer nor a datetime."""
         timestamp = self.fn(record, partition_time)
         if isinstance(timestamp, datetime):
             return _ms_of(timestamp)
@@ -139,11 +139,11 @@ class FieldTimestampExtractor:
 
     @property
     def scale(self) -> tuple[int, int] | None:
-        """A number n in the field means `n * first // second` ms; None where the field holds text."""
+        """A number n in the field means `n * first // second` ms; None if the field is text."""
         return _PER_MS.get(self.unit)
 
     def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
-        """The field's time in epoch ms. Raises `TimestampError` if the field is missing or no time."""
+        """The field's time in epoch ms. Raises `TimestampError` if the field is missing or not a time."""
         found: Any = record.value
         for name in self.path:
             found = found.get(name) if isinstance(found, dict) else getattr(found, name, None)
@@ -166,15 +166,15 @@ class FieldTimestampExtractor:
 
 
 def timestamp_field(path: str, unit: str = "ms") -> FieldTimestampExtractor:
-    """An extractor that reads the event time from a field of the value.
+    """Returns an extractor that reads the event time from a field of the value.
 
     Args:
-        path: The field, or attribute; a dotted path reaches into nested objects.
-        unit: `"s"`, `"ms"`, `"us"`, `"ns"` since the epoch, or `"iso"` for ISO 8601 text (no zone: UTC). A `datetime`
-            needs none.
+        path: The name of the field or attribute; a dotted path goes through nested objects.
+        unit: `"s"`, `"ms"`, `"us"`, `"ns"` since the epoch, or `"iso"` for ISO 8601 text (no zone: UTC). Not needed for a
+            `datetime`.
 
     Raises:
-        TopologyError: The unit is none of these, or the path is empty.
+        TopologyError: The unit is unknown, or the path is empty.
     """
     if unit != "iso" and unit not in _PER_MS:
         raise TopologyError(f"timestamp_field('{path}', unit='{unit}'): the unit must be s, ms, us, ns or iso.")

@@ -1,10 +1,10 @@
-"""Type variables and shapes of functions: the words in which every generic class of the API is written.
+"""Type variables and function types of the generic classes of the API.
 
-They are for type checkers alone; nothing here runs. Each variable stands for `Any` where nothing says more, so `KStream` alone
-means `KStream[Any, Any]`, and so does a stream whose serdes are the builder's defaults.
+All names here are for type checkers only. Each variable defaults to `Any`, so `KStream` alone means `KStream[Any, Any]`, and so
+does a stream whose serdes are the builder's defaults.
 
-A function of values may also take the key first. A type checker tells the two apart by the number of arguments, so each shape has
-two names: `ValueMapper` takes `(value)`, `KeyValueMapper` takes `(key, value)`. A method that accepts both has two overloads.
+A function of values may also take the key first. Type checkers distinguish the two by the number of arguments, so each type has two
+names: `ValueMapper` takes `(value)`, `KeyValueMapper` takes `(key, value)`. A method that accepts both has two overloads.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Serializer(Protocol[T_contra]):
-    """What a sink asks of its serdes: a stream of `str | None` may be written by a `Serde[str]`, for None is Kafka's null."""
+    """The part of a serde that a sink needs: a `Serde[str]` may write a stream of `str | None`, for None is Kafka's null."""
 
     def serialize(
         self, topic: str, value: T_contra | None, headers: tuple[tuple[str, bytes | None], ...] | None = None, /
     ) -> bytes | None:
-        """Turns a value into bytes; None gives None."""
+        """Converts a value to bytes; None stays None."""
 
 
 K = TypeVar("K", default=Any)
@@ -53,7 +53,7 @@ KOut = TypeVar("KOut", default=Any)
 VOut = TypeVar("VOut", default=Any)
 """What a processor takes, and what it forwards."""
 
-# A predicate gives anything that is true or false, as for Python's own `filter`.
+# A predicate returns anything that is true or false, as for Python's own `filter`.
 ValuePredicate: TypeAlias = Callable[[V], object]
 KeyValuePredicate: TypeAlias = Callable[[K, V], object]
 
@@ -73,7 +73,7 @@ Aggregator: TypeAlias = Callable[[V, R], R | None]
 KeyAggregator: TypeAlias = Callable[[K, V, R], R | None]
 """`aggregator(key, value, aggregate)`."""
 
-# A merger gives an aggregate. Its result says nothing here: mypy would take it for Any, and the table's values with it.
+# A merger returns an aggregate, but its type cannot be used here: mypy would infer Any, and Any for the table's values.
 Merger: TypeAlias = Callable[[R, R], object]
 """`merger(earlier, later)`, of two sessions that become one."""
 

@@ -1,4 +1,4 @@
-"""Records that wait for their time to come, as they lie in a store: of outer joins, of joins with grace, of expiring tables."""
+"""Records that wait in a store until a certain time: of outer joins, of joins with grace, and of expiring tables."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ LAST: Final = 255
 
 
 class WaitingKey(NamedTuple):
-    """Place of a waiting record.
+    """The key of a waiting record in its store.
 
     Attributes:
-        time: What it waits for, ms.
+        time: The time until which it waits, ms.
         side: `RIGHT` or `LEFT`; `RIGHT` comes first.
         key: The record key's bytes.
         number: Counts the records in order of arrival.
@@ -31,7 +31,7 @@ class WaitingKey(NamedTuple):
 
 
 class WaitingRecord(NamedTuple):
-    """A waiting record, besides its place.
+    """The rest of a waiting record.
 
     Attributes:
         side: `RIGHT` or `LEFT`.

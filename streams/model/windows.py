@@ -1,8 +1,8 @@
-"""Windows of time: sizes, steps and grace, with Kafka Streams' checks. All times are epoch ms inside.
+"""Windows of time: size, advance and grace, with Kafka Streams' checks. All times are stored as epoch ms.
 
-What a grouped stream is divided into is one family, `GroupingWindows`: windows that are known by their start (`Windows`: tumbling,
-hopping, by the calendar, of users' own), sliding windows, and sessions. What each kind means for an aggregation (its store, its
-keys, its operator) is in `streams.dsl.build.windowing`.
+`GroupingWindows` is the base of all windows that can divide a grouped stream: windows that are identified by their start
+(`Windows`: tumbling, hopping, calendar, user-defined), sliding windows, and sessions. The store, keys and operator of an
+aggregation in each kind of windows are in `streams.dsl.build.windowing`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Duration = timedelta | int
 
 
 def to_ms(duration: Duration, what: str) -> int:
-    """Whole milliseconds of a `timedelta` or of an int that already is ms; `what` names it in the error."""
+    """A duration in whole milliseconds, from a `timedelta` or an int in ms; `what` names it in the error."""
     if isinstance(duration, timedelta):
         return duration // timedelta(milliseconds=1)
     if isinstance(duration, bool) or not isinstance(duration, int):
@@ -29,7 +29,7 @@ def to_ms(duration: Duration, what: str) -> int:
 
 
 class GroupingWindows(AnswersUnknownNames, ABC):
-    """What a grouped stream can be divided into; the common base of all that `windowed_by` takes."""
+    """The common base of all windows that `windowed_by` accepts."""
 
     grace_ms: int
     """How long a window takes records after its end, ms."""
@@ -47,23 +47,21 @@ class GroupingWindows(AnswersUnknownNames, ABC):
 
 
 class Windows(GroupingWindows):
-    """Windows `[start, end)` that are known by their start. Subclass it for windows of your own.
+    """Windows `[start, end)` that are identified by their start; subclass it to define your own windows.
 
-    A frozen dataclass does best, since windows go into serdes and are pickled. Its `repr` is part of the names and of the
-    topology hash, so it must say all that makes these windows what they are. Two windows never begin at the same time.
+    Make the subclass a frozen dataclass, since windows are part of serdes and pickled. The `repr` is part of names and of the
+    topology hash, so it must contain everything that defines the windows. No two windows may have the same start.
     """
 
-    if (
-        TYPE_CHECKING
-    ):  # At run time the class has no such attribute, which a dataclass would take for a field's default.
+    if TYPE_CHECKING:  # Not at run time: a dataclass would take the property for a field's default.
 
         @property
         def size_ms(self) -> int:
-            """Length of the longest window, ms: how long state is kept, with grace. An attribute or a property."""
+            """The length of the longest window, ms; state is retained for this time plus grace. An attribute or a property."""
 
     @abstractmethod
     def starts(self, timestamp: int) -> Iterable[int]:
-        """Starts of the windows that a timestamp (epoch ms) falls into, ascending, none below 0."""
+        """The starts of the windows that contain a timestamp (epoch ms), ascending, none below 0."""
 
     @abstractmethod
     def end_of(self, start: int) -> int:
@@ -79,8 +77,8 @@ class TimeWindows(Windows):
         TimeWindows.of_size_with_no_grace(timedelta(minutes=5))
         TimeWindows.of_size_and_grace(timedelta(hours=1), timedelta(minutes=2)).advance_by(timedelta(minutes=5))
 
-    A window takes records until stream time reaches its end plus grace. Durations are a `timedelta` or ms (int); an
-    impossible one is a `TopologyError`. Source: Kafka Streams' `TimeWindows`.
+    A window accepts records until stream time reaches its end plus grace. Durations are a `timedelta` or ms (int); an
+    invalid one raises `TopologyError`. Source: Kafka Streams' `TimeWindows`.
     """
 
     size_ms: int
@@ -105,16 +103,16 @@ class TimeWindows(Windows):
 
     @classmethod
     def of_size_and_grace(cls, size: Duration, grace: Duration) -> TimeWindows:
-        """Tumbling windows that take late records for `grace` longer."""
+        """Tumbling windows that accept late records for `grace` after their end."""
         size_ms = to_ms(size, "A window's size")
         return cls(size_ms, max(size_ms, 1), to_ms(grace, "Grace"))
 
     def advance_by(self, advance: Duration) -> TimeWindows:
-        """The same windows, one starting every `advance` (hopping)."""
+        """Hopping windows of the same size, one starting every `advance`."""
         return replace(self, advance_ms=to_ms(advance, "A window's advance"))
 
     def starts(self, timestamp: int) -> Iterator[int]:
-        """Starts of the windows that a timestamp falls into, ascending (Kafka Streams' `windowsFor`)."""
+        """The starts of the windows that contain a timestamp, ascending (Kafka Streams' `windowsFor`)."""
         first = max(0, timestamp - self.size_ms + self.advance_ms) // self.advance_ms * self.advance_ms
         return iter(range(first, timestamp + 1, self.advance_ms))
 
@@ -127,14 +125,14 @@ class TimeWindows(Windows):
 class SlidingWindows(GroupingWindows):
     """Windows `[start, start + difference]`, both inclusive, one for each distinct set of records of a key.
 
-    Two records share a window if they are at most `difference` apart. Besides the windows that end at a record there
-    are those that begin right behind one, where they hold any record (KIP-450).
+    Two records share a window if they are at most `difference` apart. There is a window that ends at each record, and one
+    that begins right after each record unless it would be empty (KIP-450).
 
     Example::
 
         SlidingWindows.of_time_difference_and_grace(timedelta(minutes=5), timedelta(seconds=30))
 
-    A window takes records until stream time has passed its end plus grace. A negative duration is a `TopologyError`.
+    A window accepts records until stream time has passed its end plus grace. A negative duration raises `TopologyError`.
     """
 
     inclusive_end: ClassVar[bool] = True
@@ -155,7 +153,7 @@ class SlidingWindows(GroupingWindows):
 
     @classmethod
     def of_time_difference_and_grace(cls, difference: Duration, grace: Duration) -> SlidingWindows:
-        """Windows that take late records for `grace` longer."""
+        """Windows that accept late records for `grace` after their end."""
         return cls(to_ms(difference, "A sliding window's time difference"), to_ms(grace, "Grace"))
 
     def end_of(self, start: int) -> int:
@@ -165,16 +163,16 @@ class SlidingWindows(GroupingWindows):
 
 @dataclass(frozen=True, slots=True)
 class SessionWindows(GroupingWindows):
-    """Sessions `[first record, last record]`, both inclusive: records of a key at most `gap` apart are together.
+    """Sessions `[first record, last record]`, both inclusive: records of a key at most `gap` apart share a session.
 
-    A record between two sessions makes one of them. A session is closed when stream time has passed its end by more than
+    A record between two sessions can merge them into one. A session closes when stream time has passed its end by more than
     gap plus grace.
 
     Example::
 
         SessionWindows.of_inactivity_gap_and_grace(timedelta(minutes=30), timedelta(minutes=1))
 
-    A negative duration is a `TopologyError`. Source: Kafka Streams' `SessionWindows` (KIP-94).
+    A negative duration raises `TopologyError`. Source: Kafka Streams' `SessionWindows` (KIP-94).
     """
 
     inclusive_end: ClassVar[bool] = True
@@ -190,48 +188,48 @@ class SessionWindows(GroupingWindows):
 
     @property
     def wait_ms(self) -> int:
-        """A session may go on for a gap after its end."""
+        """The gap, during which a session may still continue, plus grace."""
         return self.gap_ms + self.grace_ms
 
     @classmethod
     def of_inactivity_gap_with_no_grace(cls, gap: Duration) -> SessionWindows:
-        """Sessions that wait for no late records."""
+        """Sessions that do not wait for late records."""
         return cls.of_inactivity_gap_and_grace(gap, 0)
 
     @classmethod
     def of_inactivity_gap_and_grace(cls, gap: Duration, grace: Duration) -> SessionWindows:
-        """Sessions that take late records for `grace` longer."""
+        """Sessions that wait for late records for `grace`."""
         return cls(to_ms(gap, "The gap between two sessions"), to_ms(grace, "Grace"))
 
 
 @dataclass(frozen=True, slots=True)
 class EmitStrategy(AnswersUnknownNames):
-    """When a windowed aggregation emits: with every update of a window, or once, when it is closed (KIP-825)."""
+    """When a windowed aggregation emits: with every update of a window, or once when the window closes (KIP-825)."""
 
     on_close: bool
 
     @classmethod
     def on_window_update(cls) -> EmitStrategy:
-        """With every update (or the last one of a step, with caching); the default."""
+        """Emits every update (with caching: the last one of each step); the default."""
         return cls(on_close=False)
 
     @classmethod
     def on_window_close(cls) -> EmitStrategy:
-        """Only the final result of each window."""
+        """Emits only the final result of each window."""
         return cls(on_close=True)
 
 
 @dataclass(frozen=True, slots=True)
 class JoinWindows(AnswersUnknownNames):
-    """Which records of two streams meet: right from `left - before` to `left + after`, both inclusive.
+    """Which records of two streams are joined: right ones from `left - before` to `left + after`, both inclusive.
 
     Example::
 
         JoinWindows.of_time_difference_with_no_grace(timedelta(minutes=10))
         JoinWindows.of_time_difference_and_grace(timedelta(hours=1), timedelta(minutes=5)).before(0)
 
-    Either bound may be negative, as long as the interval is not (else a `TopologyError`). What is late, and when a record
-    without a partner is given up: `docs/semantics.md`. Source: Kafka Streams' `JoinWindows`.
+    Either bound may be negative, but a negative interval raises `TopologyError`. `docs/semantics.md` says which records are late,
+    and when a record without a match is given up. Source: Kafka Streams' `JoinWindows`.
     """
 
     before_ms: int
@@ -249,12 +247,12 @@ class JoinWindows(AnswersUnknownNames):
 
     @classmethod
     def of_time_difference_with_no_grace(cls, difference: Duration) -> JoinWindows:
-        """Records that are at most `difference` apart; none is waited for beyond that."""
+        """Joins records at most `difference` apart, and does not wait for late records."""
         return cls.of_time_difference_and_grace(difference, 0)
 
     @classmethod
     def of_time_difference_and_grace(cls, difference: Duration, grace: Duration) -> JoinWindows:
-        """Records that are at most `difference` apart, of which one may come late by `grace`."""
+        """Joins records at most `difference` apart, and waits `grace` for late records."""
         difference_ms = to_ms(difference, "A join's time difference")
         return cls(difference_ms, difference_ms, to_ms(grace, "Grace"))
 
@@ -268,14 +266,14 @@ class JoinWindows(AnswersUnknownNames):
 
     @property
     def size_ms(self) -> int:
-        """Length of the interval."""
+        """The length of the interval."""
         return self.before_ms + self.after_ms
 
     @property
     def keep_ms(self) -> int:
-        """How far stream time may pass a record that can still matter, grace included.
+        """How long a record must be stored in stream time, grace included.
 
-        Kafka Streams keeps `size + grace`; with a negative bound a record may be open for longer than that, as when
-        `before` is -5 and `after` 10: a left record waits 10 for its partner, although the interval's length is 5.
+        Kafka Streams stores records for `size + grace`. With a negative bound, a record may be needed for longer: with `before` -5
+        and `after` 10, a left record waits 10 for its match, although the interval's length is 5.
         """
         return max(self.size_ms, self.before_ms, self.after_ms) + self.grace_ms

@@ -1,4 +1,4 @@
-"""Serdes: how keys and values become Kafka's bytes and back. Write your own: two methods (`Serde`)."""
+"""Serdes: convert keys and values to Kafka's bytes and back. Your own serde only needs two methods (`Serde`)."""
 
 from streams.serdes.avro import AvroSerde
 from streams.serdes.base import Headers, Serde

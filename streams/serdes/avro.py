@@ -1,4 +1,4 @@
-"""Avro with a schema registry: dicts in and out, and records of older schemas resolved to the reader's."""
+"""Avro with a schema registry: writes and reads dicts, and resolves records of older schemas to the reader's schema."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class AvroSerde(RegistrySerde):
         AvroSerde(registry, Path("order.avsc"), to_dict=dataclasses.asdict, from_dict=lambda found: Order(**found))
 
     Attributes:
-        schema: What values are written with, as JSON text, or a `pathlib.Path` to it; None: the newest one that the subject has.
-        reader_schema: What values are read as (Avro's schema resolution: defaults fill what an old record lacks);
-            None: `schema`, and without that the one that each was written with.
-        to_dict: Makes Avro's dict of a value of yours; None: values are that already.
-        from_dict: The way back.
+        schema: The schema for writing, as JSON text or a `pathlib.Path` to it; None: the newest schema of the subject.
+        reader_schema: The schema for reading (Avro's schema resolution: defaults fill fields that an old record lacks);
+            None: `schema`, or the schema with which each record was written if there is none.
+        to_dict: Converts your value to Avro's dict; None: values are dicts already.
+        from_dict: Converts Avro's dict to your value; None: values are dicts.
     """
 
     schema: str | Path | None = None

@@ -1,8 +1,9 @@
-"""The contract of a serde: one object that turns values into Kafka's bytes and back.
+"""The contract of a serde: one object that converts values to Kafka's bytes and back.
 
 Invariants: `None` is never encoded (it is Kafka's null: a tombstone or a missing key), and every failure is a
 `SerdeError` that names the topic and shows a short, safe piece of the data. A serde is part of a topology, so it
-must pickle, and equal settings must compare equal (frozen dataclasses do): joins check that both sides key alike.
+must be picklable, and serdes with equal settings must compare equal (frozen dataclasses do), because joins check that both
+sides have the same key serde.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _PLAIN = (str, int, float, bool, type(None))
 class Serde(Protocol[T]):
     """Serialiser and deserialiser of values of one type, in one object.
 
-    A serde of your own is any object with these two methods; it need not inherit from this class::
+    Your own serde is any object with these two methods; inheritance from this class is not required::
 
         class UpperCase:
             def serialize(self, topic: str, value: str | None, headers: Headers = None) -> bytes | None:
@@ -40,17 +41,17 @@ class Serde(Protocol[T]):
             def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> str | None:
                 return None if data is None else data.decode()
 
-    `headers` are those of the record at hand, for serdes that read a schema id or an encryption key there.
+    `headers` are those of the record, for serdes that find a schema id or an encryption key in them.
     """
 
     __slots__ = ()
 
     def serialize(self, topic: str, value: T | None, headers: Headers = None, /) -> bytes | None:
-        """Turns a value into bytes; `None` gives `None`. Raises `SerdeError`."""
+        """Converts a value to bytes; `None` stays `None`. Raises `SerdeError`."""
         ...
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None, /) -> T | None:
-        """Turns bytes into a value; `None` gives `None`. Raises `SerdeError`."""
+        """Converts bytes to a value; `None` stays `None`. Raises `SerdeError`."""
         ...
 
 
@@ -58,14 +59,14 @@ _SIGNATURES = {"serialize": "(self, topic, value, headers=None)", "deserialize":
 
 
 def check_serde(serde: object, what: str = "a serde") -> None:
-    """Checks that an object can be called as a serde is, while the topology is built.
+    """Checks, while the topology is built, that an object can be called like a serde.
 
     Args:
         serde: The object.
-        what: What the serde is for, as the message begins: `Consumed(key_serde=...)`.
+        what: The setting that the message begins with: `Consumed(key_serde=...)`.
 
     Raises:
-        TopologyError: It is a class, lacks one of the two methods, or one of them does not take the headers.
+        TopologyError: The object is a class, lacks one of the two methods, or has one that does not take the headers.
     """
     name = serde.__qualname__ if isinstance(serde, type) else type(serde).__qualname__
     if isinstance(serde, type):
@@ -95,10 +96,10 @@ def check_serde(serde: object, what: str = "a serde") -> None:
 def serde_identity(serde: Serde[Any] | None) -> str:
     """A stable text for a serde: class name and settings, never a memory address or a secret.
 
-    It goes into the topology hash: another serde of a store is another format of its bytes. It is also kept and shown
-    (`topology.json`, `streams describe`, `streams diff`). Of a dataclass, fields with `repr=False` are left out; the value
-    of one that is called like a secret (`password`) is masked; what is no plain value (a function, a client, a dict) counts
-    by its type alone. A serde of which other things make the format says itself what does, by a method `identity()`.
+    The text is part of the topology hash, because another serde of a store means another format of its bytes. The text is
+    also stored and shown (`topology.json`, `streams describe`, `streams diff`). For a dataclass, fields with `repr=False` are
+    left out; the value of a field named like a secret (`password`) is masked; values that are not plain (a function, a client,
+    a dict) are represented by their type alone. A serde whose format depends on something else defines a method `identity()`.
     """
     if serde is None:
         return "none"
@@ -113,7 +114,7 @@ def serde_identity(serde: Serde[Any] | None) -> str:
 
 
 def _setting(value: object) -> str:
-    """A field of a serde, as text that every start of the program gives again."""
+    """A field of a serde, as text that is the same at every start of the program."""
     if isinstance(value, Serde) and not isinstance(value, type):
         return serde_identity(value)
     if type(value) is tuple:
@@ -125,7 +126,7 @@ def _setting(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """A repr cut to a length that is fit for a message, and safe against a `__repr__` that raises."""
+    """A repr short enough for a message, and safe against a `__repr__` that raises."""
     try:
         text = repr(value[:_SHOWN] if isinstance(value, bytes | str) else value)
     except Exception:
@@ -140,12 +141,12 @@ def a_value(value: object) -> str:
 
 
 def _short(serde: object) -> str:
-    """A serde's name in a message: that of its class, unless it says more itself by a `label`."""
+    """A serde's name in messages: its `label`, or else the name of its class."""
     return getattr(serde, "label", type(serde).__name__)
 
 
 def cannot_serialize(serde: object, topic: str, value: object, why: object = None) -> SerdeError:
-    """The error for a value that a serde does not take."""
+    """The error for a value that a serde cannot write."""
     return SerdeError(
         f"{_short(serde)} cannot write {a_value(value)} to topic '{topic}': {shown(value)}"
         + (f" ({why})" if why else "")
@@ -161,7 +162,7 @@ def cannot_deserialize(
     *,
     cure: str = "Use the serde that the topic was written with",
 ) -> SerdeError:
-    """The error for bytes that are not what a serde expects."""
+    """The error for bytes that a serde cannot read."""
     return SerdeError(
         f"{_short(serde)} cannot read {len(data)} bytes of topic '{topic}': {shown(data)}"
         + (f" ({why})" if why else "")

@@ -1,4 +1,4 @@
-"""The serde of a type: for keys and values whose type is known and whose serde nobody has named."""
+"""Chooses the serde for a type, for keys and values whose type is known and whose serde is not named."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ _NOTHING_SAID = (Any, object, tuple, Windowed)
 
 
 def serde_for(kind: type[T]) -> Serde[T]:
-    """The serde that suits a type.
+    """Returns the serde for a type.
 
-    ======================================================== ================================================================
-    type                                                     serde
-    ======================================================== ================================================================
-    `str`, `int`, `float`, `bool`, `bytes`, UUID   `StringSerde()`, `Int64Serde()`, `Float64Serde()`, ...
-    `tuple[int, str]`                                      `TupleSerde(Int64Serde(), StringSerde())`
-    `list[int]`                                            `ListSerde(Int64Serde())`
-    `T | None`                                             that of `T`, for None is Kafka's null
-    `dict`, `list`                                       `JsonSerde()`
-    dataclass, TypedDict, NamedTuple, pydantic model,        `JsonSerde(T)`
+    ================================================== ========================================================
+    type                                               serde
+    ================================================== ========================================================
+    `str`, `int`, `float`, `bool`, `bytes`, UUID       `StringSerde()`, `Int64Serde()`, `Float64Serde()`, ...
+    `tuple[int, str]`                                  `TupleSerde(Int64Serde(), StringSerde())`
+    `list[int]`                                        `ListSerde(Int64Serde())`
+    `T | None`                                         the serde for `T`, because None is Kafka's null
+    `dict`, `list`                                     `JsonSerde()`
+    dataclass, TypedDict, NamedTuple, pydantic model,  `JsonSerde(T)`
     msgspec Struct, `datetime`, `date`, `Decimal`,
-    `Enum`, and whatever else JSON can be read as
-    ======================================================== ================================================================
+    `Enum`, and other types that JSON can represent
+    ================================================== ========================================================
 
     Example::
 
@@ -64,7 +64,7 @@ def serde_for(kind: type[T]) -> Serde[T]:
         serde_for(Order)
 
     Raises:
-        TopologyError: Nothing suits it: it says too little (`Any`, `tuple`), or JSON cannot be read as it.
+        TopologyError: There is none, because the type is too general (`Any`, `tuple`), or cannot be read from JSON.
     """
     bare = plain_type(kind)
     if bare in _PLAIN:

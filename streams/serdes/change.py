@@ -1,4 +1,4 @@
-"""The value of a re-grouped table's repartition topic: an update with both its values, as Kafka Streams writes it."""
+"""The serde of a grouped table's repartition topic: updates with their new and old values, in Kafka Streams' format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ChangeSerde(Serde[Change]):
     inner: Serde
 
     def serialize(self, topic: str, value: Change | None, headers: Headers = None) -> bytes | None:
-        """Bytes of a `Change`. Raises `SerdeError` for anything else, or a change from nothing to nothing."""
+        """Bytes of a `Change`. Raises `SerdeError` for anything else, or if both values are None."""
         if value is None:
             return None
         if not isinstance(value, Change):
@@ -38,7 +38,7 @@ class ChangeSerde(Serde[Change]):
         return old + bytes((_OLD,))
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Change | None:
-        """The `Change`. Raises `SerdeError` if the bytes are none."""
+        """The `Change`. Raises `SerdeError` for invalid bytes."""
         if data is None:
             return None
         kind = data[-1] if data else -1

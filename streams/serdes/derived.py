@@ -1,7 +1,7 @@
-"""Serdes that nobody has named: of keys and values that a function made, chosen by what is known of their type.
+"""Serdes derived from types, for keys and values that are made by a function and whose serde is not named.
 
-A `DerivedSerde` stands in the place of a serde while the topology is built, and gives way to any that the program names, before or
-behind it. So naming none is the same as before for all that the default serdes write: text as keys, plain JSON as values.
+While the topology is built, a `DerivedSerde` is replaced by any serde that the program names upstream or downstream. Whatever the
+default serdes can write (text as keys, plain JSON as values) has the same bytes with and without a derived serde.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from streams.serdes.primitives import StringSerde
 
 @dataclass(frozen=True, slots=True)
 class DerivedSerde(Serde[Any]):
-    """A serde that is taken only where no other is named.
+    """A serde that is used only if no other is named.
 
     Attributes:
-        inner: The serde; None: the type is known, but no serde suits it.
-        problem: The message, if the serde is needed after all and there is none.
+        inner: The serde; None: the type is known, but has no serde.
+        problem: The error message if a serde is needed and `inner` is None.
     """
 
     inner: Serde[Any] | None
@@ -48,7 +48,7 @@ class DerivedSerde(Serde[Any]):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class DefaultKeySerde(StringSerde):
-    """`StringSerde()` for keys of unknown type: the same bytes, and a message that says what to name where.
+    """`StringSerde()` for keys of unknown type: the same bytes, but with an error message that says which serde to name where.
 
     Attributes:
         made_by: The operator whose function made the keys.

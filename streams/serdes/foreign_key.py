@@ -1,7 +1,7 @@
-"""What travels between the tasks of a foreign-key join, and the key of its subscription store, as bytes.
+"""Serdes of a foreign-key join: the messages between its tasks, and the keys of its subscription store.
 
-After Kafka Streams' `SubscriptionWrapperSerde`, `SubscriptionResponseWrapperSerde` and `CombinedKeySchema`; only this engine
-reads them. The hash is that of the left value that asked: an answer to an older one is recognised by it.
+The formats follow Kafka Streams' `SubscriptionWrapperSerde`, `SubscriptionResponseWrapperSerde` and `CombinedKeySchema`, but only
+this engine reads them. The hash of the left value identifies a response to an outdated subscription.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ResponseSerde(Serde[Response]):
 
 @dataclass(frozen=True, slots=True)
 class CombinedKeySerde(Serde[CombinedKey]):
-    """`length of foreign key(4) ∥ foreign key ∥ primary key`: all rows of a foreign key lie together.
+    """`length of foreign key(4) ∥ foreign key ∥ primary key`: all rows of a foreign key are adjacent.
 
     Attributes:
         foreign_key: Serde of the right table's keys.
@@ -94,7 +94,7 @@ class CombinedKeySerde(Serde[CombinedKey]):
     primary_key: Serde
 
     def prefix(self, topic: str, key: Any) -> bytes:
-        """First bytes of all rows of a foreign key."""
+        """The common prefix of all rows of a foreign key."""
         data = self.foreign_key.serialize(topic, key)
         if data is None:
             raise cannot_serialize(self, topic, key, "no foreign key")

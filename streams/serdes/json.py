@@ -1,4 +1,4 @@
-"""JSON, by orjson: the default serde of values; and JSON of one type, which is read back as that type."""
+"""`JsonSerde`: JSON by orjson, the default serde of values, optionally read back as values of one type."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _CURE = "Correct what writes these records, or the type: a field that may be mis
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class JsonSerde(Serde[T]):
-    """JSON; UTF-8, no spaces, fields in the order in which they were put in (never sorted).
+    """JSON as UTF-8 without spaces, with fields in insertion order (never sorted).
 
-    `JsonSerde()` takes any JSON value. Dataclasses, datetimes and UUIDs are written as orjson writes them, and read back as plain
-    objects and text. `JsonSerde(Order)` writes the same bytes, and reads them back as an `Order`: a dataclass, a TypedDict, a
-    NamedTuple, a pydantic model, a msgspec Struct, or a type made of them such as `list[Order]`.
+    `JsonSerde()` accepts any JSON value. Dataclasses, datetimes and UUIDs are written by orjson's rules, and read back as plain
+    objects and text. `JsonSerde(Order)` writes the same bytes and reads them back as an `Order`, which may be a dataclass, a
+    TypedDict, a NamedTuple, a pydantic model, a msgspec Struct, or a type made of these, such as `list[Order]`.
 
-    JSON's `null` is read as None; None itself is written as Kafka's null.
+    JSON's `null` is read as None; None is written as Kafka's null.
 
     Example::
 
@@ -39,12 +39,12 @@ class JsonSerde(Serde[T]):
 
         builder.stream("orders", Consumed(value_serde=JsonSerde(Order)))
 
-    With a type, a value of another shape is a `SerdeError` that names the field and what was expected, read or written: the text
-    `"12"` is no `int`. Fields that are missing get their default, and fields that the type does not have are ignored. Only
-    pydantic models are read by their own configuration. The fields of an object are not checked again when it is written.
+    With a type, reading or writing a value of another shape raises a `SerdeError` that names the field and the expected type:
+    the text `"12"` is no `int`. Missing fields get their defaults; unknown fields are ignored; pydantic models follow their own
+    configuration instead. The fields of an object are not checked again when the object is written.
 
     Attributes:
-        kind: What values are read as; None: plain objects. A store's format is the same with a type as without one.
+        kind: The type of the values to read; None: plain objects. A store's format is the same with and without a type.
 
     Raises:
         TopologyError: The type, or one of its fields, cannot be read from JSON.
@@ -67,7 +67,7 @@ class JsonSerde(Serde[T]):
         object.__setattr__(self, "_loads", orjson.loads if typed is None else typed.loads)
 
     def serialize(self, topic: str, value: T | None, headers: Headers = None) -> bytes | None:
-        """JSON text of the value. Raises `SerdeError` where JSON has no form for it, or it is not of the type."""
+        """The value as JSON text. Raises `SerdeError` if JSON cannot represent the value, or the value has another type."""
         if value is None:
             return None
         try:
@@ -79,7 +79,7 @@ class JsonSerde(Serde[T]):
             raise cannot_serialize(self, topic, value, wrong_shape(error)) from error
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> T | None:
-        """The value. Raises `SerdeError` if the bytes are not JSON, or not of the type."""
+        """The value. Raises `SerdeError` if the bytes are not JSON, or not a value of the type."""
         if data is None:
             return None
         try:
@@ -111,5 +111,5 @@ class JsonSerde(Serde[T]):
 
 
 def is_plain_json(serde: object) -> bool:
-    """Whether a serde is `JsonSerde()` itself: fields of its values may be read from the bytes, as columns."""
+    """Whether a serde is exactly `JsonSerde()`, so that fields may be read directly from the bytes, as columns."""
     return type(serde) is JsonSerde and serde.is_plain

@@ -1,7 +1,7 @@
-"""JSON with a schema in a registry: like `JsonSerde`, but what does not fit the schema is neither written nor read.
+"""JSON with a schema in a registry: like `JsonSerde`, but values that violate the schema are neither written nor read.
 
-Invariant: a schema refers to itself, to what is registered with it (its references), or to the drafts of JSON Schema. Confluent's
-client would fetch any other `$ref` over HTTP, so that whoever may register a schema could have the workers call addresses.
+Invariant: a schema refers only to itself, to its registered references, or to the drafts of JSON Schema. Confluent's client would
+fetch any other `$ref` over HTTP, so anyone who may register a schema could make the workers call arbitrary addresses.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from streams.serdes.registry import RegistrySerde, client_of, load
 
 @dataclass(frozen=True)
 class JsonSchemaSerde(RegistrySerde):
-    """JSON values that are checked against a JSON Schema, behind its id, as Confluent's serialisers write them.
+    """JSON values that are checked against a JSON Schema and prefixed with its id, in the format of Confluent's serialisers.
 
     Attributes:
-        schema: What values are checked with when they are written, as JSON text with a `title` (the record's name), or a
+        schema: The schema to check values with when they are written, as JSON text with a `title` (the record's name), or a
             `pathlib.Path` to it.
-        reader_schema: What they are checked with when they are read; None: the schema that each was written with.
+        reader_schema: The schema to check values with when they are read; None: the schema with which each was written.
     """
 
     schema: str | Path
@@ -46,7 +46,7 @@ class JsonSchemaSerde(RegistrySerde):
 
 
 def _closed(kind: type[Any]) -> type[Any]:
-    """The client's serialiser or deserialiser, with schemas that nothing can be fetched for."""
+    """The client's serialiser or deserialiser, which fetches no references over HTTP."""
     referencing, drafts = load("referencing"), load("jsonschema_specifications").REGISTRY
 
     class Closed(kind):  # type: ignore[misc]

@@ -1,11 +1,11 @@
-"""JSON of one type: pydantic reads it (dataclasses, TypedDicts, NamedTuples, pydantic models), and msgspec its own Structs.
+"""JSON of one type: pydantic reads dataclasses, TypedDicts, NamedTuples and pydantic models; msgspec reads Structs.
 
-orjson writes all of them, so a type changes no byte of what it has a form for; what it has none for (a `Decimal`, a `set`, a
-NamedTuple, a model) is written in the form that pydantic or msgspec reads again.
+orjson writes all of them, so a type does not change the bytes of anything that orjson supports. Other values (a `Decimal`, a
+`set`, a NamedTuple, a model) are written in a form that pydantic or msgspec can read.
 
-Invariants: what is read was checked against the type, field by field; nothing is looked up by name in the process that reads:
-the validators are made where the program is, since only there annotations such as `"datetime"` of a class of the main module
-can be resolved, and travel with the job.
+Invariants: every value read has been checked against the type, field by field. Types are not resolved by name in the process that
+reads: the validators are made in the program's process and pickled with the job, since only there can annotations such as
+`"datetime"` of a class of the main module be resolved.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class TypedJson:
     """How values of one type are read and written.
 
     Attributes:
-        loads: Makes a value of JSON text. Raises `ValueError` for another shape.
-        check: Looks at a value that is to be written. Raises `ValueError` for another shape.
+        loads: Parses a value from JSON text. Raises `ValueError` for another shape.
+        check: Checks a value before it is written. Raises `ValueError` for another shape.
     """
 
     loads: Callable[[bytes], Any]
@@ -43,10 +43,10 @@ class TypedJson:
 
     @classmethod
     def of(cls, kind: Any) -> TypedJson:
-        """The two for a type.
+        """How values of this type are read and written.
 
         Raises:
-            TopologyError: It is no type, or has a field that cannot be read from JSON.
+            TopologyError: `kind` is no type, or has a field that cannot be read from JSON.
         """
         if _has_structs(kind):
             return cls(partial(_read_struct, kind), partial(_check_struct, kind))
@@ -61,13 +61,13 @@ class TypedJson:
                 f"pydantic model or msgspec Struct, or a type made of them such as list[Order]."
             ) from error
         validator = SchemaValidator(_named_tuples_from_objects(schema))
-        # A pydantic model says itself how strict it is.
+        # A pydantic model has its own configuration of strictness.
         strict = None if isinstance(kind, type) and issubclass(kind, BaseModel) else True
         return cls(partial(validator.validate_json, strict=strict), partial(validator.validate_python, strict=True))
 
 
 def default(value: Any) -> Any:
-    """A form that orjson can write, for what it has none for itself. Raises `TypeError` if there is none."""
+    """A representation that orjson can write, for types that orjson does not support. Raises `TypeError` if there is none."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return value._asdict()
     if _is_struct(type(value)):
@@ -81,7 +81,7 @@ def default(value: Any) -> Any:
 
 
 def type_name(kind: Any) -> str:
-    """A type as its users write it, without modules: `Order`, `list[Order]`."""
+    """A type as users write it, without modules: `Order`, `list[Order]`."""
     if kind is ...:
         return "..."
     if isinstance(kind, type) and not typing.get_args(kind):
@@ -96,7 +96,7 @@ def type_name(kind: Any) -> str:
 
 
 def wrong_shape(error: Exception) -> str:
-    """What does not fit, field by field: `amount: Input should be a valid number, not 'x'`."""
+    """The mismatches, field by field: `amount: Input should be a valid number, not 'x'`."""
     if not isinstance(error, ValidationError):
         return str(error)
     found = error.errors(include_url=False, include_context=False)
@@ -123,7 +123,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _depth_of_users_frame() -> int:
-    """How far above the caller's callee the user's function is, whose names the annotations of a local class may use."""
+    """The number of frames up to the user's function, whose local names the annotations of a local class may use."""
     depth = 1
     while str(sys._getframe(depth).f_globals.get("__name__")).partition(".")[0] == _PACKAGE:
         depth += 1
@@ -131,9 +131,9 @@ def _depth_of_users_frame() -> int:
 
 
 def _readable(kind: Any) -> Any:
-    """The type, with `typing.TypedDict` as that of `typing_extensions`, which alone pydantic takes before Python 3.12.
+    """The type, with `typing.TypedDict` replaced by that of `typing_extensions`, which pydantic requires before Python 3.12.
 
-    It lacks nothing that is needed here; but within another class's fields it cannot be replaced, and the error says so.
+    A TypedDict among the fields of another class cannot be replaced; the error says so.
     """
     if sys.version_info >= (3, 12):
         return kind
@@ -162,9 +162,9 @@ def _bare(hint: Any) -> Any:
 
 
 def _named_tuples_from_objects(schema: Any) -> Any:
-    """The schema, with NamedTuples read from objects alone, whose further fields are ignored as those of other types are.
+    """The schema, with NamedTuples read only from objects, whose unknown fields are ignored as for other types.
 
-    pydantic reads them from arrays too, but refuses an object with a field that it does not know.
+    By default, pydantic also reads NamedTuples from arrays, but rejects objects with unknown fields.
     """
     if isinstance(schema, list):
         return [_named_tuples_from_objects(part) for part in schema]
@@ -195,7 +195,7 @@ def _named_tuple(kind: Callable[..., Any], fields: dict[str, Any]) -> Any:
 
 
 def _msgspec() -> Any:
-    """The library of Structs; whoever has a Struct has it."""
+    """The library of Structs, which is installed wherever a Struct is used."""
     return importlib.import_module("msgspec")
 
 

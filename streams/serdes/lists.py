@@ -1,8 +1,7 @@
-"""Lists, byte for byte those of Kafka's `ListSerializer` (KIP-466).
+"""Lists in the exact format of Kafka's `ListSerializer` (KIP-466).
 
-Two forms, told apart by the first byte: entries of one known length stand side by side, with the positions of the nulls in
-front; all others stand behind their lengths, -1 for a null. Which one is taken depends on the serde of the entries alone, so
-equal lists are equal bytes.
+The first byte distinguishes two forms. Entries of a fixed length follow one another, after the positions of the nulls; all other
+entries follow their lengths, -1 for a null. The serde of the entries alone decides the form, so equal lists have equal bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from streams.serdes.primitives import (
 _INT = struct.Struct(">i")
 _CONSTANT_SIZE, _VARIABLE_SIZE = 0, 1
 _NULL = -1
-# Those of ListSerializer.FIXED_LENGTH_SERIALIZERS; a Boolean is not among them.
+# ListSerializer.FIXED_LENGTH_SERIALIZERS, which does not contain the one for Boolean.
 _SIZES: dict[type, int] = {
     Int16Serde: 2,
     Int32Serde: 4,
@@ -41,7 +40,7 @@ class ListSerde(Serde[list[T]]):
     """A `list` of values of one serde; entries may be None.
 
     Attributes:
-        inner: Serde of the entries.
+        inner: The serde of the entries.
     """
 
     inner: Serde[T]
@@ -66,7 +65,7 @@ class ListSerde(Serde[list[T]]):
         return b"".join(out)
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> list[T] | None:
-        """The list. Raises `SerdeError` if the bytes are none."""
+        """The list. Raises `SerdeError` for invalid bytes."""
         if data is None:
             return None
         constant = type(self.inner) in _SIZES
@@ -76,7 +75,7 @@ class ListSerde(Serde[list[T]]):
             entries = list(self._constant(data) if constant else self._variable(data))
         except (struct.error, ValueError) as error:
             raise cannot_deserialize(self, topic, data, error) from error
-        # Entries may be None, which types do not say: a list of texts would be one of perhaps no texts everywhere else.
+        # Entries may be None, but the types do not say so: otherwise every use of a list of texts would have to handle None.
         values: list[Any] = [self.inner.deserialize(topic, entry, headers) for entry in entries]
         return values
 

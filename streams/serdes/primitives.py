@@ -1,6 +1,6 @@
-"""Serdes of plain values, byte for byte those of Kafka's Java clients: big endian numbers, UTF-8 text.
+"""Serdes of plain values in the exact format of Kafka's Java clients: big-endian numbers, UTF-8 text.
 
-Like Java's, number serdes do not sort negatives below positives; ranges over such keys go by bytes.
+As in Java, the bytes of negative numbers sort above those of positive ones; ranges over such keys are ranges of bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StringSerde(Serde[str]):
 
 @dataclass(frozen=True, slots=True)
 class BytesSerde(Serde[bytes]):
-    """Bytes as they are."""
+    """Bytes, unchanged."""
 
     def serialize(self, topic: str, value: bytes | None, headers: Headers = None) -> bytes | None:
         """The bytes. Raises `SerdeError` for anything but `bytes`."""
@@ -78,7 +78,7 @@ class UuidSerde(Serde[uuid.UUID]):
 
 
 class _Number(Serde[N], Generic[N]):
-    """A fixed number of bytes, big endian."""
+    """A number of fixed length, big-endian."""
 
     __slots__ = ()
     packer: ClassVar[struct.Struct]
@@ -107,7 +107,7 @@ class _Number(Serde[N], Generic[N]):
 
 @dataclass(frozen=True)
 class Int16Serde(_Number[int]):
-    """Java's `Short`."""
+    """A 16-bit integer, Java's `Short`."""
 
     packer: ClassVar = struct.Struct(">h")
     takes: ClassVar = (int,)
@@ -115,7 +115,7 @@ class Int16Serde(_Number[int]):
 
 @dataclass(frozen=True)
 class Int32Serde(_Number[int]):
-    """Java's `Integer`."""
+    """A 32-bit integer, Java's `Integer`."""
 
     packer: ClassVar = struct.Struct(">i")
     takes: ClassVar = (int,)
@@ -123,7 +123,7 @@ class Int32Serde(_Number[int]):
 
 @dataclass(frozen=True)
 class Int64Serde(_Number[int]):
-    """Java's `Long`; what `count()` gives."""
+    """A 64-bit integer, Java's `Long`; the type of `count()`."""
 
     packer: ClassVar = struct.Struct(">q")
     takes: ClassVar = (int,)
@@ -131,7 +131,7 @@ class Int64Serde(_Number[int]):
 
 @dataclass(frozen=True)
 class Float32Serde(_Number[float]):
-    """Java's `Float`."""
+    """A 32-bit float, Java's `Float`."""
 
     packer: ClassVar = struct.Struct(">f")
     takes: ClassVar = (int, float)
@@ -139,7 +139,7 @@ class Float32Serde(_Number[float]):
 
 @dataclass(frozen=True)
 class Float64Serde(_Number[float]):
-    """Java's `Double`."""
+    """A 64-bit float, Java's `Double`."""
 
     packer: ClassVar = struct.Struct(">d")
     takes: ClassVar = (int, float)
@@ -168,7 +168,7 @@ class BooleanSerde(Serde[bool]):
 
 @dataclass(frozen=True, slots=True)
 class VoidSerde(Serde[None]):
-    """Nothing: for keys or values that are always null (`VoidSerializer`)."""
+    """A serde for keys or values that are always null (`VoidSerializer`)."""
 
     def serialize(self, topic: str, value: None, headers: Headers = None) -> None:
         """None. Raises `SerdeError` for anything but None."""

@@ -1,4 +1,4 @@
-"""Protobuf with a schema registry: messages of a generated class in and out."""
+"""Protobuf with a schema registry: writes and reads messages of a generated class."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streams.serdes.registry import RegistrySerde, client_of, load
 
 @dataclass(frozen=True)
 class ProtobufSerde(RegistrySerde[T]):
-    """Messages of one class, as Confluent's serialisers write them: id, the message's place in its file, message.
+    """Messages of one class, in the format of Confluent's serialisers: schema id, index of the message in its file, message.
 
     Attributes:
         message: The class that `protoc` generated; workers must be able to import it. Records of older or newer schemas

@@ -1,11 +1,11 @@
-"""What the serdes of a schema registry share: the connection, the names of subjects, and whose fault a failure is.
+"""The common part of all schema registry serdes: connection, names of subjects, and classification of failures.
 
-Confluent's own client does the work (the extra `registry`): a value is the byte 0, the 4 bytes of its schema's id, and the data.
-The client talks to the registry once per schema and keeps the answer, so a record costs no request.
+Confluent's client does the work (the extra `registry`): a value is the byte 0, the 4 bytes of its schema's id, and the data. The
+client asks the registry once per schema and caches the answer, so a record costs no request.
 
-Invariants: a connection is made in the process that uses it and is never pickled; nothing that may change while the format
-stays (address, schema, strategy) is part of a serde's identity; an address is shown without its password. A registry that
-does not answer, or refuses to register, is no record's fault: that is a `RegistryError`, to which no skip policy applies.
+Invariants: a connection is made in the process that uses it and is never pickled. A serde's identity has nothing that may change
+while the format stays the same (address, schema, strategy). An address is shown without its password. If the registry does not
+answer or refuses to register, no record is at fault: that is a `RegistryError`, to which no skip policy applies.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _NOT_FOUND = 404
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SchemaRegistry:
-    """Where schemas are kept.
+    """A schema registry: its address and how to connect.
 
     Example::
 
         registry = SchemaRegistry("https://registry:8081", {"basic.auth.user.info": os.environ["REGISTRY_LOGIN"]})
 
     Attributes:
-        url: Its address, or several, separated by commas.
+        url: The registry's address, or several, separated by commas.
         config: Further properties of Confluent's client (`basic.auth.user.info`, `ssl.ca.location`, `timeout` in s, ...).
     """
 
@@ -61,16 +61,16 @@ class SchemaRegistry:
 
 @dataclass(frozen=True)
 class RegistrySerde(Serde[T], ABC):
-    """A serde whose schemas lie in a registry: the part that is the same for all formats.
+    """The common base of all serdes with schemas in a registry.
 
     Attributes:
-        registry: Where.
-        is_key: Whether it is for keys; their subjects end in `-key` instead of `-value`.
+        registry: The schema registry.
+        is_key: Whether the serde is for keys, whose subjects end in `-key` instead of `-value`.
         subject: `"topic"`: `<topic>-value`; `"record"`: the schema's own name; `"topic-record"`: both; or a function
-            `fn(topic, is_key, record_name)`. Stores are topics too: their values' subject is `<changelog>-value`.
-        auto_register: Register a schema that the subject does not have; else it must be there.
-        ids_in_headers: Also look for the schema's id in the record's headers, where newer producers can put it. For sources
-            only: whatever this serde writes has its id in front, and a header that was kept would then lie.
+            `fn(topic, is_key, record_name)`. Stores have topics, too: their values' subject is `<changelog>-value`.
+        auto_register: Whether a schema is registered if the subject does not have it; otherwise it must exist.
+        ids_in_headers: Whether the schema's id may also be in the record's headers, where newer producers can put it. For
+            sources only: this serde always writes the id before the data, and an old header would contradict it.
     """
 
     registry: SchemaRegistry
@@ -87,7 +87,7 @@ class RegistrySerde(Serde[T], ABC):
         for name in ("schema", "reader_schema"):
             if isinstance(path := getattr(self, name, None), Path):
                 object.__setattr__(self, name, _read_schema(path))
-        self._client_module()  # the topology fails where it is built, not a worker later
+        self._client_module()  # fails while the topology is built, not later in a worker
 
     @abstractmethod
     def _client_module(self) -> Any:
@@ -102,11 +102,11 @@ class RegistrySerde(Serde[T], ABC):
         """The client's deserialiser."""
 
     def serialize(self, topic: str, value: T | None, headers: Headers = None) -> bytes | None:
-        """The value behind its schema's id.
+        """The schema's id, followed by the value.
 
         Raises:
             SerdeError: The value does not fit the schema.
-            RegistryError: The registry does not answer, or does not take the schema.
+            RegistryError: The registry does not answer, or rejects the schema.
         """
         if value is None:
             return None
@@ -123,7 +123,7 @@ class RegistrySerde(Serde[T], ABC):
         """The value.
 
         Raises:
-            SerdeError: The bytes are not of a registry's form, their schema is unknown, or they do not fit it.
+            SerdeError: The bytes are not in the registry's format, their schema is unknown, or they do not fit the schema.
             RegistryError: The registry does not answer.
         """
         if data is None:
@@ -140,11 +140,11 @@ class RegistrySerde(Serde[T], ABC):
             raise cannot_deserialize(self, topic, data, error) from error
 
     def identity(self) -> str:
-        """Format and use; schemas evolve within them."""
+        """The format and whether it is for keys; schemas may evolve within a format."""
         return f"{type(self).__qualname__}(is_key={self.is_key})"
 
     def _settings(self, **more: Any) -> dict[str, Any]:
-        """The client's settings for subjects. It would ask the registry for a strategy if none was named."""
+        """The client's settings for subjects; without a strategy, the client would ask the registry for one."""
         subject = self.subject
         if isinstance(subject, str):
             return {"subject.name.strategy": getattr(load(_CLIENT), _STRATEGIES[subject]), **more}
@@ -168,7 +168,7 @@ class RegistrySerde(Serde[T], ABC):
 
 
 def _read_schema(path: Path) -> str:
-    """The text of a schema's file: read where the program is, since workers may not have it."""
+    """The text of a schema's file, read in the program's process, since workers may not have the file."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -183,7 +183,7 @@ def client_of(registry: SchemaRegistry) -> Any:
 
 @cache
 def load(module: str) -> Any:
-    """A module of the client. Raises `ConfigError` if it, or what it needs, is not installed."""
+    """A module of the client. Raises `ConfigError` if the module or one of its dependencies is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -193,9 +193,9 @@ def load(module: str) -> Any:
 
 
 def is_registrys_fault(error: Exception) -> bool:
-    """Whether a failure came from the registry, or from the way to it, and not from the value."""
+    """Whether a failure was caused by the registry or the network, and not by the value."""
     errors = load(f"{_CLIENT}.error")
-    # By name: which of httpx and its successor the client uses is its own affair.
+    # By name, because the client may use httpx or its successor.
     network = any(
         base.__name__ == "TransportError" and base.__module__.startswith("httpx") for base in type(error).__mro__
     )

@@ -1,4 +1,4 @@
-"""Tuples of a fixed length, each entry by its own serde: for keys that are made of several fields."""
+"""Tuples of a fixed length with a serde for each entry, for keys of several fields."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _NULL = -1
 
 
 class TupleSerde(Serde[tuple[Any, ...]]):
-    """A `tuple` of as many entries as there are serdes; entries may be None. Bytes: `length(4) ∥ entry` for each, -1 for None.
+    """A `tuple` with one entry for each serde; entries may be None. Bytes: `length(4) ∥ entry` for each, -1 for None.
 
     Example::
 
         TupleSerde(StringSerde(), Int64Serde()).serialize("t", ("eu", 7))
 
     Raises:
-        TopologyError: No serde, or one of them is none.
+        TopologyError: There is no serde, or an argument is no serde.
     """
 
     __slots__ = ("entries",)
@@ -38,7 +38,7 @@ class TupleSerde(Serde[tuple[Any, ...]]):
         self.entries = entries
 
     def serialize(self, topic: str, value: tuple[Any, ...] | None, headers: Headers = None) -> bytes | None:
-        """All entries. Raises `SerdeError` for anything but a tuple of this length."""
+        """The tuple's bytes. Raises `SerdeError` for anything but a tuple of this length."""
         if value is None:
             return None
         if not isinstance(value, tuple):
@@ -52,7 +52,7 @@ class TupleSerde(Serde[tuple[Any, ...]]):
         return b"".join(out)
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> tuple[Any, ...] | None:
-        """The tuple. Raises `SerdeError` if the bytes are not those of as many entries."""
+        """The tuple. Raises `SerdeError` if the bytes have another number of entries."""
         if data is None:
             return None
         try:

@@ -1,11 +1,11 @@
-"""Stored values whose form changes: a version tag in front of them, and functions that bring old ones up to date.
+"""`VersionedSerde`: stored values with a version tag, and functions that convert old versions to new ones.
 
-State outlives the program: a store and its changelog hold values that an older program wrote. `VersionedSerde` wraps the
-serde of a store's values, tags what it writes with a version, and upcasts what it reads, so that operators only ever see the
-newest form. Nothing is rewritten ahead of time: a row takes the new form when it is next written.
+State outlives the program: stores and changelogs have values that an older program wrote. `VersionedSerde` wraps the serde of a
+store's values, tags each written value with a version, and upcasts each value read, so that operators only ever see the newest
+form. Nothing is rewritten ahead of time: a row gets the new form when it is next written.
 
-Invariants: version 0 is what the inner serde writes alone, so state from before the wrapper stays readable; the wrapper is not
-part of a topology's hash, so a new version starts on the old state; an older program refuses values of a newer one.
+Invariants: version 0 is the inner serde's format without a tag, so state from before the wrapper stays readable; the wrapper is not
+part of the topology hash, so a new version can use the old state; an older program refuses values of a newer one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Upcaster = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class VersionedSerde(Serde[T]):
-    """`inner`'s bytes, behind `0xff 0xfe 'STREAMS' version(1)` from version 1 on.
+    """The bytes of `inner`, prefixed with `0xff 0xfe 'STREAMS' version(1)` from version 1 on.
 
     Example::
 
@@ -40,13 +40,13 @@ class VersionedSerde(Serde[T]):
         Materialized(name="orders", value_serde=serde)
 
     Attributes:
-        inner: Serde of the values themselves; the same for all versions.
-        version: Of what is written, 0 to 255.
-        upcasters: Version -> function that makes a value of this version from one of the version before. Old ones may be
-            left out once no value of before them is left.
+        inner: The serde of the values themselves, the same for all versions.
+        version: The version of written values, 0 to 255.
+        upcasters: Version -> function that converts a value of the previous version to this one. Old functions may be
+            removed once no older value is left.
 
     Raises:
-        TopologyError: A version out of range, or a gap among the upcasters.
+        TopologyError: A version is out of range, or an upcaster is missing.
     """
 
     inner: Serde[T]
@@ -76,7 +76,7 @@ class VersionedSerde(Serde[T]):
         """The value in its newest form.
 
         Raises:
-            SerdeError: A newer program wrote it, there is no upcaster for it, or one of them failed.
+            SerdeError: A newer program wrote the value, or an upcaster is missing or has failed.
         """
         if data is None:
             return None

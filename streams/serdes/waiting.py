@@ -1,4 +1,4 @@
-"""Keys and values of records that wait: of a stream join's unmatched rows, and of a stream-table join with grace."""
+"""Serdes of records that wait in a store: unmatched rows of a stream join, and records of a stream-table join with grace."""
 
 from __future__ import annotations
 

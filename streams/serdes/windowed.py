@@ -1,7 +1,7 @@
-"""Serdes of windowed keys, as Kafka Streams writes them to topics: the key, then the window's bounds as 8 bytes each.
+"""Serdes of windowed keys in Kafka Streams' format: the key, followed by the window's bounds as 8 bytes each.
 
-What differs between the two: a reader of time windows must know their size, a session carries both bounds (end first).
-Partitioning goes by the inner key, so that all windows of a key stay together (`WindowedStreamPartitioner`).
+Time windows are written with their start only, so a reader must know their size; sessions are written with both bounds (end first).
+Records are partitioned by the inner key, so that all windows of a key stay together (`WindowedStreamPartitioner`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class TimeWindowedSerde(Serde[Windowed[T]]):
         TimeWindowedSerde(StringSerde(), timedelta(hours=1))
 
     Attributes:
-        inner: Serde of the key within.
-        size_ms: The windows' size; where it is not known, ends are read as far in the future as can be. The constructor takes
-            a `timedelta` or ms.
+        inner: The serde of the key without its window.
+        size_ms: The windows' size; if not given, windows are read with the largest possible end. The constructor takes a
+            `timedelta` or ms.
 
     Raises:
-        TopologyError: `inner` is no serde, or the size a negative duration.
+        TopologyError: `inner` is no serde, or the size is negative.
     """
 
     inner: Serde[T]
@@ -68,11 +68,11 @@ class TimeWindowedSerde(Serde[Windowed[T]]):
 
 @dataclass(frozen=True, slots=True)
 class CustomWindowedSerde(Serde[Windowed[T]]):
-    """`Windowed` keys of windows whose ends only they themselves know: `key ∥ start(8)`, as all time windows.
+    """`Windowed` keys of windows that compute their own ends: `key ∥ start(8)`, like all time windows.
 
     Attributes:
-        inner: Serde of the key within.
-        windows: Gives the ends.
+        inner: The serde of the key without its window.
+        windows: The windows, which compute the ends.
     """
 
     inner: Serde[T]
@@ -96,7 +96,7 @@ class CustomWindowedSerde(Serde[Windowed[T]]):
         return Windowed(key, Window(start, self.windows.end_of(start)))
 
     def identity(self) -> str:
-        """The key's format, and which windows: windows of one's own say by their `repr` what they are."""
+        """The key's format and the windows; user-defined windows are identified by their `repr`."""
         return f"{type(self).__qualname__}(inner={serde_identity(self.inner)}, windows={self.windows!r})"
 
 
@@ -105,7 +105,7 @@ class SessionWindowedSerde(Serde[Windowed[T]]):
     """`Windowed` keys of sessions: `key ∥ end(8) ∥ start(8)`.
 
     Attributes:
-        inner: Serde of the key within.
+        inner: The serde of the key without its window.
     """
 
     inner: Serde[T]

@@ -1,5 +1,5 @@
-"""What is said to a name that does not exist: what it is called here, or which names are most like it.
+"""Suggestions for names that do not exist: the name used here, or the most similar names.
 
-Programs are written from memory, of Kafka Streams in Java, of its older versions, or of other libraries. `answers` looks a
-missing attribute up; the other modules are the tables, by class.
+Users write programs from memory of Kafka Streams in Java, of its older versions, or of other libraries. `answers` looks up missing
+attributes; the other modules are its tables, by class.
 """

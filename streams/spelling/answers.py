@@ -1,8 +1,8 @@
 """Sentences for missing attributes, as in "KStream has no 'mapValues': here it is map_values(...)".
 
-`AnswersUnknownNames` is a base class for what users build topologies with. Python asks it only for attributes that do not
-exist, so `hasattr`, `copy` and `pickle` find what they always find, and names that exist cost nothing here. It is not for
-classes that work on every record: an attribute of a class with `__getattr__` is a little slower to read.
+`AnswersUnknownNames` is a base class for the classes that users build topologies with. Python calls `__getattr__` only for missing
+attributes, so `hasattr`, `copy` and `pickle` work as always, and existing names cost nothing. Classes that process every record
+do not inherit from it, because attributes of a class with `__getattr__` are a little slower to read.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _HOW_MANY = 3
 
 
 def answer(kind: type, name: str) -> str | None:
-    """What to write instead of a name that the class does not have; None if nothing is like it."""
+    """What to write instead of a name that the class does not have; None if nothing is similar."""
     snake = snake_case(name)
     for base in kind.__mro__:
         answers = _ANSWERS.get(base.__name__, {})
-        # `with` and `as` are words of Python's own, so libraries write `with_`.
+        # `with` and `as` are Python keywords, so libraries write `with_`.
         if found := answers.get(name) or answers.get(snake) or answers.get(f"{snake}_"):
             return found
     settings = [one.name for one in _parameters(kind) if one.kind is one.KEYWORD_ONLY]
@@ -55,9 +55,9 @@ def no_such_attribute(kind: type, name: str) -> UnknownNameError:
 
 
 def answer_to(error: BaseException) -> str | None:
-    """What to write instead, where code of the user's has asked an object of the engine's for what it does not have.
+    """What to write instead if a user's code has read a missing attribute of one of the engine's objects.
 
-    For objects that are asked for something with every record, and so have no `__getattr__` to answer with.
+    This is for objects that are used for every record, and therefore have no `__getattr__`.
     """
     if not isinstance(error, AttributeError) or isinstance(error, UnknownNameError) or error.name is None:
         return None
@@ -71,7 +71,7 @@ def _sentence(owner: str, name: str, instead: str | None) -> str:
 
 
 def snake_case(name: str) -> str:
-    """`mapValues` as `map_values`; the underscore that keeps a name apart from a keyword of Python's stays."""
+    """`mapValues` as `map_values`; the underscore that distinguishes a name from a Python keyword stays."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
@@ -87,7 +87,7 @@ def _alike(name: str, there: Collection[str]) -> str | None:
 
 
 class _AnsweringType(ABCMeta):
-    """Answers for the class itself, as in `Consumed.with_`; abstract base classes can be among its own bases."""
+    """Answers for attributes of the class itself, as in `Consumed.with_`; works with abstract base classes."""
 
     if not TYPE_CHECKING:  # a type checker would believe that every name exists
 
@@ -96,7 +96,7 @@ class _AnsweringType(ABCMeta):
 
 
 class AnswersUnknownNames(metaclass=_AnsweringType):
-    """A class whose missing attributes, and those of its objects, are answered by a sentence."""
+    """A base class whose missing attributes, and those of its objects, raise an error with a suggestion."""
 
     __slots__ = ()
 
@@ -107,30 +107,30 @@ class AnswersUnknownNames(metaclass=_AnsweringType):
 
 
 def _missing(kind: type, name: str, owner: str) -> AttributeError:
-    """Names with an underscore in front are Python's own questions, or the engine's."""
+    """The error for a missing name. Names that begin with an underscore are used by Python or the engine."""
     return (
         AttributeError(f"{owner} has no attribute {name!r}") if name.startswith("_") else no_such_attribute(kind, name)
     )
 
 
 def names_of_package(package: str, names: Collection[str], late: Mapping[str, str]) -> Callable[[str], Any]:
-    """A `__getattr__` for a package, which answers `from streams import Serdes` and `streams.Serdes`.
+    """A `__getattr__` for a package, with suggestions for `from streams import Serdes` and `streams.Serdes`.
 
     Args:
         package: The package's name.
-        names: The names that it has.
-        late: Name -> module of the names that are imported on their first use only.
+        names: The names in the package.
+        late: Name -> module, for names that are imported on first use.
     """
 
     def missing(name: str) -> Any:
         if name in late:
             return getattr(importlib.import_module(late[name]), name)
-        # Modules and Python's own questions are no names of classes.
+        # Names of modules and of Python's protocols are not names of classes.
         if not name[:1].isupper():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         error = UnknownNameError(_sentence(package, name, PACKAGE.get(name) or _alike(name, names)), name)
         if sys._getframe(1).f_code.co_name == "_handle_fromlist":
-            # An AttributeError would be swallowed by the import, which then says less.
+            # The import would replace an AttributeError with a less informative error.
             raise ImportError(str(error), name=name) from None
         raise error
 

@@ -1,7 +1,7 @@
-"""Other names of what is built: methods of streams, tables, groups and builders, by class.
+"""Other names of the methods of streams, tables, groups and builders, by class.
 
-Names that differ only in the way they are written (`mapValues`, `map_values`) need no entry. A key is the name as it is written
-in Java, or with underscores, which then stands for both.
+Names that differ only in their spelling (`mapValues`, `map_values`) need no entry. A key is a name as in Java, or with underscores,
+which then stands for both.
 """
 
 from __future__ import annotations

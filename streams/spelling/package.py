@@ -1,4 +1,4 @@
-"""Names that are looked for in the package itself: classes of Kafka Streams, of other libraries, and of other modules here."""
+"""Names that users may expect in the package itself: classes of Kafka Streams, of other libraries, and of other modules here."""
 
 from __future__ import annotations
 

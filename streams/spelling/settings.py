@@ -1,6 +1,6 @@
-"""Other names of what operators are given: options, windows, stores, what suppress waits for, by class.
+"""Other names in the arguments of operators: options, windows, stores and `Suppressed`, by class.
 
-Of an option, `with_key_serde` and its like need no entry: the name of an argument is found in them.
+`with_key_serde` and similar names of options need no entry, because they contain the name of an argument.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Testing of topologies without Spark and Kafka, by the code that runs in production."""
+"""Tests topologies without Spark and Kafka, with the code that runs in production."""
 
 from streams.testing.driver import TopologyTestDriver
 from streams.testing.input_topic import TestInputTopic

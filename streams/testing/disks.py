@@ -1,4 +1,4 @@
-"""Where the stores of tasks lie under the test driver: in memory, or in RocksDB in a temporary folder."""
+"""The stores of tasks under the test driver: in memory, or in RocksDB in a temporary folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Disks(Protocol):
         """The stores of a task, for one step."""
 
     def crash(self, sub_topology: str, wipe_state: bool) -> None:
-        """The process of all tasks of a sub-topology is gone, and their disk too if it is to be wiped."""
+        """Ends the process of all tasks of a sub-topology, and optionally wipes their disk."""
 
     def close(self) -> None:
         """Deletes everything."""

@@ -1,8 +1,8 @@
 """`TopologyTestDriver`: runs a topology in memory, with the head, tasks, operators, stores and commits of production.
 
-What differs from Kafka Streams' driver of the same name: topics may have several partitions and a sub-topology
-several tasks, `batch()` makes one step of many records, `restart()` stops the application and brings it back from its
-changelogs, and `crash_at()` kills a task between the parts of a commit.
+The driver differs from the one of Kafka Streams in four ways: topics may have several partitions, and sub-topologies several
+tasks; `batch()` processes many records in one step; `restart()` stops the application and restores it from its changelogs;
+and `crash_at()` ends a task's process at a given point of a commit.
 """
 
 from __future__ import annotations
@@ -40,28 +40,29 @@ from streams.topology.topology import Topology
 
 
 class TopologyTestDriver(StoreAccess):
-    """Runs a topology in memory. Use it as a context manager.
+    """Runs a topology in memory, as a context manager.
 
     Args:
-        topology: What to run.
-        application_id: Prefix of internal topics; default: "test". The settings may also stand here, as in Kafka Streams.
-        partitions: Partitions by topic; others have one. A source that reads a pattern reads those of them that match, and
-            from the next `restart` on those that records were piped into.
-        tasks: Tasks of each sub-topology; default: the most partitions among its topics.
+        topology: The topology to run.
+        application_id: The prefix of internal topics; default: "test". `settings` are accepted here, too, as in Kafka Streams.
+        partitions: The number of partitions by topic; default: 1. A source with a pattern reads those topics of this
+            argument that match, and after the next `restart` also matching ones into which records were piped.
+        tasks: The number of tasks of each sub-topology; default: the most partitions of any of its topics.
         mode: `strict` (default) or `compat`.
-        start_ms: The wall clock at the start; it stands still but for `advance_wall_clock_time`.
-        rocksdb: Stores on disk, in a temporary directory, instead of in memory.
-        topic_configs: Settings of output topics by name, as Kafka's. If they are given, what Kafka would refuse for them meets
-            the production policy, and the topics that records choose must be among them. By default every topic takes all.
-        settings: Settings of the application as `StreamsConfig` calls them, or a `StreamsConfig`. In memory matter: the error
-            policies `deserialization`, `processing`, `production` and `future` (each "fail", "skip" or "dlq"),
+        start_ms: The wall clock at the start; only `advance_wall_clock_time` moves it.
+        rocksdb: Whether stores are on disk, in a temporary directory, instead of in memory.
+        topic_configs: Kafka settings of output topics by name. With this argument, records that Kafka would reject are
+            subject to the production policy, and records may only choose among these topics. By default every topic accepts
+            every record.
+        settings: Settings of the application by their names in `StreamsConfig`, or a `StreamsConfig`. The driver uses the
+            error policies `deserialization`, `processing`, `production` and `future` (each "fail", "skip" or "dlq"),
             `dead_letter_topic`, `global_table_errors`, `max_record_bytes`, `max_future_ms`, `idle_timeout_ms`, and, in
-            `compat` mode, `emit_interval_ms`. `max_future_ms` is off unless given: the clock stands still, whatever times
-            records have.
-        **further: The same as keywords, which win: `TopologyTestDriver(topology, processing="skip")`.
+            `compat` mode, `emit_interval_ms`. `max_future_ms` is off by default, because the driver's clock does not move
+            with the records' timestamps.
+        **further: The same settings as keywords, which take precedence: `TopologyTestDriver(topology, processing="skip")`.
 
     Raises:
-        ConfigError: There is no such setting, or a value does not fit.
+        ConfigError: A setting is unknown, or its value is invalid.
     """
 
     def __init__(
@@ -110,14 +111,14 @@ class TopologyTestDriver(StoreAccess):
         start_timestamp: TimestampLike | None = None,
         auto_advance: Duration = 0,
     ) -> TestInputTopic[K, V]:
-        """The writing end of a source topic.
+        """Returns a `TestInputTopic`, which writes records to a source topic.
 
         Args:
             name: The topic.
-            key_serde: Writes keys; default: the source's.
-            value_serde: Writes values; default: the source's.
-            start_timestamp: Of the first record that is given none; default: the driver's clock.
-            auto_advance: How much later each next one is.
+            key_serde: The serde that writes keys; default: the source's.
+            value_serde: The serde that writes values; default: the source's.
+            start_timestamp: The timestamp of the first record without one; default: the driver's clock.
+            auto_advance: How much later each further record without a timestamp is.
 
         Raises:
             LookupError: The topology does not read the topic.
@@ -131,7 +132,7 @@ class TopologyTestDriver(StoreAccess):
     def create_output_topic(
         self, name: str, key_serde: Serde[K] | None = None, value_serde: Serde[V] | None = None
     ) -> TestOutputTopic[K, V]:
-        """The reading end of a sink topic; serdes default to the sink's, and to bytes for the dead-letter topic.
+        """Returns a `TestOutputTopic`, which reads a sink's topic; serdes default to the sink's, and to bytes for dead letters.
 
         Raises:
             LookupError: The topology does not write the topic, and no sink chooses its topics by the record.
@@ -140,13 +141,13 @@ class TopologyTestDriver(StoreAccess):
         return TestOutputTopic(name, key_serde or key, value_serde or value, self._kafka)
 
     def produced_topic_names(self) -> set[str]:
-        """The topics that records were written to so far: outputs, repartition topics and changelogs."""
+        """The topics to which records were written so far: outputs, repartition topics and changelogs."""
         commits = {query.commits_topic for query in self._queries}
         return {name for name in self._kafka.topics - commits if self._kafka.was_produced_to(name)}
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Records piped within are one step, merged by time as a task does."""
+        """Processes all records that are piped in within the `with` block in one step, merged by time as in production."""
         self._batching = True
         try:
             yield
@@ -155,10 +156,10 @@ class TopologyTestDriver(StoreAccess):
         self._run()
 
     def advance_wall_clock_time(self, advance: Duration) -> None:
-        """Move the clock on, by a `timedelta` or milliseconds, and give every task a step without records."""
+        """Moves the wall clock by a `timedelta` or milliseconds, and runs every task for a step without records."""
         milliseconds = to_ms(advance, "How far the wall clock advances")
         if not self._clock_moved:
-            # As in production, every task has run when the clock moves on: what it schedules counts from the start.
+            # As in production, every task has run before the clock moves, so its schedules count from the start.
             self._every_task()
             self._clock_moved = True
         self.now_ms += milliseconds
@@ -170,11 +171,11 @@ class TopologyTestDriver(StoreAccess):
             query.step(self.now_ms, every_task=True)
 
     def restart(self, wipe_state: bool = True, topology: Topology | None = None) -> None:
-        """Stop the application and start it again: stores from their changelogs, the rest from the last markers.
+        """Stops the application and starts it again: stores are restored from changelogs, other state from the last markers.
 
         Args:
-            wipe_state: Delete the local stores first.
-            topology: The program to go on with; default: the same.
+            wipe_state: Whether to delete the local stores first.
+            topology: The topology to continue with; default: the same.
 
         Raises:
             CheckpointMismatchError: The state was written by a topology of another structure.
@@ -189,30 +190,31 @@ class TopologyTestDriver(StoreAccess):
         self._global_tables.catch_up(self.now_ms)
 
     def crash_at(self, point: str, task: int | None = None, wipe_state: bool = False) -> None:
-        """Let the process that runs a task die in the next step, which is then repeated as Spark does.
+        """Ends the process of a task during the next step, which is then repeated as Spark does.
 
-        Nobody may see that it happened: what was committed is not done again, the rest is done anew. Several crashes come one
-        after the other, each as soon as a task reaches its point. `crashes` tells how many did happen.
+        A crash must not change any result: committed work is not repeated, and all other work is. Several crashes happen one
+        after the other, each when a task reaches its point; `crashes` counts them.
 
         Args:
-            point: One of `state.commit.crash_points.POINTS`: up to `before_commit` nothing of the step is there; at `after_commit`
-                Kafka has all of it and the local store nothing; from `store_applied` on only Spark does not know. The points of
-                a restore are reached where there is something to restore, as after a crash with `wipe_state`.
-            task: Which task's; default: the first to come there.
-            wipe_state: Whether the local stores are lost with it.
+            point: One of `state.commit.crash_points.POINTS`. Up to `before_commit`, nothing of the step has been committed; at
+                `after_commit`, Kafka has the whole step, but the local store does not; from `store_applied` on, only Spark has
+                not recorded the step. A restore's points are reached only if there is something to restore, as after a crash
+                with `wipe_state`.
+            task: The task to end; default: the first that reaches the point.
+            wipe_state: Whether the local stores are lost, too.
 
         Raises:
-            ValueError: An unknown point.
+            ValueError: The point is unknown.
         """
         self._faults.arm(point, task, wipe_state)
 
     @property
     def crashes(self) -> int:
-        """How many of the crashes that were asked for have happened."""
+        """The number of requested crashes that have happened."""
         return self._faults.happened
 
     def _upgrade(self, topology: Topology) -> None:
-        """Put another program in the place of the first; like a real start, it refuses state of another structure."""
+        """Replaces the topology; like a real start, this refuses state of a topology of another structure."""
         old = {query.sub.name: query for query in self._queries}
         plan = build_plan(topology, self._settings.application_id)
         for sub in plan.sub_topologies:
@@ -247,7 +249,7 @@ class TopologyTestDriver(StoreAccess):
         return TaskStores(node.spec.kind, [partial(query.typed_store, name, task) for task in range(tasks)], task_of)
 
     def dropped(self, reason: str | None = None) -> int:
-        """How many records (or windows of records) were dropped so far, for one reason or all."""
+        """The number of records (or windows of records) that were dropped so far, for one reason or all."""
         return sum(
             count
             for name, count in self.counts().items()
@@ -255,10 +257,10 @@ class TopologyTestDriver(StoreAccess):
         )
 
     def counts(self) -> Counters:
-        """What each operator took in (`in:<node>`), gave out (`out:<node>`) and dropped (`dropped:<node>:<reason>`).
+        """The counters of each operator: records in (`in:<node>`), out (`out:<node>`) and dropped (`dropped:<node>:<reason>`).
 
-        Of all tasks and readers since the start, of global tables since the last restart. What a step had counted whose task died
-        behind the commit is not among it, as in production.
+        Tasks and readers count since the start, global tables since the last restart. As in production, the counts of a step are
+        lost if its task ends after the commit.
         """
         counts = Counters()
         for counters in (self.counters, self._global_tables.counters):
@@ -271,7 +273,7 @@ class TopologyTestDriver(StoreAccess):
         return node_metrics(self.counts())
 
     def close(self) -> None:
-        """Close the stores and delete their directory."""
+        """Closes the stores and deletes their directory."""
         for query in self._queries:
             query.close()
         self._disks.close()
@@ -303,7 +305,7 @@ class TopologyTestDriver(StoreAccess):
             self._run()
 
     def _run(self) -> None:
-        """Step after step until nothing is left, also of what steps write to topics that are read again."""
+        """Runs steps until no records are left, including records that steps write to topics of other sources."""
         self._global_tables.catch_up(self.now_ms)
         while pending := [query for query in self._queries if query.pending]:
             for query in pending:

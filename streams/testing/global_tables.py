@@ -13,11 +13,11 @@ from streams.topology.topology import Topology
 
 
 class MemoryGlobalTables:
-    """Keeps the global tables of a topology up with their topics.
+    """Updates the global tables of a topology from their topics.
 
     Args:
-        topology: What has them, or none.
-        settings: Of the application.
+        topology: The topology, which may have no global tables.
+        settings: The application's settings.
         kafka: The topics.
     """
 
@@ -28,12 +28,12 @@ class MemoryGlobalTables:
         self.restart()
 
     def restart(self) -> None:
-        """Forget everything; the next `catch_up` reads the topics from the start."""
+        """Clears all tables; the next `catch_up` reads the topics from the start."""
         store = TaskStore(MemoryTable(), global_store_specs(self._nodes))
         self._tables = GlobalTables(self._nodes, store, self._settings)
 
     def catch_up(self, now_ms: int) -> None:
-        """Read what is there."""
+        """Reads all new records."""
         for topic in self._tables.topics:
             for partition in range(self._kafka.partition_count(topic)):
                 columns = self._kafka.columns(topic, partition, self._tables.position(topic, partition))
@@ -47,5 +47,5 @@ class MemoryGlobalTables:
 
     @property
     def counters(self) -> dict[str, int]:
-        """What was dropped, since the start or the last restart."""
+        """The counts of dropped records, since the start or the last restart."""
         return self._tables.counters

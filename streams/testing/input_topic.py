@@ -1,4 +1,4 @@
-"""`TestInputTopic`: the writing end of a source topic, with Kafka Streams' names."""
+"""`TestInputTopic`: writes records to a source topic, with the method names of Kafka Streams."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ Send = Callable[[str, PipedRecord, "int | None"], None]
 
 
 class TestInputTopic(Generic[K, V]):
-    """Pipes records into a source topic; each is a step of its own, unless within `driver.batch()`.
+    """Pipes records into a source topic; each record is processed in a step of its own, unless within `driver.batch()`.
 
-    A record that is given no timestamp has the topic's time: `start_timestamp`, or else the driver's clock, plus what
+    A record without a timestamp gets the topic's time: `start_timestamp` (by default the driver's clock), plus what
     `auto_advance` and `advance_time` have added.
 
     Args:
         name: The topic.
-        key_serde: Writes keys.
-        value_serde: Writes values.
-        send: Takes the bytes.
+        key_serde: The serde that writes keys.
+        value_serde: The serde that writes values.
+        send: Sends the bytes to the driver.
         now: The driver's clock.
-        start_timestamp: The topic's time at first; default: the driver's clock, whenever a record is piped in.
-        auto_advance: How far the topic's time moves with each record that it gives a timestamp.
+        start_timestamp: The topic's first time; default: the driver's clock, read at each record.
+        auto_advance: How far the topic's time moves after each record without a timestamp.
     """
 
     __test__ = False
@@ -109,10 +109,10 @@ class TestInputTopic(Generic[K, V]):
         *,
         key: Any = NOT_GIVEN,
     ) -> None:
-        """Pipe one record: `pipe_input(value)`, `pipe_input(key, value, timestamp=…)` or `pipe_input(TestRecord(…))`.
+        """Pipes one record: `pipe_input(value)`, `pipe_input(key, value, timestamp=…)` or `pipe_input(TestRecord(…))`.
 
         Args:
-            first: The value, or a `TestRecord`, if it stands alone; otherwise the key.
+            first: The value, or a `TestRecord`, if it is the only one; otherwise the key.
             value: The value; None is a tombstone.
             timestamp: Milliseconds since the epoch, a `datetime` (without a zone: UTC) or a `timedelta` since the epoch;
                 default: the topic's time.
@@ -121,7 +121,7 @@ class TestInputTopic(Generic[K, V]):
             key: The key.
 
         Raises:
-            TypeError: There is no value, or an argument is of no such type.
+            TypeError: There is no value, or an argument has another type.
         """
         record = first
         if not isinstance(first, TestRecord):
@@ -139,7 +139,7 @@ class TestInputTopic(Generic[K, V]):
         start_timestamp: TimestampLike | None = None,
         advance: Duration | None = None,
     ) -> None:
-        """Pipe records without keys; see `pipe_key_value_list`."""
+        """Pipes records without keys; see `pipe_key_value_list`."""
         self.pipe_key_value_list(((None, value) for value in values), start_timestamp, advance)
 
     def pipe_key_value_list(
@@ -150,12 +150,12 @@ class TestInputTopic(Generic[K, V]):
         *,
         start_ms: int | None = None,
     ) -> None:
-        """Pipe records of the keys and values.
+        """Pipes one record for each pair of key and value.
 
         Args:
             pairs: Keys and values.
             start_timestamp: The first record's timestamp; default: the topic's time.
-            advance: How much later each next record is; default: the topic's `auto_advance`.
+            advance: How much later each further record is; default: the topic's `auto_advance`.
             start_ms: `start_timestamp` in milliseconds.
         """
         start = start_ms if start_timestamp is None else to_timestamp_ms(start_timestamp, "start_timestamp")
@@ -171,7 +171,7 @@ class TestInputTopic(Generic[K, V]):
             timestamp += step
 
     def pipe_record_list(self, records: Iterable[TestRecord[K, V]]) -> None:
-        """Pipe `TestRecord`s; those without a timestamp get the topic's time."""
+        """Pipes `TestRecord`s; those without a timestamp get the topic's time."""
         for record in records:
             self.pipe_input(record)
 
@@ -183,16 +183,16 @@ class TestInputTopic(Generic[K, V]):
         headers: HeadersLike | None = None,
         partition: int | None = None,
     ) -> None:
-        """Pipe a record as it would lie in Kafka, for instance one that no serde can read."""
+        """Pipes a record as the bytes in Kafka, for instance one that no serde can read."""
         self._send(self.name, PipedRecord(key, value, to_timestamp_ms(timestamp), to_headers(headers)), partition)
 
     def advance_time(self, advance: Duration) -> None:
-        """Move the topic's time on, for the records that come; the driver's clock stays."""
+        """Advances the topic's time, for the records that follow; the driver's clock does not move."""
         self._advanced += _advance(advance)
 
     @property
     def _time(self) -> int:
-        """The timestamp of a record that has none."""
+        """The timestamp for a record that has none."""
         return (self._now() if self._start is None else self._start) + self._advanced
 
     def _pipe(self, record: TestRecord[K, V], partition: int | None) -> None:

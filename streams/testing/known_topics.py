@@ -1,4 +1,4 @@
-"""The topics that a topology has, so that a misspelt one is an error and no empty list."""
+"""The topics of a topology, so that a misspelt name is an error instead of an empty topic."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Serdes = tuple[Serde[Any], Serde[Any]]
 
 
 class KnownTopics:
-    """What a topology reads and writes, and by which serdes.
+    """The topics that a topology reads and writes, and their serdes.
 
     Args:
         plan: The topology with the real names of its topics.
         dead_letter_topic: The topic of dead letters, if there is one.
-        declared: Topics that the test names itself, which a pattern may leave out.
+        declared: Topics that the test declares, whether or not a pattern matches them.
     """
 
     def __init__(self, plan: Plan, dead_letter_topic: str | None, declared: Collection[str] = ()) -> None:
@@ -35,10 +35,10 @@ class KnownTopics:
         self._sinks = [sink for sub in plan.sub_topologies for sink in sub.sinks]
 
     def input_serdes(self, name: str) -> Serdes:
-        """Key and value serde of what reads a topic.
+        """The key and value serde of the source of a topic.
 
         Raises:
-            LookupError: Nothing does.
+            LookupError: No source reads the topic.
         """
         found = next((one for one in self._sources if name in one.topics or matches(one, name)), None)
         if found is None and name in self._declared:
@@ -49,10 +49,10 @@ class KnownTopics:
         return found.key_serde, found.value_serde
 
     def output_serdes(self, name: str) -> Serdes:
-        """Key and value serde of what writes a topic; bytes for dead letters and internal topics that no sink writes.
+        """The key and value serde of the sink of a topic; bytes for dead letters and internal topics without a sink.
 
         Raises:
-            LookupError: Nothing does, and no sink chooses its topics by the record.
+            LookupError: No sink writes the topic, and none chooses its topics by the record.
         """
         found: SinkNode | None = next((sink for sink in self._sinks if sink.topic == name), None)
         if found is not None and name != self._dead_letters:
@@ -72,7 +72,7 @@ def _read_by(source: SourceNode) -> Iterable[str]:
 
 
 def listed(name: str, known: set[str]) -> str:
-    """What there is in place of an unknown name."""
+    """The existing names, for the error about an unknown one."""
     if not known:
         return "it has none."
     return f"it has {', '.join(map(repr, sorted(known)))}.{did_you_mean(name, known)}"

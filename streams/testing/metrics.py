@@ -1,4 +1,4 @@
-"""The counters of a driver by node: what came in, what went out, what was left out and why."""
+"""The counters of a driver by node: records in, records out, and records dropped by reason."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _POLICIES = ("deserialization", "processing", "production", "future")
 
 @dataclass(slots=True)
 class NodeMetrics:
-    """Counters of one node, over all its tasks and readers.
+    """The counters of one node, over all its tasks and readers.
 
     Attributes:
-        records_in: How many records it was given.
-        records_out: How many it forwarded; of a sink: none.
-        dropped: How many it dropped, by reason.
+        records_in: The number of records received.
+        records_out: The number of records forwarded; 0 for a sink.
+        dropped: The number of records dropped, by reason.
         other: Further counters of the operator by name, such as the calls of an `enrich`.
     """
 
@@ -26,12 +26,12 @@ class NodeMetrics:
 
     @property
     def skipped(self) -> int:
-        """How many an error policy left out or sent to the dead letters, of those that were dropped."""
+        """The number of dropped records that an error policy skipped or sent to the dead-letter topic."""
         return sum(self.dropped.get(stage, 0) for stage in _POLICIES)
 
 
 def node_metrics(counters: Mapping[str, int]) -> dict[str, NodeMetrics]:
-    """Counters (`streams.runtime.counters`) by node; those of a whole stage belong to none."""
+    """Counters (`streams.runtime.counters`) by node, without those of whole stages."""
     found: dict[str, NodeMetrics] = {}
     for name, count in counters.items():
         what, _, rest = name.partition(":")

@@ -1,4 +1,4 @@
-"""`MockProcessorContext`: a processor alone, without a topology (Kafka Streams: `MockProcessorContext`)."""
+"""`MockProcessorContext`: runs a processor alone, without a topology (Kafka Streams' `MockProcessorContext`)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from streams.topology.graph import StoreNode
 
 
 class Forwarded(NamedTuple):
-    """What a processor forwarded, and to which child; None: to all."""
+    """A forwarded record, and the child that it was sent to; None: all children."""
 
     record: Record
     child: str | None
 
 
 class _Clock(InProcess):
-    """The time of what is written without a time: nothing tells the context which record a test has in process."""
+    """The timestamp of rows written without one: the context does not know which record a test is processing."""
 
     __slots__ = ("_ctx",)
 
@@ -36,12 +36,12 @@ class _Clock(InProcess):
 
     @property
     def timestamp(self) -> int:
-        """Stream time; the wall clock as long as that is not set."""
+        """Stream time, or the wall clock as long as stream time is not set."""
         return self._ctx.stream_time if self._ctx.stream_time >= 0 else self._ctx.now_ms
 
 
 class MockProcessorContext:
-    """A `ProcessorContext` that keeps what a processor does with it.
+    """A `ProcessorContext` that records what a processor does.
 
     Example:
         >>> ctx = MockProcessorContext([Stores.key_value_store("seen", StringSerde(), Int64Serde())])
@@ -50,17 +50,17 @@ class MockProcessorContext:
         >>> processor.process(Record("a", 1, 5))
         >>> assert [one.record.value for one in ctx.forwarded] == [1]
 
-    The clocks stand still: set `stream_time` and `now_ms`, and call `punctuate`. All attributes may be set. What is written to a
-    store without a timestamp has `stream_time`, or `now_ms` as long as that is not set.
+    The clocks do not move by themselves: set `stream_time` and `now_ms`, and call `punctuate`. All attributes may be set. Rows that
+    are written to a store without a timestamp get `stream_time`, or `now_ms` as long as `stream_time` is not set.
 
     Args:
-        stores: What `store` gives, by name; they lie in memory.
+        stores: The stores that `store` returns; they are in memory.
         now_ms: The wall clock.
 
     Attributes:
-        forwarded: What was forwarded, in order; clear it as you like.
-        dropped: Records that were dropped, and why.
-        state: What survives restarts in production.
+        forwarded: The forwarded records, in order; may be cleared at any time.
+        dropped: The dropped records, with reasons.
+        state: The context's state, which survives restarts in production.
     """
 
     def __init__(self, stores: Sequence[StoreNode] = (), now_ms: int = 0) -> None:
@@ -85,7 +85,7 @@ class MockProcessorContext:
         """See `ProcessorContext`.
 
         Raises:
-            KeyError: The context was made without it.
+            KeyError: The context was made without this store.
         """
         if name not in self._stores:
             raise KeyError(f"no store {name!r}: MockProcessorContext was given {sorted(self._stores)}")
@@ -123,7 +123,7 @@ class MockProcessorContext:
         return self._punctuations.schedule(self.node, interval, kind, callback)
 
     def punctuate(self, kind: PunctuationType | str, time: int) -> int:
-        """Move one of the clocks to `time`, ms, and make the calls that are due then; gives their number."""
+        """Moves one of the clocks to `time`, ms, and makes the calls that are due; returns their number."""
         kind = punctuation_type(kind)
         if kind is PunctuationType.STREAM_TIME:
             self.stream_time = time

@@ -1,4 +1,4 @@
-"""`TestOutputTopic`: the reading end of a sink topic, with Kafka Streams' names."""
+"""`TestOutputTopic`: reads the records of a sink's topic, with the method names of Kafka Streams."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streams.testing.simulation import Entry, SimulatedKafka
 
 
 class TestOutputTopic(Generic[K, V]):
-    """Reads what a topology wrote to a topic: by partition, in order of offset, each record once."""
+    """Reads the records that a topology wrote to a topic: by partition, in order of offset, each record once."""
 
     __test__ = False
 
@@ -27,7 +27,7 @@ class TestOutputTopic(Generic[K, V]):
         return f"TestOutputTopic({self.name!r}, {self._key_serde!r}, {self._value_serde!r})"
 
     def read_records_to_list(self) -> list[TestRecord[K, V]]:
-        """All records that were not read yet."""
+        """Returns all records that were not read yet."""
         found = []
         for partition in self._partitions:
             found += [self._decoded(partition, record) for record in self._unread(partition)]
@@ -35,10 +35,10 @@ class TestOutputTopic(Generic[K, V]):
         return found
 
     def read_record(self) -> TestRecord[K, V]:
-        """The next record.
+        """Returns the next record.
 
         Raises:
-            LookupError: There is none.
+            LookupError: There is no further record.
         """
         for partition in self._partitions:
             for record in self._unread(partition):
@@ -47,29 +47,29 @@ class TestOutputTopic(Generic[K, V]):
         raise LookupError(f"topic {self.name!r} has no more records; is_empty and queue_size tell before")
 
     def read_key_value(self) -> tuple[K, V]:
-        """Key and value of the next record."""
+        """Returns key and value of the next record."""
         record = self.read_record()
         return record.key, record.value
 
     def read_value(self) -> V:
-        """Value of the next record."""
+        """Returns the value of the next record."""
         return self.read_record().value
 
     def read_key_values_to_list(self) -> list[tuple[K, V]]:
-        """Keys and values of all records that were not read yet."""
+        """Returns keys and values of all records that were not read yet."""
         return [(record.key, record.value) for record in self.read_records_to_list()]
 
     def read_key_values_to_map(self) -> dict[K, V]:
-        """The last value of each key among the records that were not read yet."""
+        """Returns the last value of each key among the records that were not read yet."""
         return dict(self.read_key_values_to_list())
 
     def read_values_to_list(self) -> list[V]:
-        """Values of all records that were not read yet."""
+        """Returns the values of all records that were not read yet."""
         return [record.value for record in self.read_records_to_list()]
 
     @property
     def queue_size(self) -> int:
-        """How many records were not read yet."""
+        """The number of records that were not read yet."""
         return sum(len(self._unread(partition)) for partition in self._partitions)
 
     @property
@@ -82,7 +82,7 @@ class TestOutputTopic(Generic[K, V]):
         return range(self._kafka.partition_count(self.name) if self.name in self._kafka.topics else 0)
 
     def _unread(self, partition: int) -> list[Entry]:
-        """What the topology wrote, in transactions; what the test itself piped into the topic is not shown."""
+        """The records that the topology wrote, in transactions, without those that the test itself piped into the topic."""
         records = self._kafka.log(self.name, partition).readable(self._positions.get(partition, 0))
         return [record for record in records if record.span is not None]
 

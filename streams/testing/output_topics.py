@@ -1,4 +1,4 @@
-"""What output topics take, where there is no Kafka: their settings are the test's."""
+"""The limits of output topics without Kafka, by the settings of the test."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class MemoryTopics:
     """`OutputTopics` of the test driver.
 
     Args:
-        partitions: How many a topic has.
-        configs: Their settings by name; None: every topic exists and takes all.
-        named: The topics that the program names itself, which exist in any case.
+        partitions: The number of partitions of a topic.
+        configs: Settings by topic; None: every topic exists and accepts every record.
+        named: The topics that the program names, which always exist.
         now_ms: The driver's clock.
     """
 

@@ -1,7 +1,7 @@
-"""One sub-topology under the test driver: what Spark does, in memory, around the steps of production.
+"""One sub-topology under the test driver, which does in memory what Spark does around the steps of production.
 
-A micro-batch takes all that is there. Its ends are noted before any task runs, as in Spark's offset log, so a micro-batch that
-fails is repeated over the same records; the copies of the markers are noted when it is done.
+A micro-batch takes all available records. As in Spark's offset log, the end offsets are recorded before any task runs, so a failed
+micro-batch is repeated over the same records; the copies of the markers are recorded when the micro-batch is done.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ class DriverQuery:
     """Runs the micro-batches of one sub-topology.
 
     Args:
-        sub: What to run.
-        tasks: Number of tasks.
-        settings: Of the application.
+        sub: The sub-topology.
+        tasks: The number of tasks.
+        settings: The application's settings.
         kafka: The topics.
-        disks: Where the stores of tasks lie.
-        global_tables: The application's.
-        faults: Where tasks are to die.
-        count: Takes the counters of each step.
-        output_topics: What topics take that are written to.
+        disks: The stores of tasks.
+        global_tables: The application's global tables.
+        faults: The requested crashes of tasks.
+        count: Receives the counters of each step.
+        output_topics: The limits of output topics.
 
     Attributes:
-        commits_topic: The topic of its markers.
+        commits_topic: The topic of the sub-topology's markers.
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class DriverQuery:
         self.replace(sub, global_tables)
 
     def replace(self, sub: SubTopology, global_tables: MemoryGlobalTables) -> None:
-        """Go on with this program from the next restart on."""
+        """Uses another version of the sub-topology from the next restart on."""
         self.sub = sub
         self._global_tables = global_tables
-        # What a process keeps open for the operators of its heads is shared by all of them: this one closes it.
+        # The resources that a process opens for operators in heads are shared by all heads, and closed here.
         self._head = ReaderPipeline(sub, self.tasks, self._settings)
         app = self._settings.application_id
         source = SourceSpec(dict.fromkeys(sub.topics, "earliest"))
@@ -102,15 +102,15 @@ class DriverQuery:
 
     @property
     def pending(self) -> bool:
-        """Whether there are records that no step has taken."""
+        """Whether there are records that no step has processed."""
         return any(self._kafka.log(*place).stable_end > self._done.of(*place) for place in self._places())
 
     def step(self, now_ms: int, every_task: bool = False) -> None:
-        """Take all records that are there as one micro-batch; one that has failed is repeated as it was.
+        """Processes all available records as one micro-batch, or repeats the micro-batch that failed.
 
         Args:
             now_ms: The micro-batch's wall clock.
-            every_task: Also run tasks without records (a wall-clock step).
+            every_task: Whether to run tasks without records, too (a wall-clock step).
         """
         if self._logged is None:
             self._logged = SourceOffsets(self._ends(), tick=self._done.tick + every_task, now_ms=now_ms)
@@ -133,13 +133,13 @@ class DriverQuery:
         self._batch_id += 1
 
     def restart(self, wipe_state: bool) -> None:
-        """Stop, lose the local state or not, start again from changelogs and markers."""
+        """Stops, optionally loses the local state, and starts again from changelogs and markers."""
         self._lose_process(wipe_state)
         self._restore()
         self._starts += 1
 
     def close(self) -> None:
-        """Close the stores, and what operators of the head have open."""
+        """Closes the stores and the resources of operators in the head."""
         self._stop_reading()
         self._head.close()
 
@@ -149,7 +149,7 @@ class DriverQuery:
         return [copy.marker for copy in self._copies.values()]
 
     def typed_store(self, name: str, task: int) -> Any:
-        """A store of a task as operators see it, with what the last micro-batch has left in it."""
+        """A store of a task as operators see it, after the last micro-batch."""
         if task not in self._reading:
             self._reading[task] = self._open_for_reading.enter_context(self._stores(task, 0).open())
         return typed_stores(self.sub, self._reading[task], self._settings.application_id)[name]
@@ -171,7 +171,7 @@ class DriverQuery:
         return ends
 
     def _run(self, end: SourceOffsets, now_ms: int) -> dict[int, MarkerCopy]:
-        """One attempt of the micro-batch: the head over what is there, then a step of each task that it concerns."""
+        """Runs one attempt of the micro-batch: the head over the records, then a step of each task that has input."""
         rows: dict[int, list[TaskRow]] = {}
         for row in self._rows(end):
             rows.setdefault(row.task, []).append(row)
@@ -205,7 +205,7 @@ class DriverQuery:
             yield from call_every_task(self._job, PlannedCall(digest))
 
     def _tables(self, ends: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The global tables, which the driver has brought up to what is there."""
+        """The global tables, which the driver has updated."""
         return self._global_tables.stores
 
     def _identity(self, task: int) -> TaskIdentity:
@@ -216,13 +216,13 @@ class DriverQuery:
         return self._disks.stores(self._kafka, self._identity(task), specs, now_ms)
 
     def _lose_process(self, wipe_state: bool) -> None:
-        """The process has gone, and its memory with it."""
+        """Ends the process and discards its memory."""
         self._stop_reading()
         self._head.close()
         self._disks.crash(self.sub.name, wipe_state)
 
     def _restore(self) -> None:
-        """Brings the stores to where the last commits were, also of tasks that have nothing to do."""
+        """Restores the stores of all tasks to the last commits, including tasks without input."""
         for task in range(self.tasks):
             last = read_last_marker(self._kafka, (self.commits_topic, task))
             if last is not None:

@@ -1,4 +1,4 @@
-"""`TestRecord`: one record as a test sees it, going into a topology or coming out of it."""
+"""`TestRecord`: an input or output record of a topology, for tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streams.model.typing import K, V
 
 
 class NotGiven:
-    """The type of an argument that a test leaves out, where None is a value like any other."""
+    """The type of an argument that a test leaves out, because None is a valid value."""
 
     def __repr__(self) -> str:
         return "..."
@@ -21,13 +21,13 @@ NOT_GIVEN: Final = NotGiven()
 
 
 def key_and_value(call: str, first: Any, value: Any, key: Any) -> tuple[Any, Any]:
-    """The key and the value of a record that is given as `(value)`, `(key, value)` or by keywords.
+    """The key and the value of a record, from `(value)`, `(key, value)` or keywords.
 
     Args:
-        call: What the error calls the function.
-        first: The first argument: the value if it stands alone, otherwise the key.
+        call: The function's name, for the error message.
+        first: The first argument: the value if it is the only one, otherwise the key.
         value: The value.
-        key: The key, given by keyword.
+        key: The key, if passed by keyword.
 
     Raises:
         TypeError: There is no value, or there are two keys.
@@ -44,16 +44,16 @@ def key_and_value(call: str, first: Any, value: Any, key: Any) -> tuple[Any, Any
 
 @dataclass(frozen=True, init=False, repr=False)
 class TestRecord(Generic[K, V]):
-    """A record with its timestamp and headers (Kafka Streams: `TestRecord`).
+    """A record with its timestamp and headers (Kafka Streams' `TestRecord`).
 
-    Two records are equal if key, value, timestamp and headers are. Where an output topic has it from is not compared::
+    Two records are equal if key, value, timestamp and headers are; topic and partition are not compared::
 
         assert output.read_record() == TestRecord("a", 1, timestamp=5)
 
     Attributes:
         key: The key, or None.
-        value: The value, or None: a tombstone.
-        timestamp: Milliseconds since the epoch; None: the input topic gives it one.
+        value: The value; None is a tombstone.
+        timestamp: Milliseconds since the epoch; None: the input topic's time.
         headers: Pairs of name and bytes, in order.
         topic: The topic it was read from.
         partition: The partition it was read from.
@@ -117,7 +117,7 @@ class TestRecord(Generic[K, V]):
         topic: str | None = None,
         partition: int | None = None,
     ) -> None:
-        """A record: `TestRecord(value)` has no key, `TestRecord(key, value)` has one.
+        """Makes a record: `TestRecord(value)` has no key, `TestRecord(key, value)` has one.
 
         Args:
             first: The value if it is the only one, otherwise the key.
@@ -129,7 +129,7 @@ class TestRecord(Generic[K, V]):
             partition: The partition it was read from.
 
         Raises:
-            TypeError: There is no value, or a timestamp or headers are of no such type.
+            TypeError: There is no value, or the timestamp or the headers have another type.
         """
         set_field = object.__setattr__
         key, value = key_and_value("TestRecord", first, value, key)

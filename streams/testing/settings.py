@@ -1,4 +1,4 @@
-"""The settings of a `TopologyTestDriver`: those of an application, checked as those of a real start are."""
+"""The settings of a `TopologyTestDriver`: those of an application, with the checks of a real start."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _POLICIES = (
 
 
 def merged_settings(settings: Mapping[str, Any] | StreamsConfig | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings from both ways of giving them; keywords win, and None among them counts as not given.
+    """Merges settings and keywords; keywords take precedence, unless they are None.
 
     Args:
-        settings: As `StreamsConfig` calls them. Of a `StreamsConfig` only what was given counts, not its defaults.
-        keywords: The same, and what only tests can set.
+        settings: Settings by their names in `StreamsConfig`, or a `StreamsConfig`, whose defaults are ignored.
+        keywords: The same settings, and those of tests only.
 
     Raises:
-        ConfigError: There is no such setting, or a value does not fit.
+        ConfigError: A setting is unknown, or its value is invalid.
     """
     if isinstance(settings, StreamsConfig):
         settings = {name: getattr(settings, name) for name in settings.model_fields_set}
@@ -43,7 +43,7 @@ def merged_settings(settings: Mapping[str, Any] | StreamsConfig | None, keywords
 
 
 def task_settings(merged: Mapping[str, Any], partition_counts: Mapping[str, int]) -> TaskSettings:
-    """What the runtime is told; settings of Kafka, Spark and disks have no meaning in memory and are left out."""
+    """The settings for the runtime, without those of Kafka, Spark and disks, which have no meaning in memory."""
     known = {name: value for name, value in merged.items() if name in _RUNTIME}
     return TaskSettings(**{"application_id": "test", "partition_counts": partition_counts, **known})
 

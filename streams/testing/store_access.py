@@ -1,4 +1,4 @@
-"""How a test gets at the stores of a driver: by name, of any kind or of the kind that it expects."""
+"""Access to the stores of a driver by name, with a method for each kind of store."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class TaskStores(NamedTuple):
     """A store of all tasks.
 
     Attributes:
-        kind: Its kind.
-        tasks: Give the store of each task, as it is now.
-        task_of: The task of a key.
+        kind: The store's kind.
+        tasks: Functions that return the current store of each task.
+        task_of: Returns the task of a key.
     """
 
     kind: StoreKind
@@ -46,7 +46,7 @@ class TaskStores(NamedTuple):
 
 
 class StoreAccess(ABC):
-    """The stores of a driver by name. All of them can be read only; times are given as elsewhere in tests."""
+    """The stores of a driver by name, read-only. Timestamps have the same types as elsewhere in tests."""
 
     @abstractmethod
     def _store_names(self) -> Collection[str]:
@@ -57,7 +57,7 @@ class StoreAccess(ABC):
         """A store that exists."""
 
     def get_store(self, name: str) -> Any:
-        """A store over all its tasks: with timestamps where it keeps them.
+        """Returns a store over all tasks, whose values have timestamps if the store has.
 
         Raises:
             KeyError: The topology has no such store.
@@ -65,48 +65,48 @@ class StoreAccess(ABC):
         return self._store(name, tuple(StoreKind), "get_store")
 
     def get_all_state_stores(self) -> dict[str, Any]:
-        """All stores by name, as `get_store` gives them."""
+        """Returns all stores by name, like `get_store`."""
         return {name: self.get_store(name) for name in sorted(self._store_names())}
 
     def get_key_value_store(self, name: str) -> DriverKeyValueStore[Any, Any]:
-        """A key-value store, or the store of a table: key to value. Raises like `get_window_store`."""
+        """Returns a key-value store or the store of a table: key to value. Raises like `get_window_store`."""
         found: DriverKeyValueStore[Any, Any] = self._store(name, _KEY_VALUE, "get_key_value_store", bare_value)
         return found
 
     def get_timestamped_key_value_store(self, name: str) -> DriverKeyValueStore[Any, ValueAndTimestamp[Any]]:
-        """The store of a table: key to value and timestamp. Raises like `get_window_store`."""
+        """Returns the store of a table: key to value and timestamp. Raises like `get_window_store`."""
         found: DriverKeyValueStore[Any, Any] = self._store(name, _KEY_VALUE[1:], "get_timestamped_key_value_store")
         return found
 
     def get_window_store(self, name: str) -> DriverWindowStore[Any, Any]:
-        """A window store, or the store of a windowed table: key and start of the window to value.
+        """Returns a window store or the store of a windowed table: key and start of the window to value.
 
         Raises:
             KeyError: The topology has no such store.
-            TypeError: It is of another kind.
+            TypeError: The store is of another kind.
         """
         found: DriverWindowStore[Any, Any] = self._store(name, _WINDOW, "get_window_store", bare_value)
         return found
 
     def get_timestamped_window_store(self, name: str) -> DriverWindowStore[Any, ValueAndTimestamp[Any]]:
-        """The store of a windowed table: key and start of the window to value and timestamp. Raises like `get_window_store`."""
+        """Returns the store of a windowed table: key and window start to value and timestamp. Raises like `get_window_store`."""
         found: DriverWindowStore[Any, Any] = self._store(name, _WINDOW[1:], "get_timestamped_window_store")
         return found
 
     def get_session_store(self, name: str) -> DriverSessionStore[Any, Any]:
-        """A session store. Raises like `get_window_store`."""
+        """Returns a session store. Raises like `get_window_store`."""
         found: DriverSessionStore[Any, Any] = self._store(name, (StoreKind.SESSION,), "get_session_store")
         return found
 
     def get_versioned_key_value_store(self, name: str) -> DriverVersionedStore[Any, Any]:
-        """A versioned store, which knows former values too. Raises like `get_window_store`."""
+        """Returns a versioned store, which has former values, too. Raises like `get_window_store`."""
         found: DriverVersionedStore[Any, Any] = self._store(
             name, (StoreKind.VERSIONED,), "get_versioned_key_value_store"
         )
         return found
 
     def get_versioned_store(self, name: str) -> DriverVersionedStore[Any, Any]:
-        """The same as `get_versioned_key_value_store`."""
+        """Another name of `get_versioned_key_value_store`."""
         return self.get_versioned_key_value_store(name)
 
     def _store(

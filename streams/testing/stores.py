@@ -1,7 +1,7 @@
-"""The stores of a driver: those of all tasks as one, to be read.
+"""Read-only stores of a driver, each over the stores of all tasks.
 
-A key is looked up in its task; scans go task by task, each in the order of its store. Nothing is written here: what a task has
-comes from records, through its commits.
+A key is looked up in its task; scans go task by task, each in the order of its store. Tests cannot write to stores: all contents
+come from records, through commits.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from streams.model.typing import K, V
 
 
 class DriverStore(Generic[K, V]):
-    """What the stores of all kinds have in common.
+    """The common base of stores of all kinds.
 
     Args:
         name: The store's name.
-        tasks: Give the store of each task, as it is now.
-        task_of: The task of a key.
-        value_of: Makes the value that is shown of the one that is stored.
+        tasks: Functions that return the current store of each task.
+        task_of: Returns the task of a key.
+        value_of: Converts a stored value to the value to show.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class DriverStore(Generic[K, V]):
         return self._tasks[self._task_of(key)]()
 
     def _scan(self, rows: Callable[[Any], Iterator[Any]], reverse: bool = False) -> Iterator[Any]:
-        """The rows of every task's store, with the values that are shown: a row's value is the last of its fields."""
+        """The rows of every task's store, with the values to show: a row's value is the last of its fields."""
         for store in reversed(self._tasks) if reverse else self._tasks:
             yield from self._shown(rows(store()))
 
@@ -55,7 +55,7 @@ class DriverStore(Generic[K, V]):
 
 
 class DriverKeyValueStore(DriverStore[K, V]):
-    """Key to value."""
+    """A store of a value per key."""
 
     def get(self, key: K) -> V | None:
         """The value, or None."""
@@ -63,11 +63,11 @@ class DriverKeyValueStore(DriverStore[K, V]):
         return found
 
     def range(self, lower: K | None = None, upper: K | None = None, reverse: bool = False) -> Iterator[tuple[K, V]]:
-        """Rows with lower <= key <= upper in the order of the keys' bytes; None = open."""
+        """Rows with lower <= key <= upper in the order of the keys' bytes; None: no bound."""
         return self._scan(lambda store: store.range(lower, upper, reverse), reverse)
 
     def reverse_range(self, lower: K | None = None, upper: K | None = None) -> Iterator[tuple[K, V]]:
-        """The same rows as `range`, the last one first."""
+        """The same rows as `range`, in reverse order."""
         return self.range(lower, upper, reverse=True)
 
     def all(self, reverse: bool = False) -> Iterator[tuple[K, V]]:
@@ -75,7 +75,7 @@ class DriverKeyValueStore(DriverStore[K, V]):
         return self._scan(lambda store: store.all(reverse), reverse)
 
     def reverse_all(self) -> Iterator[tuple[K, V]]:
-        """All rows, the last one first."""
+        """All rows, in reverse order."""
         return self.all(reverse=True)
 
     def prefix_scan(self, prefix: bytes | str) -> Iterator[tuple[K, V]]:
@@ -89,7 +89,7 @@ class DriverKeyValueStore(DriverStore[K, V]):
 
 
 class DriverWindowStore(DriverStore[K, V]):
-    """Key and start of a window to value; times are milliseconds, a `datetime`, or a `timedelta` since the epoch."""
+    """A store of a value per key and window; times are milliseconds, a `datetime`, or a `timedelta` since the epoch."""
 
     @overload
     def fetch(self, key: K, time: TimestampLike) -> V | None: ...
@@ -100,7 +100,7 @@ class DriverWindowStore(DriverStore[K, V]):
     def fetch(
         self, key: K, time: TimestampLike, time_to: TimestampLike | None = None
     ) -> V | Iterator[tuple[int, V]] | None:
-        """With one time the value of the window that starts then; with two the windows that start in between."""
+        """With one time, the value of the window that starts then; with two, the windows that start between them."""
         if time_to is not None:
             return self.fetch_range(key, time, time_to)
         found: V | None = self._value_of(self._of(key).fetch(key, to_timestamp_ms(time)))
@@ -126,7 +126,7 @@ class DriverWindowStore(DriverStore[K, V]):
 
 
 class DriverSessionStore(DriverStore[K, V]):
-    """Key and session to value; times are milliseconds, a `datetime`, or a `timedelta` since the epoch."""
+    """A store of a value per key and session; times are milliseconds, a `datetime`, or a `timedelta` since the epoch."""
 
     def find_sessions(
         self, key: K, earliest_end: TimestampLike = 0, latest_start: TimestampLike = MAX_TIME
@@ -151,10 +151,10 @@ class DriverSessionStore(DriverStore[K, V]):
 
 
 class DriverVersionedStore(DriverStore[K, V]):
-    """Key and time to the value that held then."""
+    """A store of each key's values over time."""
 
     def get(self, key: K, as_of: TimestampLike | None = None) -> ValueAndTimestamp[V] | None:
-        """The newest value and its time; with `as_of` those that held then. None if there was none, or a deletion."""
+        """The newest value and its time, or with `as_of` those valid then. None if there was none, or if it was deleted."""
         time = None if as_of is None else to_timestamp_ms(as_of)
         found: ValueAndTimestamp[V] | None = self._of(key).get(key, time)
         return found

@@ -1,13 +1,13 @@
-"""Options of operators besides their functions: names, serdes, how their state is stored.
+"""Options of operators: names, serdes, and how state is stored.
 
-Small frozen classes with Kafka Streams' names. Arguments have names; those without one are told apart by their types (text is the
-name, the first serde that of keys, the next one that of values)::
+All are small frozen classes with Kafka Streams' names. Positional arguments are recognised by their types (a string is the name,
+the first serde is that of keys, the second that of values)::
 
     Consumed(value_serde=JsonSerde(), timestamp_extractor=timestamp_field("time"))
     Grouped("by-region", StringSerde(), JsonSerde())
     Materialized("delays", retention=timedelta(days=2), caching=False)
 
-Whatever is left out is taken from upstream where that is known, else from the builder's defaults.
+An option that is left out comes from upstream if known there, otherwise from the builder's defaults.
 """
 
 from streams.dsl.options.base import Option

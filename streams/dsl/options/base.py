@@ -1,9 +1,9 @@
-"""What all options have in common: how they are made and shown.
+"""The base class of all options: construction and `repr`.
 
-Arguments without a name are told apart by their types: each goes to the first free field that takes its type.
+Positional arguments are recognised by their types: each goes to the first free field that accepts its type.
 
-`Grouped("by-region")`, `Grouped(StringSerde(), JsonSerde())` and `Grouped("by-region", StringSerde())` all say what they say. None
-takes the next free field, whatever it is, so `Consumed(None, JsonSerde())` gives a value serde.
+`Grouped("by-region")`, `Grouped(StringSerde(), JsonSerde())` and `Grouped("by-region", StringSerde())` are all accepted. None
+fills the next free field, whatever its type, so `Consumed(None, JsonSerde())` has a value serde.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _is_text(value: object) -> bool:
 
 
 def _is_serde(value: object) -> bool:
-    # A class, or an object with half of the methods, is meant as one; the check of serdes says what is wrong.
+    # A class, or an object with only some of the methods, was meant as a serde; the check of serdes says what is wrong.
     return hasattr(value, "serialize") or hasattr(value, "deserialize")
 
 
@@ -50,7 +50,7 @@ def _is_function(value: object) -> bool:
 
 
 def _is_extractor(value: object) -> bool:
-    # The class of an extractor is meant as one; the builder says what is wrong.
+    # The class of an extractor was meant as an extractor; the builder says what is wrong.
     return hasattr(value, "extract") or _is_function(value)
 
 
@@ -83,7 +83,7 @@ _TAKES: dict[str, Callable[[object], bool]] = {
 
 
 def settings_of(option: object) -> Iterator[tuple[str, Any, Any]]:
-    """Name, value and default of each field; `MISSING` is the default of one that must be given."""
+    """Name, value and default of each field; `MISSING` is the default of a required field."""
     for name, default in _defaults(type(option)).items():
         yield name, getattr(option, name), default
 
@@ -93,11 +93,11 @@ def place(kind: type, given: tuple[object, ...], settings: Mapping[str, object])
 
     Args:
         kind: The class of the option.
-        given: Arguments without a name.
-        settings: Arguments with a name.
+        given: Positional arguments.
+        settings: Keyword arguments.
 
     Raises:
-        TopologyError: No free field takes one of the arguments, or there is no field of a name.
+        TopologyError: No free field accepts an argument, or no field has the name of a keyword.
     """
     defaults = _defaults(kind)
     if unknown := settings.keys() - defaults:
@@ -132,7 +132,7 @@ def _no_place(kind: type, value: object, named: Mapping[str, object]) -> Topolog
 
 
 class Option(AnswersUnknownNames):
-    """A frozen value class whose arguments need no names: a dataclass whose `__init__` hands all that it gets to `_fill`."""
+    """A frozen dataclass whose arguments may be positional in any order: `__init__` passes all of them to `_fill`."""
 
     __signature__: ClassVar[Signature]
 
@@ -140,7 +140,7 @@ class Option(AnswersUnknownNames):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        # What `help` shows: the signature of `__init__` says nothing.
+        # Shown by `help`, because the signature of `__init__` is not informative.
         fields = [
             Parameter(name, Parameter.KEYWORD_ONLY, default=vars(cls).get(name, Parameter.empty), annotation=annotation)
             for name, annotation in get_annotations(cls).items()
@@ -148,13 +148,13 @@ class Option(AnswersUnknownNames):
         cls.__signature__ = Signature([Parameter("given", Parameter.VAR_POSITIONAL), *fields])
 
     def _fill(self, given: tuple[object, ...], settings: Mapping[str, object]) -> None:
-        """Sets all fields, from arguments without a name and with one."""
+        """Sets all fields, from positional and keyword arguments."""
         for setting, value in place(type(self), given, settings).items():
             object.__setattr__(self, setting, value)
         self._check()
 
     def _check(self) -> None:
-        """Raises `TopologyError` for a setting that cannot be meant."""
+        """Raises `TopologyError` for an invalid setting."""
         for setting, value, default in settings_of(self):
             if setting in ("name", "store_name") and value is not default:
                 check_name(value)

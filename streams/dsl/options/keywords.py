@@ -1,4 +1,4 @@
-"""Fields of options as keywords of methods, for type checkers: what `**option` of a method stands for.
+"""The fields of options as keyword arguments of methods: the types of `**option`, for type checkers.
 
 `stream("in", value_serde=JsonSerde())` is short for `stream("in", Consumed(value_serde=JsonSerde()))`.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ConsumedSettings(TypedDict, Generic[K, V], total=False):
-    """Those of `Consumed`, without the name."""
+    """The fields of `Consumed` except the name."""
 
     key_serde: Serde[K] | None
     value_serde: Serde[V] | None
@@ -30,13 +30,13 @@ class ConsumedSettings(TypedDict, Generic[K, V], total=False):
 
 
 class ConsumedKeywords(ConsumedSettings[K, V], total=False):
-    """Those of `Consumed`."""
+    """The fields of `Consumed`."""
 
     name: str | None
 
 
 class ProducedSettings(TypedDict, Generic[K, V], total=False):
-    """Those of `Produced`, without the name."""
+    """The fields of `Produced` except the name."""
 
     key_serde: Serializer[K] | None
     value_serde: Serializer[V] | None
@@ -44,13 +44,13 @@ class ProducedSettings(TypedDict, Generic[K, V], total=False):
 
 
 class ProducedKeywords(ProducedSettings[K, V], total=False):
-    """Those of `Produced`."""
+    """The fields of `Produced`."""
 
     name: str | None
 
 
 class GroupedKeywords(TypedDict, Generic[K, V], total=False):
-    """Those of `Grouped`."""
+    """The fields of `Grouped`."""
 
     key_serde: Serde[K] | None
     value_serde: Serde[V] | None
@@ -58,7 +58,7 @@ class GroupedKeywords(TypedDict, Generic[K, V], total=False):
 
 
 class RepartitionedKeywords(TypedDict, Generic[K, V], total=False):
-    """Those of `Repartitioned`."""
+    """The fields of `Repartitioned`."""
 
     key_serde: Serde[K] | None
     value_serde: Serde[V] | None
@@ -68,7 +68,7 @@ class RepartitionedKeywords(TypedDict, Generic[K, V], total=False):
 
 
 class MaterializedKeywords(TypedDict, Generic[K, V], total=False):
-    """Those of `Materialized`."""
+    """The fields of `Materialized`."""
 
     name: str | None
     key_serde: Serde[K] | None
@@ -83,7 +83,7 @@ class MaterializedKeywords(TypedDict, Generic[K, V], total=False):
 
 
 class JoinedKeywords(TypedDict, Generic[K, V], total=False):
-    """Those of `Joined`."""
+    """The fields of `Joined`."""
 
     key_serde: Serde[K] | None
     value_serde: Serde[V] | None
@@ -92,7 +92,7 @@ class JoinedKeywords(TypedDict, Generic[K, V], total=False):
 
 
 class StreamJoinedKeywords(TypedDict, total=False):
-    """Those of `StreamJoined`."""
+    """The fields of `StreamJoined`."""
 
     key_serde: Serde[Any] | None
     value_serde: Serde[Any] | None

@@ -10,7 +10,7 @@ from streams.dsl.options.base import Option
 
 @dataclass(frozen=True, init=False, repr=False)
 class Named(Option):
-    """The name of an operator. Wherever a `Named` is taken, a plain string is too."""
+    """The name of an operator. A plain string is accepted wherever a `Named` is."""
 
     name: str
 

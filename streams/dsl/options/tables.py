@@ -1,4 +1,4 @@
-"""Options of tables and joins: how their state is stored."""
+"""Options of tables and joins, mainly of their stores."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, init=False, repr=False)
 class Materialized(Option, Generic[K, V]):
-    """How a table's state is kept.
+    """How a table's state is stored.
 
     Attributes:
-        name: Of the store, and so of its changelog; what interactive queries ask for.
-        key_serde, value_serde: Of what is in it.
-        retention: How long a windowed store keeps a window, at least size + grace (the default).
-        caching: True: the last value of a key per step goes downstream; False: every update does.
-        logging: Whether there is a changelog. Without one, state cannot be restored.
-        changelog_config: Topic settings of the changelog that win over the engine's.
+        name: The store's name, which is also part of its changelog's name and used by interactive queries.
+        key_serde, value_serde: The serdes of the table's keys and values.
+        retention: How long a windowed store retains a window, at least size + grace (the default).
+        caching: True: only the last value of a key in each step goes downstream; False: every update does.
+        logging: Whether the store has a changelog, without which its state cannot be restored.
+        changelog_config: Topic settings of the changelog, which override the engine's.
         persistent: True: RocksDB; False: in memory; None: as the `StreamsBuilder` says.
-        history_retention: Keeps a table in a versioned store that can tell how it was up to this long ago (KIP-889), so
-            that joins see it as of a record's time; such a table has no cache.
-        ttl: Deletes a row, downstream too, when stream time is this far past its last update; for tables that are read or
-            made of a stream.
+        history_retention: How far back a versioned store can look (KIP-889), so that joins read the table as of a record's
+            timestamp; a versioned table has no cache.
+        ttl: A row is deleted, downstream too, when stream time is this far past its last update. Only for tables that are
+            read from a topic or made from a stream.
     """
 
     name: str | None = None
@@ -79,8 +79,8 @@ class Joined(Option, Generic[K, V]):
     """How a stream is joined with a table.
 
     Attributes:
-        key_serde, value_serde: Of the stream.
-        name: Of the join, of a repartition topic and of the buffer.
+        key_serde, value_serde: The serdes of the stream.
+        name: The name of the join, of its repartition topic and of its buffer.
         grace: How long a record of the stream waits for late updates of the table, which must be versioned (KIP-923).
     """
 
@@ -124,10 +124,10 @@ class StreamJoined(Option, Generic[K, V, VO]):
     """How two streams are joined.
 
     Attributes:
-        key_serde: Of both sides.
-        value_serde, other_value_serde: Of this and of the other side, in their stores.
-        name: Of the join's nodes and of repartition topics.
-        store_name: Base name of the two stores; default: `name`.
+        key_serde: The serde of the keys of both sides.
+        value_serde, other_value_serde: The serdes of the values of this and of the other side.
+        name: The name of the join's nodes and repartition topics.
+        store_name: The base name of the two stores; default: `name`.
         logging, changelog_config, persistent: As in `Materialized`.
     """
 

@@ -1,4 +1,4 @@
-"""Options of topics: how they are read and written, and those that the engine makes."""
+"""Options of topics: how they are read, written and, by the engine, created."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Consumed(Option, Generic[K, V]):
     """How a topic is read.
 
     Attributes:
-        key_serde, value_serde: How its records were written.
-        timestamp_extractor: Where event time comes from; also a function `fn(record, partition_time) -> epoch ms`.
-        offset_reset: Where to begin without a committed position: `"earliest"`, `"latest"`, `"none"`, or a duration: with
-            the records that are no older than that at the first start (KIP-1106); None: the application's setting.
-        name: Of the source node.
+        key_serde, value_serde: The serdes that read its records.
+        timestamp_extractor: The source of event time; a function `fn(record, partition_time) -> epoch ms` is accepted, too.
+        offset_reset: Where to begin without a committed offset: `"earliest"`, `"latest"`, `"none"`, or a duration: with
+            records at most that old at the first start (KIP-1106); None: the application's setting.
+        name: The name of the source node.
     """
 
     key_serde: Serde[K] | None = None
@@ -89,7 +89,7 @@ class Consumed(Option, Generic[K, V]):
 
     @property
     def reset_policy(self) -> str | None:
-        """The same as `SourceNode.offset_reset` has it: a duration is `duration:<ms>`."""
+        """The `offset_reset` of a `SourceNode`: a duration is `duration:<ms>`."""
         if self.offset_reset is None or isinstance(self.offset_reset, str):
             return self.offset_reset
         return f"duration:{to_ms(self.offset_reset, 'offset_reset')}"
@@ -100,11 +100,11 @@ class Produced(Option, Generic[K, V]):
     """How a topic is written.
 
     Attributes:
-        key_serde, value_serde: How.
-        partitioner: `fn(topic, key, value, number of partitions)` gives a partition from 0 on; a collection of several: the
-            record goes to each once (KIP-837); an empty one: it is dropped and counted; None: by the key's murmur2, as
-            Kafka does, and as without a partitioner. Only for topics that are named in `to`.
-        name: Of the sink node.
+        key_serde, value_serde: The serdes that write the records.
+        partitioner: `fn(topic, key, value, number_of_partitions)` returns a partition, counted from 0; a collection of
+            partitions, each of which gets the record once (KIP-837); an empty collection, which drops and counts the record;
+            or None for Kafka's default, murmur2 of the key, as without a partitioner. Only for topics of `to`.
+        name: The name of the sink node.
     """
 
     key_serde: Serializer[K] | None = None
@@ -139,7 +139,7 @@ class Produced(Option, Generic[K, V]):
 
 @dataclass(frozen=True, init=False, repr=False)
 class Grouped(Option, Generic[K, V]):
-    """How a stream is grouped; `name` names the repartition topic, where one is needed."""
+    """How a stream is grouped; `name` is that of the repartition topic if one is needed."""
 
     key_serde: Serde[K] | None = None
     value_serde: Serde[V] | None = None
@@ -171,7 +171,7 @@ class Grouped(Option, Generic[K, V]):
 
 @dataclass(frozen=True, init=False, repr=False)
 class Repartitioned(Option, Generic[K, V]):
-    """How a repartition topic is made and written; `partitions` None: as many as the writer has tasks."""
+    """How a repartition topic is created and written; `partitions` is by default the number of the writer's tasks."""
 
     key_serde: Serde[K] | None = None
     value_serde: Serde[V] | None = None
