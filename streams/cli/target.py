@@ -183,11 +183,11 @@ def _module_of_file(text: str, file: Path) -> tuple[Path, str]:
 
 
 def _only_topology(text: str, module: ModuleType) -> tuple[str, Any]:
-    """What a module has for a topology: `build`, or the only candidate."""
+    """A module's topology: `build`, or the only candidate."""
     if hasattr(module, DEFAULT_ATTRIBUTE):
         return DEFAULT_ATTRIBUTE, getattr(module, DEFAULT_ATTRIBUTE)
     found = {name: value for name, value in vars(module).items() if _is_candidate(module, name, value)}
-    # A builder and the topology that it has built are one program.
+    # A builder and the topology that it has built count as one program.
     topologies = {name: value for name, value in found.items() if isinstance(value, Topology)}
     found = topologies or {name: value for name, value in found.items() if _is_builder(value)} or found
     if len(found) == 1:
@@ -223,12 +223,12 @@ def _is_builder(value: Any) -> bool:
 
 
 def _failed(text: str, error: Exception) -> StreamsError:
-    """What a module or a function of the user's raised: in one sentence, with the line that it comes from."""
+    """The error of a user's module or function as one sentence, with the failing line."""
     from streams.users_code import users_line
 
     if isinstance(error, StreamsError):
         return error
     what = error.msg if isinstance(error, SyntaxError) else error
-    # A function that cannot be called at all has no line: nothing of it has run.
+    # A function that cannot be called at all has no line, because none of it has run.
     hints = filter(None, (users_line(error), "STREAMS_TRACEBACK=1 shows the whole trace"))
     return TopologyError(f"{text}: {type(error).__name__}: {what} ({'; '.join(hints)})")
