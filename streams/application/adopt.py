@@ -1,8 +1,8 @@
-"""Makes new checkpoints from the commit markers, where those that are there do not fit, or are lost.
+"""Creates new checkpoints from the commit markers, where the existing checkpoints do not match them or are lost.
 
-For each such sub-topology: its tasks are fenced, a plan is made and written into a folder beside the checkpoint, the markers are
-replaced task by task, and the folder takes the checkpoint's place, which is moved aside. Wherever that is interrupted, the next
-call carries it on: the plan tells which markers it began with.
+For each such sub-topology: the tasks are fenced, a plan is written into a folder beside the checkpoint, the markers are
+replaced task by task, the old checkpoint is moved aside, and the folder takes its place. After an interruption, the next
+call continues: the plan records the markers that it was made for.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ADOPTING, _REPLACED = "~adopting", "~replaced-"
 
 
 class WritableMarkers(Protocol):
-    """What is needed of `streams.application.markers.MarkerAccess`."""
+    """The part of `streams.application.markers.MarkerAccess` that an adoption uses."""
 
     def fenced(self) -> dict[int, CommitMarker | None]: ...  # noqa: D102
     def replace(self, task: int, expected: CommitMarker, marker: CommitMarker) -> bool: ...  # noqa: D102
@@ -40,21 +40,21 @@ class WritableMarkers(Protocol):
 
 @dataclass(frozen=True)
 class Adopter:
-    """Takes over the state of an application.
+    """The adoption of an application's state under new checkpoints.
 
     Attributes:
         preflight: Knows the application, its checkpoint folder and its cluster.
-        given: Where reading goes on in partitions of which nothing else tells.
+        given: The user's positions for partitions whose position is otherwise unknown.
     """
 
     preflight: Preflight
     given: GivenPositions = field(default_factory=GivenPositions)
 
     def misfits(self) -> list[tuple[PreparedSub, Findings]]:
-        """The sub-topologies that need another checkpoint.
+        """The sub-topologies that need a new checkpoint.
 
         Raises:
-            CheckpointMismatchError: Another checkpoint would not help.
+            CheckpointMismatchError: A new checkpoint would not help.
         """
         found = [(prepared, self.preflight.inspect(prepared)) for prepared in self.preflight.application.subs]
         for _, findings in found:
@@ -63,10 +63,10 @@ class Adopter:
         return [(prepared, findings) for prepared, findings in found if findings.wrong is not None]
 
     def plan(self, prepared: PreparedSub, findings: Findings, markers: Markers | None = None) -> Adoption:
-        """What is to be done for a sub-topology; `markers`: the last ones, once its tasks are fenced.
+        """The plan for a sub-topology; `markers`: the last ones, once its tasks are fenced.
 
         Raises:
-            StreamsError: Something is missing without which nobody knows where reading goes on.
+            StreamsError: Something is missing that is needed to know where reading continues.
         """
         sub, admin = self.preflight.identity(prepared), self.preflight.admin
         markers = findings.markers if markers is None else markers
@@ -82,11 +82,11 @@ class Adopter:
         return plan_adoption(sub, markers, ids, positions, global_topics, str(uuid.uuid4()))
 
     def _topics(self, prepared: PreparedSub, markers: Markers) -> tuple[dict[str, TopicInfo], dict[str, TopicOffsets]]:
-        """The topics that a sub-topology reads, and where those of its global tables end.
+        """The topics that a sub-topology reads, and the end positions of its global tables' topics.
 
         Raises:
-            TopicNotFoundError: One has gone.
-            TopicRecreatedError: It is another one under the same name.
+            TopicNotFoundError: A topic no longer exists.
+            TopicRecreatedError: A topic was deleted and created again under the same name.
         """
         spec, admin = self.preflight.application.source_spec(prepared.sub), self.preflight.admin
         found = admin.describe_topics([*spec.starting, *spec.global_topics])
@@ -108,7 +108,7 @@ class Adopter:
         """Gives a sub-topology a new checkpoint.
 
         Raises:
-            CheckpointMismatchError: The application runs, or an earlier adoption cannot be carried on.
+            CheckpointMismatchError: The application is running, or an earlier adoption cannot be continued.
         """
         take_over(
             self.preflight.files,
@@ -126,14 +126,14 @@ def take_over(
     plan: Callable[[Markers], Adoption],
     say: Callable[[str], None],
 ) -> None:
-    """Carries an adoption out, or on.
+    """Carries out an adoption, or continues an interrupted one.
 
     Args:
         files: The application's checkpoint folder.
         sub: The sub-topology.
-        access: Its commits topic.
-        plan: Makes a plan for the markers that were found, if there is none yet.
-        say: Tells the user.
+        access: The sub-topology's commits topic.
+        plan: Makes a plan for the given markers, if no plan exists yet.
+        say: Shows a message to the user.
     """
     markers = access.fenced()
     check_program(sub, markers)
@@ -157,7 +157,7 @@ def take_over(
 
 
 def unfinished_plan(files: CheckpointFiles, sub: SubIdentity, markers: Markers) -> Adoption | None:
-    """The plan of an adoption that was interrupted, if there is one and the markers are still those that it was made for."""
+    """The plan of an interrupted adoption, if one exists and was made for the present markers; else None."""
     folder = sub.name + _ADOPTING
     data = files.read(f"{folder}/{FIRST_BATCH}")
     if data is not None:
@@ -168,8 +168,8 @@ def unfinished_plan(files: CheckpointFiles, sub: SubIdentity, markers: Markers) 
             raise misfit(
                 sub,
                 f"an adoption was interrupted, and tasks have committed since, so its plan in the folder {folder} of the "
-                "checkpoint does not hold any more",
-                "Stop whatever runs under this application id, and report this.",
+                "checkpoint is no longer valid",
+                "Stop everything that runs under this application id, and report this.",
             )
     return None
 
@@ -202,7 +202,7 @@ def _runs(sub: SubIdentity, task: int) -> CheckpointMismatchError:
 
 
 def described(adoption: Adoption, tasks: int) -> Mapping[str, str]:
-    """A plan in words: what becomes of the tasks, and where reading goes on."""
+    """The plan for people: what happens to the tasks, and where reading continues."""
     end = adoption.first.end or adoption.first.start
     done = ", ".join(map(str, sorted(adoption.done)))
     again = ", ".join(str(task) for task in range(tasks) if task not in adoption.done)

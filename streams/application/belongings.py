@@ -1,8 +1,8 @@
-"""Which topics an application has made, told by what proves it: its topology.json and its commit markers.
+"""The topics that an application has created, as its topology.json and its commit markers prove.
 
-A name alone proves nothing: `orders-eu-counts-changelog` begins with `orders-`, and may be of the application `orders-eu` all the
-same. A marker names its application and the stores of its task; older markers do not name it, and then their topic counts as the
-application's own only if topology.json has it too.
+A name alone proves nothing: `orders-eu-counts-changelog` begins with `orders-`, but may belong to the application `orders-eu`.
+A marker names its application and the stores of its task. Markers of older versions do not name the application: then their
+topic counts as the application's own only if topology.json lists it too.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ COMMITS, REPARTITION = "-commits", "-repartition"
 
 
 class TopicLister(Protocol):
-    """What is needed of `state.kafka.admin.KafkaAdmin`."""
+    """The part of `state.kafka.admin.KafkaAdmin` that this module uses."""
 
     def topic_names(self) -> list[str]:
-        """All topics that can be seen."""
+        """The names of all visible topics."""
 
     def describe_topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
-        """Those of the topics that exist."""
+        """Descriptions of the topics that exist."""
 
 
 @dataclass(frozen=True)
 class Belongings:
-    """The topics of the cluster that may be an application's.
+    """The topics of the cluster that may belong to an application.
 
     Attributes:
-        own: Those that it has made, and what proves it.
-        foreign: Those whose names look alike, but which a marker gives to another application; and to which.
-        unproven: Those whose names look alike, and nothing more is known.
-        query_ids: Ids of the Spark queries by which its markers were written.
+        own: Topics that the application has created -> the proof.
+        foreign: Topics with similar names that belong to another application by a marker -> that application.
+        unproven: Topics with similar names of which nothing more is known.
+        query_ids: Ids of the Spark queries that wrote the application's markers.
     """
 
     own: Mapping[str, str]
@@ -57,12 +57,12 @@ class _Found:
 
 
 def belongings(application_id: str, kept: Mapping[str, Any] | None, admin: TopicLister, log: MarkerLog) -> Belongings:
-    """Looks at all topics whose names begin as the application's do.
+    """The ownership of all topics whose names begin with the application id.
 
     Args:
         application_id: The application.
-        kept: Its topology.json; None if there is none.
-        admin: Knows the topics.
+        kept: The application's topology.json; None if it has none.
+        admin: Lists and describes the topics.
         log: Reads the commits topics.
     """
     names = set(admin.topic_names())
@@ -80,7 +80,7 @@ def belongings(application_id: str, kept: Mapping[str, Any] | None, admin: Topic
 
 
 def _readable_markers(log: MarkerLog, topic: str, partitions: int) -> list[CommitMarker]:
-    """The newest markers of a topic; none if it holds something else."""
+    """The newest markers of a topic; none if its records are not markers."""
     try:
         return list(newest_markers(log, topic, range(partitions)))
     except MarkerFormatError:
@@ -88,12 +88,12 @@ def _readable_markers(log: MarkerLog, topic: str, partitions: int) -> list[Commi
 
 
 def _take(found: _Found, application_id: str, topic: str, marker: CommitMarker) -> None:
-    """Notes what one marker proves."""
+    """Adds what one marker proves."""
     owner = marker.application_id
     if not owner:
         return
     proven = {topic, *(changelog_topic(owner, store) for store in marker.changelog_ends)}
-    # A sub-topology that is called after a repartition topic reads it; other topics that it reads may be anybody's.
+    # A sub-topology that is named after a repartition topic reads that topic; the other topics it reads may be anyone's.
     if (read := topic.removesuffix(COMMITS)).endswith(REPARTITION) and read in marker.topic_ids:
         proven.add(read)
     if owner == application_id:

@@ -1,7 +1,7 @@
-"""What is made sure of before a start makes anything: this program may go on with what its application has kept.
+"""The check before a start creates anything: whether the program may continue with its application's state.
 
-Whatever is refused here has left no trace: no topic, no file. Whether Spark's checkpoint and the commit markers fit together is
-another question, asked once the topics are there.
+A start that is refused here has left no trace: no topic, no file. Whether Spark's checkpoint matches the commit markers is a
+separate check (`preflight`), once the topics exist.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from streams.topology.plan import Plan
 
 
 def check_start(application: Application, admin: KafkaAdmin, log: MarkerLog) -> None:
-    """Refuses what must not be started.
+    """Refuses a start that would damage the application's state or lose input.
 
     Args:
-        application: What is about to run.
+        application: The application that is about to run.
         admin: Asks Kafka.
         log: Reads the commits topics.
 
     Raises:
-        ResetUnfinishedError: A reset has deleted a part of what is needed.
-        TopologyMismatchError: The state was written by a program of another structure.
-        ChangelogMismatchError: A commits topic is another application's.
-        CheckpointMismatchError: The checkpoint is.
+        ResetUnfinishedError: An unfinished reset has deleted a part of the state.
+        TopologyMismatchError: The state was written by a program with another structure.
+        ChangelogMismatchError: A commits topic belongs to another application.
+        CheckpointMismatchError: The checkpoint belongs to another application.
     """
     config = application.config
     check_no_reset(config.application_id, config.checkpoint_dir)
@@ -47,15 +47,15 @@ def check_start(application: Application, admin: KafkaAdmin, log: MarkerLog) -> 
 
 
 def check_owner(plan: Plan, admin: KafkaAdmin, log: MarkerLog) -> None:
-    """The commits topics are this application's, as far as their markers tell.
+    """Checks that the commits topics are this application's, as far as their markers show.
 
     Raises:
-        ChangelogMismatchError: One is another application's.
+        ChangelogMismatchError: A topic belongs to another application.
     """
     app = plan.application_id
     topics = [commits_topic(app, sub.name) for sub in plan.sub_topologies]
     for topic, info in admin.describe_topics(topics).items():
-        # One is enough: nobody commits to a topic in which there are markers of somebody else.
+        # One marker is enough: no application commits to a topic with another application's markers.
         marker = next(newest_markers(log, topic, range(info.partitions)), None)
         if marker is not None and marker.application_id not in ("", app):
             raise ChangelogMismatchError(
@@ -67,10 +67,10 @@ def check_owner(plan: Plan, admin: KafkaAdmin, log: MarkerLog) -> None:
 
 
 def check_program(plan: Plan, kept: Mapping[str, Any]) -> None:
-    """The program may go on with the state of the one that is described.
+    """Checks that the program may continue with the state of the described one.
 
     Raises:
-        TopologyMismatchError: It may not; with all that speaks against it.
+        TopologyMismatchError: It may not; the message lists all the reasons.
     """
     against = [change for change in compare_plan(kept, plan) if change.refused and not change.depends]
     if against:
@@ -84,10 +84,10 @@ def check_program(plan: Plan, kept: Mapping[str, Any]) -> None:
 
 
 def check_all_read(application: Application, kept: Mapping[str, Any], admin: KafkaAdmin) -> None:
-    """What the old program has put into repartition topics that the new one does not know was read.
+    """Checks that all records in repartition topics which the new program no longer has were read.
 
     Raises:
-        TopologyMismatchError: Some was not.
+        TopologyMismatchError: Some records are unread.
     """
     app = application.config.application_id
     gone = described_repartitions(kept, app) - application.plan.repartition_topics.keys()
@@ -101,7 +101,7 @@ def check_all_read(application: Application, kept: Mapping[str, Any], admin: Kaf
 
 
 def _has_committed(kept: Mapping[str, Any], application_id: str, admin: KafkaAdmin) -> bool:
-    """Whether the described program has committed anything; if not, there is no state that it could have written."""
+    """Whether the described program has committed anything; if not, it has written no state."""
     found = admin.describe_topics(commits_topic(application_id, name) for name in kept["sub_topologies"])
     places = [(name, p) for name, info in found.items() for p in range(info.partitions)]
     return any(end > 0 for end in admin.end_offsets(places).values())

@@ -1,4 +1,4 @@
-"""Whether dead letters can go where the settings say, checked before an application starts."""
+"""The check of the dead letter topic, before an application starts."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from streams.topology.plan import Plan
 
 
 class Admin(Protocol):
-    """What is needed of `state.kafka.admin.KafkaAdmin`."""
+    """The part of `state.kafka.admin.KafkaAdmin` that this module uses."""
 
     def topic_config(self, name: str) -> dict[str, str]:
         """All settings of a topic, defaults included."""
 
 
 def check_dead_letter_topic(topic: str, plan: Plan, admin: Admin) -> None:
-    """Refuses a topic that is internal, that the application reads itself, or that would not keep what it is given.
+    """Refuses a topic that is internal, that the application itself reads, or that would not retain dead letters.
 
     Args:
         topic: The topic, which exists.
-        plan: What the application reads and makes.
+        plan: The topics that the application reads and creates.
         admin: Asks Kafka.
 
     Raises:
-        ConfigError: Dead letters must not go there.
+        ConfigError: The topic is not suitable for dead letters.
     """
     if topic in plan.internal_topics or topic.startswith("__") or topic.endswith(INTERNAL_ENDINGS):
         raise ConfigError(f"dead_letter_topic {topic!r} has the name of an internal topic: choose a topic of its own")

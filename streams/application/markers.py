@@ -22,7 +22,7 @@ class MarkerAccess:
 
     Args:
         kafka: The cluster.
-        sub: The sub-topology; its commits topic exists.
+        sub: The sub-topology, whose commits topic exists.
     """
 
     def __init__(self, kafka: KafkaAccess, sub: SubIdentity) -> None:
@@ -35,11 +35,11 @@ class MarkerAccess:
         return [(self.topic, task) for task in range(self._sub.tasks)]
 
     def read(self) -> dict[int, CommitMarker | None]:
-        """The last marker of each task that readers can see; None if there is none."""
+        """The last visible marker of each task; None for a task without one."""
         return self._each(self._last)
 
     def fenced(self) -> dict[int, CommitMarker | None]:
-        """As `read`, once no older attempt can commit any more, and all that was committed can be seen."""
+        """Like `read`, but after all older attempts are fenced and all their commits are visible."""
 
         def fence(task: int) -> CommitMarker | None:
             with self._fenced(task):
@@ -48,13 +48,13 @@ class MarkerAccess:
         return self._each(fence)
 
     def replace(self, task: int, expected: CommitMarker, marker: CommitMarker) -> bool:
-        """Writes a task's new marker in a transaction, unless the last one is not what was expected.
+        """Writes a task's new marker in a transaction, if the last marker is the expected one.
 
         Returns:
-            Whether it was.
+            Whether the marker was written.
 
         Raises:
-            FencedError: A task of the application has fenced this one.
+            FencedError: A task of the application has fenced this producer.
         """
         with self._fenced(task) as producer:
             if self._last(task) != expected:

@@ -1,4 +1,4 @@
-"""The newest commit marker of a partition, read from the end of its log: what lies before may be a day of commits."""
+"""The newest commit marker of a partition, read from the end of the log: before it there may be a day of commits."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _FURTHER = 32
 
 
 def newest_marker(log: MarkerLog, commits: TopicPartition) -> CommitMarker | None:
-    """The newest marker of a partition of a commits topic; None if it holds none.
+    """The newest marker in a partition of a commits topic; None if the partition has none.
 
     Raises:
-        MarkerFormatError: The newest record is no marker.
+        MarkerFormatError: The newest record is not a marker.
     """
     begin, end = log.begin_offset(commits), log.end_offsets([commits])[commits]
     back = _FIRST_LOOK
@@ -26,7 +26,7 @@ def newest_marker(log: MarkerLog, commits: TopicPartition) -> CommitMarker | Non
             return found.marker
         if start == begin:
             return None
-        # Nothing but what transactions leave behind.
+        # This part of the log has only control records of transactions.
         back *= _FURTHER
     return None
 

@@ -1,4 +1,4 @@
-"""Where reading goes on when there is no checkpoint to tell: the offsets that were committed with the markers."""
+"""Reading positions without a checkpoint: the offsets that were committed together with the markers."""
 
 # ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
@@ -13,7 +13,7 @@ from streams.errors import ConfigError
 
 
 class Admin(Protocol):
-    """What is needed of `state.kafka.admin.KafkaAdmin`."""
+    """The part of `state.kafka.admin.KafkaAdmin` that this module uses."""
 
     def group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
@@ -24,11 +24,11 @@ class Admin(Protocol):
 
 @dataclass(frozen=True)
 class GivenPositions:
-    """What the user says of partitions of which nothing else tells where reading goes on.
+    """The user's positions for partitions whose position is otherwise unknown.
 
     Attributes:
-        partitions: Offset of a partition.
-        topics: `earliest` or `latest` for the other partitions of a topic.
+        partitions: Partition -> offset.
+        topics: Topic -> `earliest` or `latest`, for its other partitions.
     """
 
     partitions: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -36,10 +36,10 @@ class GivenPositions:
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> GivenPositions:
-        """Reads `TOPIC:PARTITION=OFFSET`, `TOPIC=earliest` and `TOPIC=latest`.
+        """The positions that texts like `TOPIC:PARTITION=OFFSET`, `TOPIC=earliest` and `TOPIC=latest` give.
 
         Raises:
-            ConfigError: A text is none of these.
+            ConfigError: A text has another form.
         """
         partitions: dict[TopicPartition, int] = {}
         topics: dict[str, str] = {}
@@ -57,7 +57,7 @@ class GivenPositions:
         return cls(partitions, topics)
 
     def of(self, place: TopicPartition, begin: int, end: int) -> int | None:
-        """The offset for a partition with records [begin, end); None if nothing was said of it."""
+        """The offset for a partition with records [begin, end); None if none was given."""
         named = self.topics.get(place[0])
         return self.partitions.get(place, None if named is None else begin if named == "earliest" else end)
 
@@ -72,20 +72,20 @@ def reading_positions(
 ) -> dict[TopicPartition, int]:
     """The next offset of each partition.
 
-    Kafka forgets the committed offsets of a partition that was quiet for some days (`offsets.retention.minutes`). So where there
-    is none, that does not mean that nothing was read: unless the partition is empty, or the old checkpoint has read all of it,
-    only the user can tell.
+    Kafka forgets the committed offsets of a partition that was quiet for some days (`offsets.retention.minutes`). So a missing
+    offset does not mean that nothing was read: unless the partition is empty, or the old checkpoint has read all of it, only
+    the user can know.
 
     Args:
         admin: Asks Kafka.
         group: The consumer group with the committed offsets: the application id.
         places: The partitions.
-        known: Of partitions that the last micro-batch has read.
-        checkpoint: The old one, if it is still there.
-        given: What the user says.
+        known: Positions of the partitions that the last micro-batch has read.
+        checkpoint: The old checkpoint, if it still exists.
+        given: The user's positions.
 
     Raises:
-        ConfigError: Nothing tells where reading goes on, or the user says so of a partition of which something does.
+        ConfigError: A position is unknown, or the user gives one that is known.
     """
     committed = admin.group_offsets(group, places)
     begin, end = admin.begin_offsets(places), admin.end_offsets(places)
@@ -107,14 +107,23 @@ def reading_positions(
         else:
             unknown.append(place)
     if unknown:
-        shown = ", ".join(
-            f"{topic}-{number} [{begin[topic, number]}, {end[topic, number]})" for topic, number in unknown[:5]
-        )
-        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-        topic, number = unknown[0]
-        raise ConfigError(
-            f"group {group} has no committed offset for {shown}{more}: nothing was read there so far, or Kafka has forgotten it "
-            f"after some quiet days (offsets.retention.minutes). Say where reading goes on: --position {topic}:{number}=OFFSET, or "
-            f"--position {topic}=earliest (all is new) or --position {topic}=latest (all was read)"
-        )
+        raise _unknown_positions(group, unknown, begin, end)
     return found
+
+
+def _unknown_positions(
+    group: str,
+    unknown: Sequence[TopicPartition],
+    begin: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+) -> ConfigError:
+    shown = ", ".join(
+        f"{topic}-{number} [{begin[topic, number]}, {end[topic, number]})" for topic, number in unknown[:5]
+    )
+    more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+    topic, number = unknown[0]
+    return ConfigError(
+        f"group {group} has no committed offset for {shown}{more}: nothing was read there so far, or Kafka has forgotten it "
+        f"after some quiet days (offsets.retention.minutes). Say where reading goes on: --position {topic}:{number}=OFFSET, or "
+        f"--position {topic}=earliest (all is new) or --position {topic}=latest (all was read)"
+    )

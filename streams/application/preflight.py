@@ -1,7 +1,7 @@
-"""What the driver makes sure of before the first micro-batch of a run: checkpoints and commits topics belong together.
+"""The driver's check before the first micro-batch of a run: checkpoints and commits topics must belong together.
 
-It reads only, save for two things: where a new query begins is kept beside its checkpoint, and a logged micro-batch that is too
-large and that no task has committed is taken back.
+The check changes two things only: the first position of a new query is saved beside its checkpoint, and a logged
+micro-batch that is too large, and that no task has committed, is taken back.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from streams.source.sampling import Positions, Record, TopicPartition
 
 @dataclass(frozen=True)
 class Findings:
-    """What was found of a sub-topology.
+    """The result of the check for a sub-topology.
 
     Attributes:
-        checkpoint: What its checkpoint says; nothing if it is damaged.
-        markers: The last ones of its tasks.
+        checkpoint: The contents of its checkpoint; empty if the checkpoint is damaged.
+        markers: The last markers of its tasks.
         wrong: Why the checkpoint cannot be used; None if it can.
     """
 
@@ -48,10 +48,10 @@ class Preflight:
     """The comparison of an application's checkpoints with its commits topics.
 
     Attributes:
-        application: What is about to run.
-        files: Its checkpoint folder.
+        application: The application that is about to run.
+        files: The application's checkpoint folder.
         admin: Asks Kafka.
-        say: Tells the user.
+        say: Shows a message to the user.
     """
 
     application: Application
@@ -60,14 +60,14 @@ class Preflight:
     say: Callable[[str], None]
 
     def run(self) -> dict[str, FirstBatch]:
-        """Compares each sub-topology's; none is touched before all fit.
+        """Checks every sub-topology; nothing is changed before all of them pass.
 
         Returns:
-            Where the first micro-batch of each sub-topology begins; those are left out that an older version has begun.
+            Where the first micro-batch of each sub-topology begins, except of those that an older version has begun.
 
         Raises:
-            CheckpointMismatchError: What was found, and the way forward.
-            StreamsError: The first positions cannot be told: a topic is missing, or must not be begun.
+            CheckpointMismatchError: A checkpoint does not match; the message says what was found and what to do.
+            StreamsError: A first position cannot be determined: a topic is missing, or has no initial position.
         """
         checked = [(prepared, self.check(prepared)) for prepared in self.application.subs]
         firsts = {prepared.sub.name: self._first(prepared, checkpoint) for prepared, checkpoint in checked}
@@ -77,7 +77,7 @@ class Preflight:
         """Compares one sub-topology's checkpoint with its markers.
 
         Raises:
-            CheckpointMismatchError: They do not belong together.
+            CheckpointMismatchError: Checkpoint and markers do not belong together.
         """
         found = self.inspect(prepared)
         if found.wrong is not None:
@@ -85,10 +85,10 @@ class Preflight:
         return found.checkpoint
 
     def inspect(self, prepared: PreparedSub) -> Findings:
-        """As `check`, but what another checkpoint can mend is given, not raised.
+        """Like `check`, but returns an error that a new checkpoint would resolve, instead of raising it.
 
         Raises:
-            CheckpointMismatchError: Another program has written the state, or the commits topic has lost what it had.
+            CheckpointMismatchError: Another program has written the state, or the commits topic has lost markers.
         """
         sub, access = self.identity(prepared), self.markers(prepared)
         markers = access.read() if self.admin.describe_topics([access.topic]) else {}
@@ -108,17 +108,17 @@ class Preflight:
 
     def _check_topic(self, sub: SubIdentity, access: MarkerAccess, checkpoint: Checkpoint, markers: Markers) -> None:
         if self.application.config.on_lost_offsets != "fail":
-            # What is lost makes no task commit, and nobody remembers what was lost.
+            # Lost records make no task commit, and which were lost is recorded nowhere.
             return
         try:
             check_topic(sub, checkpoint, markers)
         except CheckpointMismatchError:
-            # What an earlier run committed last may not be readable yet.
+            # The last commits of an earlier run may not be readable yet.
             wait_until_decided(self.admin, access.places(), self.application.decide_s)
             check_topic(sub, checkpoint, access.read())
 
     def identity(self, prepared: PreparedSub) -> SubIdentity:
-        """Names a sub-topology."""
+        """The identity of a sub-topology."""
         config, sub = self.application.config, prepared.sub
         return SubIdentity(config.application_id, sub.name, prepared.tasks, sub.topology_hash)
 
@@ -129,7 +129,7 @@ class Preflight:
         return MarkerAccess(kafka, self.identity(prepared))
 
     def _first(self, prepared: PreparedSub, checkpoint: Checkpoint) -> FirstBatch | None:
-        """Where a sub-topology's first micro-batch begins; settled now if none is logged yet."""
+        """Where a sub-topology's first micro-batch begins; decided now if none is logged yet."""
         planner = self._planner(prepared)
         taken_back = take_back(self.files, prepared.sub.name, checkpoint, planner, self.markers(prepared), self.say)
         first = checkpoint.first
@@ -161,20 +161,20 @@ def take_back(
 
     Args:
         files: The application's checkpoint folder.
-        name: Of the sub-topology.
-        checkpoint: What its checkpoint says.
-        limits: How large a micro-batch may be now.
-        access: Its commits topic.
-        say: Tells the user.
+        name: The sub-topology's name.
+        checkpoint: The contents of its checkpoint.
+        limits: The present limits of a micro-batch.
+        access: The sub-topology's commits topic.
+        say: Shows a message to the user.
 
     Returns:
-        The micro-batch that is to be planned anew; None if there is none.
+        The micro-batch that is planned again; None if there is none.
     """
     found = oversized(checkpoint, limits)
     if found is None:
         return None
     digest = checkpoint.digest(found.batch)
-    # A task that is still about to commit it must not do so afterwards.
+    # Fenced, so that a task which is still about to commit the micro-batch cannot do so afterwards.
     markers = access.fenced()
     done = sorted(task for task, marker in markers.items() if marker is not None and marker.batch == digest)
     if done:
@@ -186,7 +186,7 @@ def take_back(
         return None
     aside = f"{name}/taken-back/{found.batch}-{int(time.time() * 1000)}"
     if found.batch == 0 and files.names(f"{name}/state"):
-        # Spark has made it as it began, and begins no query where there is state already. No task has put anything into it.
+        # Spark created this folder when the query began, and starts no query where state exists. It is empty of tasks' state.
         files.move(f"{name}/state", f"{aside}/state")
     files.move(f"{name}/offsets/{found.batch}", f"{aside}/offsets")
     say(f"{name}: an earlier run has planned {found}. No task has committed it: it is planned anew")

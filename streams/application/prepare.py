@@ -1,4 +1,4 @@
-"""What must be true in Kafka before an application runs: sources exist, internal topics exist and fit the number of tasks."""
+"""The preparation of Kafka for an application: source topics exist; internal topics exist with the right partition counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from state.changelog.topics import commits_topic, ensure_changelogs, ensure_commits, ensure_repartition
 from state.commit.live import LiveKafka
 from state.errors import TopicNotFoundError
-from state.kafka.admin import KafkaAdmin, TopicInfo
+from state.kafka.admin import KafkaAdmin, TopicInfo, TopicPartition
 from state.kafka.transactions import DECIDE_S, wait_until_decided
 from streams.application.belongings import belongings
 from streams.application.dead_letter_topic import check_dead_letter_topic
@@ -44,7 +44,7 @@ class Application:
     Attributes:
         plan: The cut topology.
         config: The settings.
-        subs: Its sub-topologies in the order in which data flows.
+        subs: The sub-topologies in the order of the data flow.
     """
 
     plan: Plan
@@ -52,10 +52,10 @@ class Application:
     subs: tuple[PreparedSub, ...]
 
     def await_written(self, admin: KafkaAdmin, prepared: PreparedSub) -> None:
-        """Waits until all that other sub-topologies have committed for this one can be read.
+        """Waits until everything that other sub-topologies have committed for this one is readable.
 
         Raises:
-            KafkaClientError: A transaction stays open for longer than any may.
+            KafkaClientError: A transaction stays open for longer than the transaction timeout allows.
         """
         found = admin.describe_topics(set(prepared.sub.topics) & set(self.plan.repartition_topics))
         places = [(name, p) for name, info in found.items() for p in range(info.partitions)]
@@ -63,22 +63,18 @@ class Application:
 
     @property
     def decide_s(self) -> float:
-        """How long a transaction of this application may stay open at most, seconds."""
+        """The longest time that a transaction of this application may stay open, seconds."""
         return self.config.transaction_timeout_ms / 1000 + DECIDE_S
 
     def unfinished(self, admin: KafkaAdmin, read: Mapping[str, SourceOffsets]) -> tuple[PreparedSub, ...]:
-        """The sub-topologies that have not read all that others have written for them.
+        """The sub-topologies that have not read everything that others have written for them.
 
         Args:
             admin: Asks Kafka.
-            read: Sub-topology -> where its query is, as Spark has logged it. The offsets of the consumer group say the same, but
-                anybody may commit there.
+            read: Sub-topology -> its query's position, as logged by Spark. The consumer group has the same offsets, but
+                other clients may commit there.
         """
-        internal = self.plan.repartition_topics
-        found = admin.describe_topics(sorted(internal))
-        places = [(name, p) for name, info in found.items() for p in range(info.partitions)]
-        # Of transactions that are not quite decided too: what they hold is not lost, but to come.
-        ends = admin.end_offsets(places, committed=False)
+        ends = _written_ends(admin, self.plan.repartition_topics)
 
         def behind(sub: SubTopology) -> bool:
             at = read.get(sub.name, SourceOffsets({}))
@@ -87,23 +83,20 @@ class Application:
         return tuple(prepared for prepared in self.subs if behind(prepared.sub))
 
     def unread(self, admin: KafkaAdmin, topics: Iterable[str]) -> set[str]:
-        """Those of the repartition topics that hold what was not read yet."""
-        found = admin.describe_topics(sorted(topics))
-        places = [(name, p) for name, info in found.items() for p in range(info.partitions)]
-        # Of transactions that are not quite decided too: what they hold is not lost, but to come.
-        ends = admin.end_offsets(places, committed=False)
-        read = admin.group_offsets(self.config.application_id, places) if places else {}
-        return {place[0] for place in places if read.get(place, 0) < ends[place]}
+        """Those of the given repartition topics that have unread records."""
+        ends = _written_ends(admin, topics)
+        read = admin.group_offsets(self.config.application_id, list(ends)) if ends else {}
+        return {place[0] for place, end in ends.items() if read.get(place, 0) < end}
 
     def ends(self, admin: KafkaAdmin) -> dict[tuple[str, int], int]:
-        """Where the topics end that come from outside, by topic and partition."""
+        """The end offsets of the external source topics, by topic and partition."""
         internal = self.plan.repartition_topics
         topics = {topic for prepared in self.subs for topic in prepared.sub.topics if topic not in internal}
         found = admin.describe_topics(sorted(topics))
         return admin.end_offsets([(name, p) for name, info in found.items() for p in range(info.partitions)])
 
     def task_settings(self, partition_counts: Mapping[str, int]) -> TaskSettings:
-        """The settings of the runtime."""
+        """The settings for the runtime of the tasks."""
         config = self.config
         return TaskSettings(
             application_id=config.application_id,
@@ -123,7 +116,7 @@ class Application:
         )
 
     def source_spec(self, sub: SubTopology) -> SourceSpec:
-        """What a sub-topology reads, and how."""
+        """The description of what a sub-topology reads, and how."""
         config = self.config
         internal = self.plan.repartition_topics
         starting = {
@@ -146,19 +139,27 @@ class Application:
         )
 
 
+def _written_ends(admin: KafkaAdmin, topics: Iterable[str]) -> Mapping[TopicPartition, int]:
+    """The end offsets of the partitions of topics, including records of open transactions, which may still be committed."""
+    found = admin.describe_topics(sorted(topics))
+    return admin.end_offsets(
+        [(name, p) for name, info in found.items() for p in range(info.partitions)], committed=False
+    )
+
+
 def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmin) -> Application:
-    """Plans a topology against what the cluster has.
+    """The plan of a topology for the topics of the cluster.
 
     Raises:
-        ConfigError: Global tables, which have no dead letters, would have to send some.
+        ConfigError: Global tables would have to send dead letters, which they cannot.
         TopicNotFoundError: A source topic is missing.
         TopologyError: The topology cannot be run, or no topic matches a pattern.
-        TopologyMismatchError: A sub-topology has run under several names, and it is not known which of them holds.
+        TopologyMismatchError: A sub-topology has run under several names, and which of them is valid is unknown.
     """
     app, written = config.application_id, own_manifest(config)
     if config.ensure_explicit_naming:
         check_explicit_names(topology)
-    # Neither what a sub-topology is called nor what is internal depends on the topics that match a pattern.
+    # Neither the names of sub-topologies nor the internal topics depend on the topics that match a pattern.
     commits = commits_topics(topology, app, admin)
     known = known_names(commits, app, written, admin)
     groups = [_sources(topology, names) for names in sub_topologies(topology)]
@@ -177,7 +178,7 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
     waiting = list(plan.sub_topologies)
     while waiting:
         ready = [sub for sub in waiting if all(topic in counts for topic in sub.topics)]
-        # A circle of repartition topics has no first: their partitions then follow the sources that are known.
+        # A cycle of repartition topics has no first one: their partitions then follow the known sources.
         for sub in ready or waiting[:1]:
             largest = max((counts[topic] for topic in sub.topics if topic in counts), default=1)
             tasks = config.tasks or frozen.get(sub.name, largest)
@@ -201,19 +202,19 @@ def _sources(topology: Topology, names: Iterable[str]) -> list[SourceNode]:
 def ensure_internal_topics(
     application: Application, admin: KafkaAdmin, report: Callable[[str], None]
 ) -> dict[str, int]:
-    """Makes the missing internal topics, checks the others, and gives the partition counts of all static output topics.
+    """Creates missing internal topics, checks the others, and returns the partition counts of all static output topics.
 
     Raises:
-        ChangelogMismatchError: An internal topic exists and does not fit.
-        TopicNotFoundError: An output topic is missing: it is the user's, so it is not made here.
-        ConfigError: Dead letters must not go where they are to go.
+        ChangelogMismatchError: An existing internal topic has the wrong settings.
+        TopicNotFoundError: An output topic is missing. Output topics are the user's, so they are not created here.
+        ConfigError: The dead letter topic is not suitable.
     """
     config = application.config
     app = config.application_id
     outputs = {str(sink.topic) for p in application.subs for sink in p.sub.sinks if sink.topic is not None}
     if config.dead_letter_topic:
         outputs.add(config.dead_letter_topic)
-    # First of all, so that a misspelt name leaves nothing behind in Kafka.
+    # Checked first, so that a misspelt name leaves nothing behind in Kafka.
     _check_exist(outputs - set(application.plan.repartition_topics), admin)
     if config.dead_letter_topic:
         check_dead_letter_topic(config.dead_letter_topic, application.plan, admin)
@@ -235,7 +236,7 @@ def _check_exist(topics: set[str], admin: KafkaAdmin) -> dict[str, int]:
     """The partition counts of topics.
 
     Raises:
-        TopicNotFoundError: One does not exist.
+        TopicNotFoundError: A topic does not exist.
     """
     found = admin.describe_topics(sorted(topics))
     for topic in sorted(topics):
@@ -245,9 +246,9 @@ def _check_exist(topics: set[str], admin: KafkaAdmin) -> dict[str, int]:
 
 
 def commits_topics(topology: Topology, application_id: str, admin: KafkaAdmin) -> dict[str, TopicInfo]:
-    """Possible name of a sub-topology -> its commits topic, where there is one.
+    """The existing commits topics, by the possible names of sub-topologies.
 
-    It has the number of tasks that the state was made with: the topics that are read may have got more partitions since.
+    A commits topic has as many partitions as there were tasks at the first start; source topics may have grown since.
     """
     topics = {commits_topic(application_id, name): name for name in possible_names(topology.sources())}
     return {topics[topic]: info for topic, info in admin.describe_topics(sorted(topics)).items()}
@@ -259,9 +260,9 @@ def known_names(
     """The names under which sub-topologies have committed, or whose commits have been deleted under a checkpoint.
 
     Args:
-        commits: What `commits_topics` gave.
+        commits: The result of `commits_topics`.
         application_id: The application.
-        written: Its topology.json, whose names come first; None if there is none.
+        written: The application's topology.json, whose names come first; None if it has none.
         admin: Asks Kafka.
     """
     places = {

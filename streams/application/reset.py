@@ -1,8 +1,8 @@
-"""Deletes all that an application has made: internal topics, group offsets, local state and checkpoint.
+"""Deletes everything that an application has created: internal topics, group offsets, local state and checkpoint.
 
-Only what is proven to be its own (`belongings`); inputs and outputs are left alone. The order: changelogs and repartition topics,
-then commits, which prove whose the others are, then what is not in Kafka. Whatever stops a reset, running it again finishes it,
-and until then the application does not start.
+Only topics that provably belong to the application (`belongings`) are deleted; inputs and outputs stay. The order: changelogs
+and repartition topics; then the commits topics, which prove whose the others are; then the files. An interrupted reset is
+finished by running it again, and until then the application does not start.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ RECENT_MS = 60_000
 
 @dataclass(frozen=True)
 class ResetPlan:
-    """What a reset will delete, and what it leaves.
+    """The plan of a reset: what it will delete, and what it leaves.
 
     Attributes:
         config: The application's settings.
-        topics: Name -> what proves that it is the application's.
-        records: Name -> how many records there are at most.
+        topics: Topic -> the proof that it is the application's.
+        records: Topic -> the number of its records, at most.
         described: Whether the checkpoint folder has a topology.json.
-        others: Topics that look alike and stay.
+        others: Topics with similar names, which stay.
         tasks: Number of tasks with local state on this host.
         queries: Names of the checkpoints of queries.
-        warnings: What speaks for an application that still runs.
+        warnings: Signs that the application is still running.
     """
 
     config: StreamsConfig
@@ -53,15 +53,15 @@ class ResetPlan:
         app = self.config.application_id
         folder = local_folder(self.config.checkpoint_dir)
         if folder is not None and not self.described:
-            yield f"there is no topology.json in {folder}: what is of {app} is told by its commit markers alone"
+            yield f"there is no topology.json in {folder}: the topics of {app} are known from its commit markers alone"
         yield f"topics: {'none' if not self.topics else len(self.topics)}"
         for name, proof in self.topics.items():
             yield f"  {name}: up to {self.records.get(name, 0)} records (known from {proof})"
         for name, owner in self.others.foreign.items():
-            yield f"  not {name}: it is of the application {owner}"
+            yield f"  not {name}: it belongs to the application {owner}"
         unproven = [name for name in self.others.unproven if name not in self.topics]
         if unproven:
-            yield f"  not {', '.join(unproven)}: nothing proves that they are of {app}. --topics NAME,NAME takes them too"
+            yield f"  not {', '.join(unproven)}: nothing proves that they belong to {app}. --topics NAME,NAME adds them"
         yield f"consumer group: {app}"
         yield f"local state: {self.config.state_dir / app}, {self.tasks} tasks (on this host)"
         yield f"checkpoint: {self.config.checkpoint_dir}, {len(self.queries)} queries"
@@ -69,16 +69,16 @@ class ResetPlan:
 
 
 def plan_reset(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog, named: Collection[str] = ()) -> ResetPlan:
-    """Finds out what there is to delete; deletes nothing.
+    """The plan of a reset; deletes nothing.
 
     Args:
         config: The application's settings.
         admin: Asks Kafka.
         log: Reads the commits topics.
-        named: Topics that somebody says are the application's, although nothing else proves it.
+        named: Topics that are the application's by the user's word, without other proof.
 
     Raises:
-        ConfigError: Such a topic cannot be an internal one of this application, or is known to be another's.
+        ConfigError: Such a topic cannot be an internal topic of this application, or belongs to another one.
     """
     app = config.application_id
     kept = own_manifest(config)
@@ -104,7 +104,7 @@ def plan_reset(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog, named: 
 def _named(application_id: str, named: Collection[str], found: Belongings) -> dict[str, str]:
     for name in named:
         if name in found.foreign:
-            raise ConfigError(f"--topics: {name!r} is of the application {found.foreign[name]}, and stays")
+            raise ConfigError(f"--topics: {name!r} belongs to the application {found.foreign[name]}, and stays")
         if name not in found.own and name not in found.unproven:
             raise ConfigError(
                 f"--topics: {name!r} cannot be an internal topic of {application_id}: there is none of this name that begins with "
@@ -118,7 +118,7 @@ def _sub_topologies(application_id: str, topics: Iterable[str]) -> set[str]:
 
 
 def _warnings(admin: KafkaAdmin, commits: list[TopicPartition]) -> Iterable[str]:
-    """What shows that the application may still run: it must be stopped, or it makes its topics anew."""
+    """Signs that the application may still be running: it must be stopped, or it would create its topics again."""
     if not commits:
         return
     stable, ends = admin.end_offsets(commits), admin.end_offsets(commits, committed=False)
@@ -130,10 +130,10 @@ def _warnings(admin: KafkaAdmin, commits: list[TopicPartition]) -> Iterable[str]
 
 
 def reset(plan: ResetPlan, admin: KafkaAdmin, report: Callable[[str], None]) -> None:
-    """Deletes what was planned, so that the application starts anew.
+    """Carries out the plan, so that the next start is a first one.
 
     Raises:
-        ResetUnfinishedError: Something in Kafka cannot be deleted; what was not reached is still there.
+        ResetUnfinishedError: Something in Kafka cannot be deleted; everything after it still exists.
     """
     config = plan.config
     app = config.application_id

@@ -1,7 +1,7 @@
-"""The part of a reset that is in the checkpoint folder: the note that it has begun, and what is deleted there.
+"""The part of a reset in the checkpoint folder: the note that a reset has begun, and the deletion of the checkpoints.
 
 Invariants: nothing outside the folder is touched, nor anything in it that is neither a query's checkpoint nor the engine's own
-file; the note is written before anything is deleted and goes last, so that half a reset is never taken for an application.
+file; the note is written before anything is deleted and deleted last, so that an application never starts on half a reset.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ NOTE = "reset.json"
 
 
 def check_no_reset(application_id: str, checkpoint_dir: str) -> None:
-    """Called before a start.
+    """Refuses a start after an unfinished reset.
 
     Raises:
-        ResetUnfinishedError: A reset was begun, and did not come to its end.
+        ResetUnfinishedError: A reset was begun and not finished.
     """
     if noted_topics(checkpoint_dir) is not None:
         raise ResetUnfinishedError(
@@ -32,20 +32,20 @@ def check_no_reset(application_id: str, checkpoint_dir: str) -> None:
 
 
 def noted_topics(checkpoint_dir: str) -> list[str] | None:
-    """The topics that a reset which has begun is to delete; None if none has."""
+    """The topics that an unfinished reset is to delete; None if there is no unfinished reset."""
     folder = local_folder(checkpoint_dir)
     if folder is None or not (folder / NOTE).exists():
         return None
     try:
         topics = orjson.loads((folder / NOTE).read_bytes())["topics"]
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        # Cut short as it was written, so nothing was deleted yet.
+        # The note is truncated, so nothing was deleted yet.
         return []
     return [str(topic) for topic in topics]
 
 
 def note_reset(checkpoint_dir: str, topics: Iterable[str]) -> None:
-    """Writes down that a reset begins, and what it is to delete in Kafka."""
+    """Writes the note that a reset begins, with the topics that it is to delete."""
     folder = local_folder(checkpoint_dir)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -53,9 +53,9 @@ def note_reset(checkpoint_dir: str, topics: Iterable[str]) -> None:
 
 
 def query_folders(checkpoint_dir: str, sub_topologies: Collection[str]) -> list[Path]:
-    """The checkpoints of queries in the folder: called after a sub-topology, or laid out as Spark does.
+    """The checkpoints of queries in the folder: folders named after a sub-topology, or with Spark's layout.
 
-    What `streams adopt` has moved aside is called after a sub-topology too, with an ending that begins with `~`.
+    Folders that `streams adopt` has moved aside are named after a sub-topology too, with a suffix that begins with `~`.
     """
     folder = local_folder(checkpoint_dir)
     if folder is None or not folder.is_dir():
@@ -73,10 +73,10 @@ def query_folders(checkpoint_dir: str, sub_topologies: Collection[str]) -> list[
 
 
 def delete_checkpoint(checkpoint_dir: str, sub_topologies: Collection[str]) -> list[str]:
-    """Deletes the queries' checkpoints, then the engine's own files, then the folder if nothing is left in it.
+    """Deletes the queries' checkpoints, then the engine's own files, then the folder if it is empty.
 
     Returns:
-        Names of what is left.
+        The names of the remaining entries.
     """
     folder = local_folder(checkpoint_dir)
     if folder is None or not folder.is_dir():

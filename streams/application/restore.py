@@ -23,7 +23,7 @@ from streams.topology.topology import Topology
 
 @dataclass(frozen=True)
 class StoredTask:
-    """One task that has stores, and where it lies in Kafka."""
+    """One task that has stores, and its place in Kafka."""
 
     place: TaskPlace
     stores: dict[str, StoreNode]
@@ -38,7 +38,7 @@ def stateful_subs(topology: Topology, application_id: str, known: Sequence[str] 
         known: Names under which sub-topologies have run.
 
     Raises:
-        TopologyError: There are none.
+        TopologyError: No sub-topology has stores.
     """
     subs = [sub for sub in build_plan(topology, application_id, known).sub_topologies if sub.stores]
     if not subs:
@@ -47,11 +47,11 @@ def stateful_subs(topology: Topology, application_id: str, known: Sequence[str] 
 
 
 def stored_tasks(topology: Topology, config: StreamsConfig) -> list[StoredTask]:
-    """All tasks with stores, their number taken from Kafka: the partitions of the commits topics.
+    """All tasks with stores. Their number is that of the partitions of the commits topics.
 
     Raises:
         ConfigError: The application has never run on this cluster.
-        TopologyError: It has no stores.
+        TopologyError: The application has no stores.
     """
     app = config.application_id
     with KafkaAdmin(config.client) as admin:
@@ -79,18 +79,18 @@ def restore_tasks(
     keep: Callable[[str], bool] = lambda store: True,
     parallel: int = 1,
 ) -> Iterator[RebuiltTask]:
-    """Rebuilds tasks in a folder, each up to its last commit; gives each in the order of the tasks when it is done.
+    """Rebuilds tasks in a folder, each up to its last commit, and yields each when it is done, in the given order.
 
     Args:
-        tasks: Which (`stored_tasks`).
+        tasks: The tasks to rebuild (`stored_tasks`).
         config: The application's settings.
-        into: Root of the folder, which then has the layout of a state directory.
-        listener: Told of the progress; called from several threads if `parallel` is more than 1.
-        keep: Whether a store is wanted, by its name.
-        parallel: How many tasks at a time.
+        into: The folder, which then has the layout of a state directory.
+        listener: Receives the progress; called from several threads if `parallel` is more than 1.
+        keep: Whether to rebuild a store, by its name.
+        parallel: How many tasks to rebuild at a time.
 
     Raises:
-        StreamsError: A changelog cannot be read, or does not hold what the last commit promises.
+        StreamsError: A changelog cannot be read, or does not match the last commit.
     """
     kafka = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
 
@@ -102,5 +102,5 @@ def restore_tasks(
     try:
         yield from pool.map(rebuild, tasks)
     finally:
-        # After an error or Ctrl-C the tasks that wait are given up; those that run end first.
+        # After an error or Ctrl-C, waiting tasks are cancelled, and running ones finish first.
         pool.shutdown(wait=True, cancel_futures=True)

@@ -1,7 +1,7 @@
-"""Where a running application is: how far it has read, what each task has committed last, and how fast it goes.
+"""The status of a running application: how far it has read, each task's last commit, and its speed.
 
-All of it is asked of Kafka, so that it can be asked from anywhere: the committed offsets of the consumer group named after the
-application, the ends of its topics, and the last commit marker of each task.
+All of it comes from Kafka, so that any host can ask: the committed offsets of the consumer group named after the application,
+the ends of its topics, and the last commit marker of each task.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class TaskStatus:
     """The last commit of a task.
 
     Attributes:
-        task: Its number.
-        version: Number of the step.
+        task: The task's number.
+        version: The number of the step.
         committed_ms: The time of the micro-batch that was committed, ms.
-        stream_time: The largest event time that the task has seen, ms; -1: none.
-        records_out: Records that the step has written.
+        stream_time: The largest event time that the task has seen, ms; -1: none yet.
+        records_out: The number of records that the step has written.
     """
 
     task: int
@@ -37,13 +37,13 @@ class TaskStatus:
 
 @dataclass(frozen=True, slots=True)
 class SubStatus:
-    """One sub-topology at one moment.
+    """The status of one sub-topology.
 
     Attributes:
-        name: Its name.
+        name: The sub-topology's name.
         tasks: How many tasks it has.
         read: Topic and partition -> the next offset to read.
-        ends: Topic and partition -> where it ends.
+        ends: Topic and partition -> its end offset.
         committed: The last commits of the tasks that have committed.
     """
 
@@ -55,28 +55,28 @@ class SubStatus:
 
     @property
     def lag(self) -> int:
-        """Offsets between what was read and the ends, over all partitions."""
+        """The number of offsets left to read, over all partitions."""
         return sum(max(0, end - self.read[place]) for place, end in self.ends.items())
 
     @property
     def last_commit_ms(self) -> int | None:
-        """The time of the last commit of any task, ms; None: there was none."""
+        """The time of the last commit of any task, ms; None: no commit yet."""
         return max((task.committed_ms for task in self.committed), default=None)
 
     @property
     def stream_time(self) -> int | None:
-        """The largest event time of any task, ms; None: no task has seen one."""
+        """The largest event time of any task, ms; None: none yet."""
         return max((task.stream_time for task in self.committed if task.stream_time >= 0), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """An application at one moment.
+    """The status of an application.
 
     Attributes:
         application_id: The application.
-        at_ms: The moment, ms since 1970.
-        subs: Its sub-topologies, in the order in which data flows.
+        at_ms: When the status was taken, ms since 1970.
+        subs: The sub-topologies in the order of the data flow.
     """
 
     application_id: str
@@ -90,13 +90,13 @@ class Status:
 
 
 def application_status(application: Application, admin: KafkaAdmin, log: MarkerLog, at_ms: int) -> Status:
-    """Looks at an application once.
+    """The status of an application now.
 
     Args:
-        application: What was planned.
+        application: The planned application.
         admin: Asks Kafka.
         log: Reads the commits topics.
-        at_ms: The clock, ms since 1970.
+        at_ms: The present time, ms since 1970.
     """
     app = application.config.application_id
     topics = {topic for prepared in application.subs for topic in prepared.sub.topics}
@@ -125,11 +125,11 @@ def application_status(application: Application, admin: KafkaAdmin, log: MarkerL
 
 
 def records_per_second(before: Status, after: Status, sub: str) -> float | None:
-    """How many offsets a sub-topology has gone on by, per second, between two looks; None where it cannot be said.
+    """A sub-topology's speed between two moments, in offsets per second; None if it cannot be determined.
 
     Args:
-        before: The first look.
-        after: A later look.
+        before: The earlier status.
+        after: The later status.
         sub: The sub-topology's name.
     """
     seconds = (after.at_ms - before.at_ms) / 1000

@@ -1,4 +1,4 @@
-"""Rows of stores for people and programs: keys and values read with the store's serdes, windows with both ends."""
+"""The rows of stores for people and programs: keys and values decoded by the store's serdes, windows with both ends."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class StoreRow:
     Attributes:
         task: Number of the task.
         key: The key.
-        value: The value; None = a deletion that a versioned store remembers.
-        window_start: Start of the window or session, ms; None in other kinds.
-        window_end: End of the window (exclusive), or last timestamp of the session, ms; None if not known.
-        timestamp: Of the value, ms; None where the store has none.
+        value: The value; None: a deletion in a versioned store.
+        window_start: Start of the window or session, ms; None in other kinds of stores.
+        window_end: End of the window (exclusive), or last timestamp of the session, ms; None if unknown.
+        timestamp: The value's timestamp, ms; None in a store without timestamps.
     """
 
     task: int
@@ -43,12 +43,12 @@ class StoreRow:
 
 
 class StoreReader:
-    """Reads the rows of one store.
+    """A reader of the rows of one store.
 
     Args:
         node: The store.
-        application_id: Part of the topic's name that serdes get.
-        window_ms: Size of its windows, if they all have one.
+        application_id: The application, for the topic name that serdes receive.
+        window_ms: The size of the store's windows, if all have the same.
     """
 
     def __init__(self, node: StoreNode, application_id: str, window_ms: int | None) -> None:
@@ -57,12 +57,12 @@ class StoreReader:
         self._window_ms = window_ms
 
     def rows(self, store: TaskStore, task: int, keys: frozenset[bytes] | None = None) -> Iterator[StoreRow]:
-        """The committed rows of a task in the order of their key bytes (of windows: by segment of time first).
+        """The committed rows of a task, ordered by key bytes (in windowed stores: by time segment first).
 
         Args:
             store: The task's stores.
-            task: Its number.
-            keys: Bytes of the keys that are wanted; None = all.
+            task: The task's number.
+            keys: The serialised keys to return; None: all.
 
         Raises:
             SerdeError: A row cannot be read.
@@ -72,10 +72,10 @@ class StoreReader:
                 yield self._decoded(row, task)
 
     def key_bytes(self, text: str) -> frozenset[bytes]:
-        """The bytes of a key that was typed: as text, and as the JSON value that it may be.
+        """The possible serialised forms of a typed key: as text, and as JSON if it is valid JSON.
 
         Raises:
-            ConfigError: The store's serde takes neither.
+            ConfigError: The store's serde accepts neither.
         """
         found = {data for value in _typed(text) if (data := self._serialized(value)) is not None}
         if not found:
@@ -102,7 +102,7 @@ class StoreReader:
 
 
 def window_size_ms(sub: SubTopology, store: str) -> int | None:
-    """Size of the windows in a store, as the aggregation that fills it says; None: no windows, or of several sizes."""
+    """The size of a store's windows, by the aggregation that fills the store; None: no windows, or of several sizes."""
     specs = [node.spec for node in sub.nodes.values() if isinstance(node, ProcessorNode) and store in node.stores]
     windows = [spec.windows for spec in specs if isinstance(spec, AggregationSpec)]
     sizes = {one.size_ms for one in windows if isinstance(one, TimeWindows)}
@@ -110,7 +110,7 @@ def window_size_ms(sub: SubTopology, store: str) -> int | None:
 
 
 def plain(value: Any) -> Any:
-    """A key or value as JSON can hold it; bytes become text, or hexadecimal digits if they are none."""
+    """A key or value as plain JSON data; bytes become text, or hexadecimal digits if they are not valid UTF-8."""
     if isinstance(value, bytes):
         try:
             return value.decode()

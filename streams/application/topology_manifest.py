@@ -1,11 +1,11 @@
 """The manifest of the program that wrote an application's state: `topology.json` beside its checkpoint.
 
-The start compares it with the program (`check_start`), `streams diff` shows the same, and `streams reset` learns from it what the
-application has made.
+A start compares the manifest with the program (`check_start`), `streams diff` shows the same comparison, and `streams reset`
+reads from it what the application has created.
 
-Invariants: the file names its application; it is replaced as a whole, and only after the start has found that the program fits:
-after a change that is refused, it still says what the state was written by. A checkpoint in a remote storage has no such file
-(then keep `streams describe --format json` with the program).
+Invariants: the file names its application; it is replaced atomically, and only after a start has accepted the program, so
+after a refused change it still describes the program that wrote the state. A checkpoint on remote storage has no such file
+(save the output of `streams describe --format json` with the program instead).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ FILE = "topology.json"
 
 
 def local_folder(checkpoint_dir: str) -> Path | None:
-    """The folder of a checkpoint; None if it is in a remote storage."""
+    """The folder of a checkpoint; None if the checkpoint is on remote storage."""
     return Path(checkpoint_dir.removeprefix("file:")) if is_local(checkpoint_dir) else None
 
 
 def written_manifest(checkpoint_dir: str) -> Manifest | None:
-    """The description that is there; None if there is none, or none that this version can read."""
+    """The manifest in a checkpoint's folder; None if there is none that this version can read."""
     folder = local_folder(checkpoint_dir)
     try:
         found = orjson.loads((folder / FILE).read_bytes()) if folder else None
@@ -47,13 +47,13 @@ def written_manifest(checkpoint_dir: str) -> Manifest | None:
 
 
 def own_manifest(config: StreamsConfig) -> Manifest | None:
-    """As `written_manifest`, of an application's own checkpoint.
+    """Like `written_manifest`, for an application's own checkpoint.
 
     Raises:
-        CheckpointMismatchError: The checkpoint is another application's.
+        CheckpointMismatchError: The checkpoint belongs to another application.
     """
     found = written_manifest(config.checkpoint_dir)
-    # Files of older versions do not tell.
+    # Files of older versions do not name their application.
     if found is not None and found.get("application_id", config.application_id) != config.application_id:
         raise CheckpointMismatchError(
             f"the checkpoint {config.checkpoint_dir} belongs to another application id, {found['application_id']!r} (its "
@@ -64,14 +64,14 @@ def own_manifest(config: StreamsConfig) -> Manifest | None:
 
 
 def write_manifest(plan: Plan, checkpoint_dir: str) -> Path | None:
-    """Writes the description of a program whose start was allowed.
+    """Writes the manifest of a program whose start was accepted.
 
     Args:
-        plan: What is about to run.
-        checkpoint_dir: The application's.
+        plan: The program's plan.
+        checkpoint_dir: The application's checkpoint.
 
     Returns:
-        The file; None if the checkpoint is in a remote storage.
+        The file; None if the checkpoint is on remote storage.
     """
     if (folder := local_folder(checkpoint_dir)) is None:
         return None

@@ -1,11 +1,11 @@
-"""A new checkpoint for state that is in Kafka: what must be in it, told by the commit markers. Pure functions.
+"""The contents of a new checkpoint for state that is in Kafka, derived from the commit markers. Pure functions.
 
-The last micro-batch that any task has committed, N, may be committed by some tasks only. So the new query begins by repeating it
-as its micro-batch 0, over exactly the same ranges: the tasks that have committed it get a marker of that micro-batch, and skip
-it; the others get one of micro-batch -1, and run it. Whatever N did not read for one of the tasks that have committed it stays
-unread: reading begins there with micro-batch 1.
+The last micro-batch that any task has committed, N, may have been committed by only some of the tasks. So the new query begins
+by repeating N as its micro-batch 0, over exactly the same ranges: tasks that have committed N get a marker of micro-batch 0,
+and skip it; the others get a marker of micro-batch -1, and run it. Records that N did not read for a task that has committed it
+stay unread: micro-batch 1 begins there.
 
-All is written down as one plan before the first marker is replaced, so that an adoption that was interrupted is carried on.
+Everything is written down as one plan before the first marker is replaced, so that an interrupted adoption can be continued.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from streams.checkpoint.compare import Markers, SubIdentity, misfit
 from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets, batch_digest
 
 NEVER = -1
-"""The micro-batch of a task that is to run the first one."""
+"""The micro-batch in the marker of a task that has yet to run the first one."""
 
 
 @dataclass(frozen=True)
 class Adoption:
-    """What is to be done for a sub-topology.
+    """The plan of an adoption for one sub-topology.
 
     Attributes:
-        query_id: Of the new checkpoint.
+        query_id: The query id of the new checkpoint.
         first: Where the new query's first micro-batch begins and ends.
-        versions: Task -> version of its last marker, which stays; tasks that have never committed are left out.
-        done: Tasks that have committed that micro-batch already.
+        versions: Task -> the version of its last marker, which stays; without tasks that have never committed.
+        done: The tasks that have already committed that micro-batch.
     """
 
     query_id: str
@@ -40,7 +40,7 @@ class Adoption:
     done: frozenset[int]
 
     def marker(self, old: CommitMarker) -> CommitMarker:
-        """A task's new marker: that of the new query, at the same version and of the same state."""
+        """A task's new marker, for the new query, with the version and state of the old one."""
         end = self.first.end or self.first.start
         done = old.task in self.done
         return replace(
@@ -49,13 +49,13 @@ class Adoption:
             batch_id=0 if done else NEVER,
             batch=batch_digest(self.first.start, end) if done else "",
             adopted=old.version,
-            # A changelog that was restored from a backup has another id, and is taken over with the rest.
+            # A changelog that was restored from a backup has another id, and is adopted with the rest.
             changelog_ids={},
             format=FORMAT,
         )
 
     def pending(self, markers: Markers) -> list[int] | None:
-        """The tasks whose markers are still to be replaced; None if these are not the markers that the plan was made for."""
+        """The tasks whose markers are still to be replaced; None if the plan was made for other markers."""
         found = {task: marker for task, marker in markers.items() if marker is not None}
         if {task: marker.version for task, marker in found.items()} != dict(self.versions):
             return None
@@ -83,10 +83,10 @@ def last_batch(markers: Markers) -> int:
 
 
 def done_ranges(sub: SubIdentity, markers: Markers) -> dict[TopicPartition, tuple[int, int]]:
-    """What the last micro-batch has read for the tasks that have committed it.
+    """The ranges that the last micro-batch has read for the tasks that have committed it.
 
     Raises:
-        CheckpointMismatchError: The tasks do not agree: these are markers of different queries.
+        CheckpointMismatchError: The tasks disagree: their markers come from different queries.
     """
     batch = last_batch(markers)
     found: dict[TopicPartition, tuple[int, int]] = {}
@@ -118,11 +118,11 @@ def plan_adoption(
 
     Args:
         sub: The sub-topology.
-        markers: The last ones of all tasks; at least one has committed.
-        topic_ids: Of the topics that it reads.
-        positions: Where each of their partitions is read next if the last micro-batch has not read it.
-        global_topics: Where global tables end now.
-        query_id: A new one.
+        markers: The last markers of all tasks, at least one of which has committed.
+        topic_ids: The topics that the sub-topology reads, and their ids.
+        positions: The next offset of each of their partitions, unless the last micro-batch has read it.
+        global_topics: The present ends of the global tables' topics.
+        query_id: The id for the new query.
 
     Raises:
         CheckpointMismatchError: The markers contradict each other.
@@ -131,7 +131,7 @@ def plan_adoption(
     starts = {place: ranges.get(place, (at, at))[0] for place, at in positions.items()}
     ends = {place: ranges.get(place, (at, at))[1] for place, at in positions.items()}
     found = {task: marker for task, marker in markers.items() if marker is not None}
-    # What lay too far ahead of the batch then does so again: the rows that tasks are given must be the same.
+    # The same clock as before: timestamps too far ahead must be rejected again, so that tasks get the same rows.
     now_ms = max(marker.now_ms for marker in found.values() if marker.batch_id == batch)
     end = SourceOffsets(_topics(topic_ids, ends), global_topics=global_topics, now_ms=now_ms)
     first = FirstBatch(SourceOffsets(_topics(topic_ids, starts)), end)

@@ -1,8 +1,8 @@
-"""Do a checkpoint and the commit markers of all tasks belong together? Pure functions, asked before any task runs.
+"""The comparison of a checkpoint with the commit markers of all tasks, before any task runs. Pure functions.
 
-`state.commit.decide` asks the same for one task in each step and stays the last word. But it is asked when other tasks may have
-committed already: a checkpoint that does not fit is then no longer the only thing that is wrong. So the driver compares all
-markers with the checkpoint before the first micro-batch of a run.
+`state.commit.decide` makes the same comparison for one task in each step and has the last word. But by then other tasks may
+have committed, and a wrong checkpoint would no longer be the only problem. So the driver compares all markers with the
+checkpoint before the first micro-batch of a run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from state.errors import CheckpointMismatchError
 from streams.checkpoint.log import FIRST_BATCH, Checkpoint
 
 Markers = Mapping[int, CommitMarker | None]
-"""task -> its last marker; None if it has never committed."""
+"""Task -> its last marker; None for a task that has never committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class SubIdentity:
     Attributes:
         application_id: The application.
         name: The sub-topology.
-        tasks: Number of its tasks.
-        topology_hash: Its structure.
+        tasks: The number of its tasks.
+        topology_hash: The hash of its structure.
     """
 
     application_id: str
@@ -36,7 +36,7 @@ class SubIdentity:
     topology_hash: str
 
     def task(self, number: int, query_id: str) -> TaskIdentity:
-        """One of its tasks."""
+        """The identity of one of its tasks."""
         return TaskIdentity(self.application_id, self.name, number, self.tasks, query_id, self.topology_hash)
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ def check_program(sub: SubIdentity, markers: Markers) -> None:
     """Compares the markers with the program.
 
     Raises:
-        CheckpointMismatchError: Another number of tasks, or another topology, has written the state.
+        CheckpointMismatchError: The state was written with another number of tasks, or by another topology.
     """
     for task, marker in sorted(markers.items()):
         if marker is not None:
@@ -60,10 +60,10 @@ def check_program(sub: SubIdentity, markers: Markers) -> None:
 
 
 def check_checkpoint(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> None:
-    """Compares the markers with the checkpoint: nothing may be committed that it does not know.
+    """Compares the markers with the checkpoint: tasks must have committed nothing that the checkpoint does not know.
 
     Raises:
-        CheckpointMismatchError: It was lost, rolled back, or is another's.
+        CheckpointMismatchError: The checkpoint was lost, rolled back, or belongs to another application.
     """
     found = {task: marker for task, marker in sorted(markers.items()) if marker is not None}
     if checkpoint.query_id is None:
@@ -95,7 +95,7 @@ def _check_batch(sub: SubIdentity, checkpoint: Checkpoint, task: int, marker: Co
     if expected is not None:
         fits = marker.batch == expected
     elif batch == 0 and end is not None:
-        # Begun by an older version of the engine, which has not kept where the first micro-batch begins.
+        # Begun by an older version of the engine, which did not save where the first micro-batch begins.
         fits = all(
             to == end.of(topic, int(partition))
             for topic, of in marker.ranges.items()
@@ -112,18 +112,19 @@ def _check_batch(sub: SubIdentity, checkpoint: Checkpoint, task: int, marker: Co
 
 
 def _is_taken_over(checkpoint: Checkpoint, marker: CommitMarker) -> bool:
-    """Whether a marker is of the micro-batch with which a new checkpoint repeats the last one of another."""
+    """Whether a marker is of the first micro-batch of an adopted checkpoint, which repeats the last one of the old."""
     return marker.batch_id == 0 and checkpoint.logged < 0 and checkpoint.digest(0) == marker.batch
 
 
 def check_topic(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> None:
-    """Compares the checkpoint with the markers: whatever it has as committed, the tasks must have committed.
+    """Compares the checkpoint with the markers: tasks must have committed every micro-batch that Spark has confirmed.
 
-    Each range of a micro-batch makes the task commit that owns its partition, and a tick makes all of them; so these have a
-    marker of it, or a later one.
+    Each range of a micro-batch makes the task that owns its partition commit, and a tick makes all tasks commit; so these
+    tasks have a marker of that micro-batch, or a later one.
 
     Raises:
-        CheckpointMismatchError: The commits topic was lost, in whole or in part, or the checkpoint is another's.
+        CheckpointMismatchError: The commits topic was lost, in whole or in part, or the checkpoint belongs to another
+            application.
     """
     for batch in sorted(each for each in checkpoint.offsets if each <= checkpoint.committed):
         start, end, ranges = checkpoint.start(batch), checkpoint.offsets.get(batch), checkpoint.ranges(batch)

@@ -1,4 +1,4 @@
-"""Files below an application's checkpoint folder, wherever it lies; paths are relative to it."""
+"""Files below an application's checkpoint folder, on any storage; paths are relative to the folder."""
 
 # ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class CheckpointFiles(Protocol):
-    """What is needed of a file system: `LocalFiles`, or Hadoop's through `streams.spark.checkpoint_files`."""
+    """The file operations on a checkpoint: `LocalFiles`, or Hadoop's through `streams.spark.checkpoint_files`."""
 
     def names(self, folder: str) -> list[str]: ...
     def read(self, path: str) -> bytes | None: ...
@@ -19,7 +19,7 @@ class CheckpointFiles(Protocol):
 
 
 def is_local(checkpoint_dir: str) -> bool:
-    """Whether a checkpoint folder is named as one on this machine's disk."""
+    """Whether the path of a checkpoint folder is on this machine's disk."""
     return "://" not in checkpoint_dir or checkpoint_dir.startswith("file:")
 
 
@@ -34,21 +34,21 @@ class LocalFiles:
         self._root = Path(checkpoint_dir.removeprefix("file:"))
 
     def names(self, folder: str) -> list[str]:
-        """Names of what lies in a folder, sorted; none if there is no folder."""
+        """Sorted names of a folder's entries; none if the folder does not exist."""
         try:
             return sorted(entry.name for entry in (self._root / folder).iterdir())
         except FileNotFoundError:
             return []
 
     def read(self, path: str) -> bytes | None:
-        """A file's bytes; None if there is no file."""
+        """A file's bytes; None if the file does not exist."""
         try:
             return (self._root / path).read_bytes()
         except FileNotFoundError:
             return None
 
     def write(self, path: str, data: bytes) -> None:
-        """Writes a file: all of it or nothing, whatever happens meanwhile."""
+        """Writes a file atomically: after a crash it is complete or unchanged."""
         file = self._root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         fresh = file.with_name(f".{file.name}.{os.getpid()}.tmp")
@@ -60,7 +60,7 @@ class LocalFiles:
         _checksum(file).unlink(missing_ok=True)
 
     def move(self, path: str, to: str) -> None:
-        """Renames a file or a folder; nothing lies at the new place."""
+        """Renames a file or a folder; the new path must not exist."""
         old, new = self._root / path, self._root / to
         new.parent.mkdir(parents=True, exist_ok=True)
         # A checksum that stays behind would be compared with the next file of that name.
@@ -77,5 +77,5 @@ class LocalFiles:
 
 
 def _checksum(file: Path) -> Path:
-    """What Hadoop's local file system writes beside each file."""
+    """The checksum file that Hadoop's local file system writes beside each file."""
     return file.with_name(f".{file.name}.crc")

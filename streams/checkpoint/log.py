@@ -1,9 +1,9 @@
-"""Reads what Spark has logged in the checkpoint of a sub-topology, and keeps where its first micro-batch begins.
+"""Spark's logs in the checkpoint of a sub-topology, and the file that says where its first micro-batch begins.
 
-Spark's own: `metadata` (id of the query), `offsets/N` (where micro-batch N ends, written before it runs) and `commits/N`
-(written after it). It keeps the last ones only. Where micro-batch 0 begins it asks the source at each start, and a source that
-begins at the end of its topics, or a while ago, would give another answer each time: so that is kept in a file of ours beside
-Spark's, written before the query starts.
+Spark writes `metadata` (id of the query), `offsets/N` (where micro-batch N ends, written before it runs) and `commits/N`
+(written after it), and retains only the last of these. Until micro-batch 0 is done, Spark asks the source at each start where
+it begins; a source that begins at the end of its topics, or at a time relative to now, would answer differently each time. So
+the engine saves that position in a file of its own beside Spark's, before the query starts.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _VERSION = "v1"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint says, as far as it was asked.
+    """The contents of a checkpoint, as far as they were read.
 
     Attributes:
         query_id: Id of the query; None if there is no checkpoint.
-        logged: The last micro-batch whose offsets are logged; -1 = none.
-        committed: The last one that Spark has confirmed; -1 = none.
-        offsets: Where micro-batches end, of those that were asked for and are still kept.
-        first: Where the first one begins; None where an older version of the engine has begun it.
+        logged: The last micro-batch whose offsets are logged; -1: none.
+        committed: The last micro-batch that Spark has confirmed; -1: none.
+        offsets: Micro-batch -> its end, for those that were requested and still exist.
+        first: Where the first micro-batch begins; None if an older version of the engine has begun it.
     """
 
     query_id: str | None = None
@@ -40,20 +40,20 @@ class Checkpoint:
     first: FirstBatch | None = None
 
     def start(self, batch: int) -> SourceOffsets | None:
-        """Where a micro-batch begins; None if that is not known."""
+        """Where a micro-batch begins; None if unknown."""
         if batch == 0:
             return self.first.start if self.first else None
         return self.offsets.get(batch - 1)
 
     def digest(self, batch: int) -> str | None:
-        """What a marker of a micro-batch has as its digest; None if that is not known."""
+        """The digest that markers of a micro-batch have; None if unknown."""
         start, end = self.start(batch), self.offsets.get(batch)
         if batch == 0 and end is None and self.first is not None:
             end = self.first.end
         return None if start is None or end is None else batch_digest(start, end)
 
     def ranges(self, batch: int) -> list[OffsetRange] | None:
-        """What a micro-batch reads; None if that is not known."""
+        """The ranges that a micro-batch reads; None if unknown."""
         start, end = self.start(batch), self.offsets.get(batch)
         return None if start is None or end is None else start.ranges_to(end)
 
@@ -64,10 +64,10 @@ def read_checkpoint(files: CheckpointFiles, sub: str, batches: Iterable[int] = (
     Args:
         files: The application's checkpoint folder.
         sub: The sub-topology.
-        batches: micro-batches that are of interest besides the last ones.
+        batches: Micro-batches to read besides the last ones.
 
     Raises:
-        DamagedCheckpointError: A file is missing, or cut short.
+        DamagedCheckpointError: A file is missing or truncated.
     """
     offsets, commits = _numbers(files, f"{sub}/offsets"), _numbers(files, f"{sub}/commits")
     metadata = files.read(f"{sub}/metadata")
@@ -92,12 +92,12 @@ def read_checkpoint(files: CheckpointFiles, sub: str, batches: Iterable[int] = (
 
 
 def write_first_batch(files: CheckpointFiles, folder: str, first: FirstBatch) -> None:
-    """Keeps where the first micro-batch of a query begins, and where it ends if that is settled."""
+    """Saves where the first micro-batch of a query begins, and where it ends if that is decided."""
     files.write(f"{folder}/{FIRST_BATCH}", orjson.dumps(first.to_json()))
 
 
 def write_query_id(files: CheckpointFiles, folder: str, query_id: str) -> None:
-    """Gives a new checkpoint its id, in Spark's form: a query that is started on it takes it."""
+    """Writes a new checkpoint's query id in Spark's form, which a query started on it adopts."""
     files.write(f"{folder}/metadata", orjson.dumps({"id": query_id}))
 
 
@@ -116,7 +116,7 @@ def _numbers(files: CheckpointFiles, folder: str) -> set[int]:
 
 
 def _lines(files: CheckpointFiles, path: str, count: int) -> list[str]:
-    """The lines of one of Spark's log files, the first of which is the version."""
+    """The lines of one of Spark's log files; the first is the version."""
     lines = (files.read(path) or b"").decode(errors="replace").splitlines()
     if len(lines) < count or lines[0] != _VERSION:
         raise DamagedCheckpointError(

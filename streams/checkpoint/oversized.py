@@ -1,6 +1,7 @@
-"""A micro-batch that is logged and too large: its offsets are repeated at each start, whatever the limits are by then.
+"""A logged micro-batch that is too large: Spark repeats its offsets at each start, whatever the present limits are.
 
-As long as no task has committed it, its plan can be taken back: without the last file of the offset log, Spark plans it anew.
+As long as no task has committed the micro-batch, its plan can be taken back: without the last file of the offset log, Spark
+plans it again.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from streams.source.offsets import SourceOffsets
 
 
 class Limits(Protocol):
-    """What is needed of `streams.source.planner.BatchPlanner`."""
+    """The part of `streams.source.planner.BatchPlanner` that this module uses."""
 
     def limit(self, start: SourceOffsets, end: SourceOffsets) -> int: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
 class Oversized:
-    """A logged micro-batch that is larger than one would be planned now.
+    """A logged micro-batch that is larger than the present limits allow.
 
     Attributes:
-        batch: Its number.
-        records: How many it has at most (offsets).
-        limit: How many it would have.
+        batch: The number of the micro-batch.
+        records: The number of its records, at most (offsets).
+        limit: The number of records that it would be planned with now.
     """
 
     batch: int
@@ -39,7 +40,7 @@ class Oversized:
 
 
 def oversized(checkpoint: Checkpoint, limits: Limits) -> Oversized | None:
-    """The micro-batch that is logged and not confirmed, if it is too large; where it begins must be known."""
+    """The logged and unconfirmed micro-batch, if it is too large; None also if its start is unknown."""
     batch = checkpoint.logged
     ranges = checkpoint.ranges(batch) if batch > checkpoint.committed else None
     start, end = checkpoint.start(batch), checkpoint.offsets.get(batch)

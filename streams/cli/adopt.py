@@ -26,7 +26,7 @@ Positions = Annotated[
     typer.Option(
         "--position",
         metavar="TOPIC:PARTITION=OFFSET",
-        help="Where reading goes on if no offset is committed; or TOPIC=earliest, TOPIC=latest.",
+        help="Where reading continues if no offset is committed; or TOPIC=earliest, TOPIC=latest.",
     ),
 ]
 
@@ -37,13 +37,13 @@ def adopt(
     *,
     application: ApplicationOptions,
     position: Positions = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and end.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and end.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Make a new checkpoint from an application's commits, where its own is lost, damaged or rolled back.
+    """Create a new checkpoint from an application's commits, if its own is lost, damaged or rolled back.
 
-    Nothing is lost or done twice by that. The old checkpoint is moved aside.
-    The application must not run.
+    No record is lost or processed twice. The old checkpoint is moved aside.
+    The application must not be running.
     """
     program = TopologyTarget.parse(target)
     effective = reachable(application.load(program.application_id()))
@@ -72,7 +72,7 @@ def adopt(
 
 @contextmanager
 def _files(config: StreamsConfig) -> Iterator[CheckpointFiles]:
-    """The checkpoint folder; where it is not on this disk, through a Spark session, which knows the way."""
+    """The checkpoint folder; if it is not on this disk, through a Spark session."""
     if is_local(config.checkpoint_dir) and "spark.hadoop.fs.defaultFS" not in config.spark:
         yield LocalFiles(config.checkpoint_dir)
         return

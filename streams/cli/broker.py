@@ -28,7 +28,7 @@ app = application(
 
 @command
 def fetch() -> None:
-    """Fetch the broker's jars into the cache folder; does nothing when they are there."""
+    """Fetch the broker's jars into the cache folder, unless they exist."""
     _fetch(Console())
 
 
@@ -46,7 +46,7 @@ def start(
         typer.Option("--set", metavar="KEY=VALUE", help="A broker setting; may be repeated. Default: as before."),
     ] = None,
 ) -> None:
-    """Start a broker in the background, with its data in a folder; a broker that runs already is left alone."""
+    """Start a broker in the background, with its data in a folder; a running broker is left alone."""
     from streams.broker.embedded import EmbeddedBroker
 
     if nodes not in (None, 1, 3) or (nodes is not None and port is not None and len(port) != nodes):
@@ -68,7 +68,7 @@ def start(
 @command
 def stop(
     data_dir: DataDir = DEFAULT_DATA_DIR,
-    delete: Annotated[bool, typer.Option("--delete", help="Remove the topics and their data, too.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Also remove the topics and their data.")] = False,
 ) -> None:
     """Stop the broker of a data folder."""
     from streams.broker.embedded import EmbeddedBroker
@@ -85,7 +85,7 @@ def stop(
 
 @command
 def status(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
-    """Show whether the broker of a data folder runs, and where; exit code 3 when it does not."""
+    """Show whether the broker of a data folder is running, and where; exit code 3 if not."""
     from streams.broker.embedded import EmbeddedBroker
 
     found = EmbeddedBroker(data_dir).status()

@@ -1,4 +1,4 @@
-"""`streams check`: what will hurt later in a topology."""
+"""`streams check`: problems in a topology that would show up later."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _COLOURS = {Level.PROBLEM: "red", Level.NOTE: "yellow"}
 
 @command
 def check(target: Target, as_json: AsJson = False) -> None:
-    """Look for what will hurt later in a topology, without running it. Ends with 1 if there is a problem.
+    """Check a topology for problems that would show up later, without running it. Exit code 1 if there is a problem.
 
-    Problems: generated names that hold state, loops through topics, streams that go nowhere, keys made of the clock or of random
-    numbers. Notes: keys of unknown type, other functions whose results change from attempt to attempt.
+    Problems: state under generated names, cycles through topics, streams without output, keys made from the clock or from
+    random numbers. Notes: keys of unknown type, other functions whose results differ from attempt to attempt.
     """
     found = lint(load_topology(target))
     problems = sum(one.level is Level.PROBLEM for one in found)

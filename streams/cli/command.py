@@ -1,6 +1,6 @@
-"""What every command is made with: options that several commands share, errors as sentences, and help without noise.
+"""The base of every command: groups of shared options, errors as sentences, and help without noise.
 
-A parameter whose type is an `OptionGroup` stands for all options of the group, so that a group is written once:
+A parameter whose type is an `OptionGroup` represents all options of the group, so that a group is written once:
 
     @command
     def topics(cluster: ClusterOptions, internal: ... = False) -> None: ...
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from typer._click import Context, Parameter
 
 NOT_SAFE = 3
-"""Exit code for "it is not running", "it is not safe": the answer that a script asks for, and no failure."""
+"""Exit code for "not running" and "not safe": an answer for scripts, not a failure."""
 
 _METAVARS: Mapping[Any, str] = {int: "N", float: "N", str: "TEXT", Path: "PATH"}
 
 
 class OptionGroup:
-    """Base of frozen dataclasses whose fields are options, each `Annotated` with its `typer.Option`."""
+    """The base of frozen dataclasses whose fields are options, each `Annotated` with its `typer.Option`."""
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Makes a command of a function: option groups become options, and errors sentences."""
+    """Turns a function into a command: option groups become options, and errors become sentences."""
     signature = inspect.signature(function, eval_str=True)
     groups = {name: one.annotation for name, one in signature.parameters.items() if _is_group(one.annotation)}
     parameters = [
@@ -60,7 +60,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def expose(function: Callable[..., None], parameters: list[inspect.Parameter]) -> None:
-    """Gives a function the parameters that typer is to make options and arguments of."""
+    """Gives a function the signature that typer derives options and arguments from."""
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     function.__annotations__ = {one.name: one.annotation for one in parameters}
 
@@ -81,7 +81,7 @@ def _options_of(group: type[OptionGroup]) -> list[inspect.Parameter]:
 
 
 def plain(parameters: list[Parameter]) -> list[Parameter]:
-    """The parameters, each with a metavar that a reader can use."""
+    """The parameters, each with a readable metavar."""
     for parameter in parameters:
         _name_value(parameter)
     return parameters
@@ -100,9 +100,9 @@ class PlainCommand(TyperCommand):
 
 
 def _name_value(parameter: Any) -> None:
-    """Sets the metavar of an option that has none: nothing for a flag, a word in capitals for a plain value."""
+    """Sets the metavar of an option without one: empty for a flag, a word in capitals for a plain value."""
     if parameter.param_type_name == "argument":
-        # Its name says what it is; a type beside it is noise.
+        # The name of an argument is enough; a type beside it is noise.
         parameter.display_type_rich = _no_type
         return
     if parameter.metavar is not None:
@@ -116,7 +116,7 @@ def _name_value(parameter: Any) -> None:
 
 
 class PlainGroup(TyperGroup):
-    """A group of sub-commands whose help looks as that of `PlainCommand`."""
+    """A group of sub-commands whose help looks like that of `PlainCommand`."""
 
     def get_params(self, ctx: Context) -> list[Parameter]:
         """Returns the parameters of `plain`."""
@@ -128,7 +128,7 @@ def _no_type(ctx: Context) -> None:
 
 
 def application(text: str) -> typer.Typer:
-    """A group of sub-commands with this help; add to it by `add`."""
+    """A group of sub-commands with the given help text, to be filled by `add`."""
     return typer.Typer(cls=PlainGroup, no_args_is_help=True, add_completion=False, help=text)
 
 

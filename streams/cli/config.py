@@ -19,7 +19,7 @@ DEFAULT_ID = "app"
 
 
 class Format(str, Enum):
-    """Forms of the list of settings."""
+    """Formats of the list of settings."""
 
     TOML = "toml"
     MARKDOWN = "markdown"
@@ -30,7 +30,7 @@ def config(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TARGET]", help="A topology, whose name makes the default application id.", show_default=False
+            metavar="[TARGET]", help="A topology, whose name is the default application id.", show_default=False
         ),
     ] = None,
     *,
@@ -39,14 +39,13 @@ def config(
         Format, typer.Option("--format", "-f", help="A TOML file to begin with, or the reference page.")
     ] = Format.TOML,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Only values in force, and where each comes from.")
+        bool, typer.Option("--explain", help="Only the values in force, and where each comes from.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print every setting with type, default, unit and meaning: a TOML file to begin with.
+    """Print every setting with type, default, unit and meaning, as a TOML file to start from.
 
-    Settings that a file, the environment or an option gives have their values; the others are commented out. Secrets are
-    masked.
+    Settings from a file, the environment or an option have their values; the others are commented out. Secrets are masked.
     """
     if form is Format.MARKDOWN:
         typer.echo(markdown(), nl=False)
@@ -65,8 +64,8 @@ def show_settings(effective: StreamsConfig, layers: Sequence[Layer], *, as_json:
 
     Args:
         effective: The settings.
-        layers: The places that they come from.
-        as_json: As JSON: name -> value and origin.
+        layers: The places that the settings come from.
+        as_json: Whether to print JSON: name -> value and origin.
     """
     values, given = effective.printable(), _given(layers)
     if as_json:

@@ -1,7 +1,7 @@
-"""The options by which every command finds its Kafka cluster, and what becomes of them: librdkafka client properties.
+"""The options by which every command finds its Kafka cluster, as librdkafka client properties.
 
-Later ones win: the properties file, `--property`, `--bootstrap-servers` (or `STREAMS_BOOTSTRAP_SERVERS`). Without any
-address, commands about a running cluster use the embedded broker of the data folder. Secrets are masked wherever
+Later sources take precedence: the properties file, `--property`, `--bootstrap-servers` (or `STREAMS_BOOTSTRAP_SERVERS`).
+Without any address, commands about a running cluster use the embedded broker of the data folder. Secrets are masked wherever
 properties are printed.
 """
 
@@ -110,7 +110,7 @@ def client_properties(
     for text in properties or ():
         key, separator, value = text.partition("=")
         if not separator or not key.strip():
-            # Not the text itself: it may be a password with a key forgotten in front of it.
+            # The text is not shown: it may be a password whose key was forgotten.
             raise ConfigError(
                 "--property needs KEY=VALUE, such as security.protocol=SASL_SSL; one given has no key or no '='."
             )
@@ -121,7 +121,7 @@ def client_properties(
 
 
 def embedded_bootstrap_servers(data_dir: Path = DEFAULT_DATA_DIR) -> str | None:
-    """Returns the addresses of the embedded broker that runs in the data folder; None when none does.
+    """Returns the addresses of the embedded broker that runs in the data folder; None if none is running.
 
     Raises:
         DataFolderError: The folder's record cannot be read.
@@ -133,10 +133,10 @@ def embedded_bootstrap_servers(data_dir: Path = DEFAULT_DATA_DIR) -> str | None:
 
 
 def with_embedded_default(client: Mapping[str, str], data_dir: Path = DEFAULT_DATA_DIR) -> dict[str, str]:
-    """Returns the properties with an address: the one they have, else that of the running embedded broker.
+    """Returns the properties with an address: their own, or else that of the running embedded broker.
 
     Raises:
-        ConfigError: They have none, and no embedded broker runs in the data folder.
+        ConfigError: The properties have no address, and no embedded broker runs in the data folder.
     """
     if client.get("bootstrap.servers"):
         return dict(client)

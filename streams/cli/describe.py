@@ -1,4 +1,4 @@
-"""`streams describe`: a topology as Kafka Streams' text, as a Mermaid chart, or as what `streams diff` compares."""
+"""`streams describe`: a topology as Kafka Streams' text, as a Mermaid chart, or as JSON for `streams diff`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streams.topology.manifest import manifest_json
 
 
 class Format(str, Enum):
-    """Forms of a description."""
+    """Formats of a description."""
 
     TEXT = "text"
     MERMAID = "mermaid"

@@ -34,8 +34,8 @@ Old = Annotated[
 def diff(old: Old, target: Target, as_json: AsJson = False) -> None:
     """Compare a topology with the one that wrote the state: safe, needs migration, or loses state.
 
-    Says what the engine does when the new program is started: it asks the same before it writes anything. Ends with 0 if all is
-    safe, with 3 if not. Functions are not compared.
+    Shows what the engine would do at a start of the new program, which makes the same comparison before it writes anything.
+    Exit code 0 if all is safe, 3 if not. Functions are not compared.
     """
     changes = compare(_read(old), load_topology(target))
     verdict = worst(changes)
@@ -71,7 +71,7 @@ def _as_dict(change: TopologyChange) -> dict[str, Any]:
 
 
 def _engine(changes: Sequence[TopologyChange]) -> str:
-    """What the engine does with the new program."""
+    """The engine's decision about the new program, in words."""
     refused = [change for change in changes if change.refused]
     if not refused:
         return "the engine starts, and goes on with the state"

@@ -1,6 +1,6 @@
-"""Errors on the command line: one readable sentence and exit code 1, no stack trace unless it is a fault of ours.
+"""Errors on the command line: one readable sentence and exit code 1, without a stack trace unless the engine has a bug.
 
-A file or folder that cannot be used (missing rights, a full disk) is the machine's matter, so it is told the same way.
+A file or folder that cannot be used (missing permissions, a full disk) is reported in the same way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 def readable_errors(command: Callable[P, R]) -> Callable[P, R]:
-    """Prints a `StreamsError`, or what is wrong with a file, not a stack trace. `STREAMS_TRACEBACK=1` shows the trace."""
+    """Prints a `StreamsError` or a file error as a sentence. `STREAMS_TRACEBACK=1` shows the stack trace."""
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -16,12 +16,12 @@ from streams.topology.application_id import wrong_application_id
 @command
 def init(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Where to make it; a folder that is new, or has none of its files.")
+        Path, typer.Argument(metavar="FOLDER", help="The project's folder: a new one, or one without these files.")
     ],
 ) -> None:
-    """Make a project: a topology (app.py), its test (test_app.py), settings (streams.toml) and a README.
+    """Create a project: a topology (app.py), its test (test_app.py), settings (streams.toml) and a README.
 
-    The folder's name is the application id. Its test passes as it is: pytest FOLDER.
+    The folder's name is the application id. The test passes without changes: pytest FOLDER.
     """
     name = folder.absolute().name
     if (wrong := wrong_application_id(name)) is not None:

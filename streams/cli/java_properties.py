@@ -1,4 +1,4 @@
-"""Reads `key=value` files as Java does, so that a client's properties file for Kafka tools can be used as it is."""
+"""Reads `key=value` files as Java does, so that a client's properties file for Kafka tools works unchanged."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ def parse_java_properties(text: str) -> dict[str, str]:
     are escapes.
 
     Returns:
-        The values by key, the last one of a key that comes twice.
+        The values by key; for a repeated key, its last value.
 
     Raises:
         ValueError: A `\u` escape without four hexadecimal digits.
@@ -32,7 +32,7 @@ def parse_java_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Joins continued lines and leaves out comments and empty lines."""
+    """Joins continued lines, and drops comments and empty lines."""
     joined = ""
     for natural in text.splitlines():
         line = natural.lstrip()

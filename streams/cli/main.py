@@ -1,6 +1,6 @@
-"""The command `streams`. A sub-command's module is imported only when it is called, so that `streams --help` is quick.
+"""The command `streams`. Modules of sub-commands are imported only when called, so that `streams --help` is fast.
 
-A new command is one more row of `COMMANDS`.
+A new command is one more entry in `COMMANDS`.
 """
 
 import importlib
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
-    """Where a sub-command is, and what `streams --help` says about it.
+    """The location of a sub-command, and its line in `streams --help`.
 
     Attributes:
         module: The module to import when the command is called.
-        attribute: What the module calls it: a `typer.Typer` with sub-commands of its own, or one function.
+        attribute: The name in the module: a `typer.Typer` with sub-commands, or one function.
         help: One line.
     """
 
@@ -35,16 +35,16 @@ class LazyCommand:
 
 
 COMMANDS = {
-    "init": LazyCommand("streams.cli.init", "init", "Make a project: a topology, its test, settings and a README."),
+    "init": LazyCommand("streams.cli.init", "init", "Create a project: a topology, its test, settings and a README."),
     "run": LazyCommand("streams.cli.run", "run", "Run a topology on Spark, exactly once."),
     "status": LazyCommand("streams.cli.status", "status", "Show an application's lag, rates and last commits."),
-    "check": LazyCommand("streams.cli.check", "check", "Look for what will hurt later in a topology."),
+    "check": LazyCommand("streams.cli.check", "check", "Check a topology for problems that would show up later."),
     "describe": LazyCommand("streams.cli.describe", "describe", "Print a topology as text, as a chart or as JSON."),
-    "diff": LazyCommand("streams.cli.diff", "diff", "Say what a changed topology does to an application's state."),
+    "diff": LazyCommand("streams.cli.diff", "diff", "Show what a changed topology does to an application's state."),
     "config": LazyCommand("streams.cli.config", "config", "Print all settings, or those in force, as TOML or JSON."),
     "state": LazyCommand("streams.cli.state", "state", "Print or count the rows of a store."),
     "restore": LazyCommand("streams.cli.restore", "restore", "Rebuild an application's stores from its changelogs."),
-    "adopt": LazyCommand("streams.cli.adopt", "adopt", "Make a new checkpoint from an application's commits."),
+    "adopt": LazyCommand("streams.cli.adopt", "adopt", "Create a new checkpoint from an application's commits."),
     "reset": LazyCommand("streams.cli.reset", "reset", "Delete an application's state and internal topics."),
     "topic": LazyCommand(
         "streams.cli.topic", "app", "Topics of any cluster: create, list, describe, send, read, delete."
@@ -72,16 +72,16 @@ class LazyGroup(PlainGroup):
     """Lists the commands without importing them, and imports the one that is called."""
 
     def list_commands(self, ctx: "Context") -> list[str]:
-        """Returns the names for the help."""
+        """Returns the names of the commands for the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: "Context", cmd_name: str) -> "Command | None":
-        """Returns what the help needs to know of a command: its name and one line."""
+        """Returns a command with its name and help line only."""
         known = COMMANDS.get(cmd_name)
         return None if known is None else TyperCommand(cmd_name, help=known.help)
 
     def resolve_command(self, ctx: "Context", args: list[str]) -> "tuple[str | None, Command | None, list[str]]":
-        """Returns the command that is called, and its arguments."""
+        """Returns the called command and its arguments."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"No such command {args[0]!r}.{did_you_mean(args[0], COMMANDS)}")
         name, command, rest = super().resolve_command(ctx, args)
@@ -115,4 +115,4 @@ def streams(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
     ] = False,
 ) -> None:
-    """Has no work of its own: `HELP` is what the group says."""
+    """Does nothing itself; the group's help is `HELP`."""

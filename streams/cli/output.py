@@ -1,7 +1,7 @@
-"""What commands print: text that a terminal can be given, and JSON for programs.
+"""The output of commands: text that is safe for a terminal, and JSON for programs.
 
-Bytes of records and names from a cluster may hold anything. A control character in them could move the cursor, change
-colours or the window's title, or hide text, so none reaches a terminal, a pipe or a file: each is shown as an escape.
+Bytes of records and names from a cluster may contain anything. A control character in them could move the cursor, change
+colours or the window's title, or hide text, so each is printed as an escape, to a terminal, a pipe or a file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def visible(text: str, keep: str = "") -> str:
 
     Args:
         text: Any text.
-        keep: Characters that stay as they are.
+        keep: Characters that stay unchanged.
     """
     if text.isprintable():
         return text
@@ -31,12 +31,12 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def visible_bytes(data: bytes) -> str:
-    r"""Bytes as text: UTF-8 where it is, `\xNN` where it is not, control characters as escapes."""
+    r"""Bytes as text: UTF-8 where valid, `\xNN` elsewhere, control characters as escapes."""
     return visible(data.decode(errors="backslashreplace"))
 
 
 def print_json(value: Any) -> None:
-    """Prints a value as indented JSON; what JSON does not know becomes text."""
+    """Prints a value as indented JSON; types unknown to JSON become text."""
     _echo(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
 
 
@@ -46,7 +46,7 @@ def print_json_line(value: Any) -> None:
 
 
 def _echo(data: bytes) -> None:
-    """Prints JSON, in which the control characters above ASCII are escapes as well: they can only stand in its texts."""
+    """Prints JSON with control characters above ASCII as escapes too; such characters can only occur in its strings."""
     text = data.decode()
     if not text.isprintable():
         text = "".join(_json_escape(one) if unicodedata.category(one) in _HIDDEN else one for one in text)

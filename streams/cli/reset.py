@@ -1,4 +1,4 @@
-"""`streams reset`: start an application anew."""
+"""`streams reset`: deletes an application's state and internal topics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def reset(
         str | None,
         typer.Option(
             metavar="NAME,NAME",
-            help="Also delete these internal topics, although nothing proves that they are its own.",
+            help="Also delete these internal topics, although nothing proves that they belong to the application.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and end.")] = False,
@@ -37,8 +37,8 @@ def reset(
 ) -> None:
     """Delete an application's internal topics, group offsets, local state and checkpoint. Inputs and outputs stay.
 
-    What belongs to the application is known from the topology.json of its checkpoint and from its commit markers, never from
-    the beginning of a name alone. Stop the application first. Running it again finishes a reset that was cut short.
+    The topology.json of the checkpoint and the commit markers prove which topics belong to the application, never the
+    beginning of a name alone. Stop the application first. An interrupted reset is finished by running it again.
     """
     settings = reachable(_named(application, name).load(None))
     if as_json and not (yes or dry_run):
@@ -63,8 +63,8 @@ def as_dict(plan: ResetPlan, *, deleted: bool) -> dict[str, Any]:
     """The plan for programs.
 
     Args:
-        plan: What belongs to the application.
-        deleted: Whether it was deleted.
+        plan: The plan of the reset.
+        deleted: Whether the plan was carried out.
     """
     return {
         "application_id": plan.config.application_id,
@@ -82,10 +82,10 @@ def as_dict(plan: ResetPlan, *, deleted: bool) -> dict[str, Any]:
 
 
 def _named(application: ApplicationOptions, positional: str | None) -> ApplicationOptions:
-    """The options with the application's id, which a reset never makes up.
+    """The options with the application's id, for which a reset has no default.
 
     Raises:
-        ConfigError: There is none, or there are two.
+        ConfigError: Two different ids are given.
     """
     option = application.application_id
     if positional is not None and option not in (None, positional):

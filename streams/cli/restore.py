@@ -1,4 +1,4 @@
-"""`streams restore`: every store of an application, rebuilt from its changelogs into an empty folder."""
+"""`streams restore`: rebuilds every store of an application from its changelogs into an empty folder."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Result:
 
     Attributes:
         into: The folder.
-        tasks: What was done, by task.
-        unlogged: Stores without a changelog, which nothing can restore.
-        seconds: wall-clock time of all of it.
+        tasks: The rebuilt tasks.
+        unlogged: Stores without a changelog, which cannot be restored.
+        seconds: Wall-clock time of the whole restore.
     """
 
     into: Path
@@ -46,9 +46,7 @@ def restore(
     target: Target,
     into: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="An empty folder, or one to be made. Default: a new one below the base folder."
-        ),
+        typer.Option(metavar="DIR", help="An empty or new folder. Default: a new one below the base folder."),
     ] = None,
     *,
     application: ApplicationOptions,
@@ -61,7 +59,7 @@ def restore(
     state in use is left alone, so the application may run meanwhile.
 
     The result has the layout of a state folder: an application that is
-    started with --set state_dir=DIR goes on from it.
+    started with --set state_dir=DIR continues from it.
     """
     program = TopologyTarget.parse(target)
     effective = application.load(program.application_id())
@@ -73,7 +71,7 @@ def restore(
         with RestoreProgress() as progress:
             done = list(restore_tasks(tasks, effective, folder, progress, parallel=parallel))
     except BaseException:
-        # Half a state must not be taken for a whole one; all below it is ours, for it was empty.
+        # A partial state must not be mistaken for a complete one. The folder was empty, so everything in it is from here.
         shutil.rmtree(folder / effective.application_id, ignore_errors=True)
         raise
     result = Result(folder, done, _unlogged(tasks), time.monotonic() - started)
@@ -84,7 +82,7 @@ def restore(
 
 
 def as_dict(result: Result) -> dict[str, Any]:
-    """The result for programs; seconds and bytes (of keys and values read; on disk: of the files made)."""
+    """The result for programs; bytes are of the keys and values read, `disk_bytes` of the files written."""
     stores: list[dict[str, Any]] = [
         {
             "sub_topology": task.place.sub_topology,

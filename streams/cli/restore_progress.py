@@ -19,7 +19,7 @@ class _Bar:
     """One store of one task.
 
     Attributes:
-        offsets: How many offsets of the changelog were ahead at the start.
+        offsets: The number of changelog offsets to read at the start.
     """
 
     offsets: int
@@ -31,7 +31,7 @@ class _Bar:
 
 
 class RestoreProgress:
-    """A `state.restore.listener.RestoreListener`; may be called from several threads.
+    """A thread-safe `state.restore.listener.RestoreListener` that shows the progress.
 
     Args:
         console: Where to write; default: standard error, so that the result can be piped.

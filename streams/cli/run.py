@@ -48,7 +48,7 @@ class PolicyOptions(OptionGroup):
     ] = None
 
     def settings(self) -> dict[str, Any]:
-        """The policies as settings; one that is given by itself wins over `--bad-records`."""
+        """The policies as settings; an option for one stage takes precedence over `--bad-records`."""
         policies = {name: getattr(self, name) or self.bad_records for name in _POLICIES}
         return {**policies, "dead_letter_topic": self.dead_letter_topic}
 
@@ -60,10 +60,10 @@ def run(
     application: ApplicationOptions,
     available_now: Annotated[
         bool | None,
-        typer.Option("--available-now/--continuous", help="Process what is there and end, or go on for ever."),
+        typer.Option("--available-now/--continuous", help="Process the existing input and end, or run until stopped."),
     ] = None,
     tasks: Annotated[int | None, typer.Option(help="Tasks of each sub-topology. Frozen at the first start.")] = None,
-    mode: Annotated[Mode | None, typer.Option(help="strict, or compat for Kafka Streams' own oddities.")] = None,
+    mode: Annotated[Mode | None, typer.Option(help="strict, or compat to reproduce Kafka Streams' oddities.")] = None,
     trigger_interval_ms: Annotated[
         str | None,
         typer.Option(
@@ -75,7 +75,7 @@ def run(
     max_records_per_trigger: Annotated[int | None, typer.Option(help="Most records of a micro-batch.")] = None,
     policies: PolicyOptions,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show Spark's own start-up lines and warnings, too.")
+        bool, typer.Option("--verbose", "-v", help="Also show Spark's own start-up lines and warnings.")
     ] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print the settings in force and where they come from, and end.")
@@ -107,11 +107,11 @@ def run_topology(topology: Topology, config: StreamsConfig) -> None:
     """Runs a topology in this process until it ends or is stopped."""
     from streams.spark.runner import StreamsApplication
 
-    # confluent-kafka's and Spark's own logs stay out of the way of the progress display.
+    # Keeps confluent-kafka's and Spark's own logs from disturbing the progress display.
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    # It prints the stack of what ends a query, which is told in one sentence, or of what a stop interrupts.
+    # This logger prints stack traces of errors that end a query (reported in one sentence) or that a stop causes.
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
-    # What it cannot send any more, because the Java process has gone, it tells by the root logger.
+    # py4j reports calls that fail because the Java process has ended through the root logger.
     logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
     StreamsApplication(topology, config).run()
 
@@ -120,7 +120,7 @@ def run_main(build: Build, application_id: str) -> None:
     """The command line of one topology: the options of `streams run`, without its target.
 
     Args:
-        build: Makes the topology; its docstring becomes the help.
+        build: Builds the topology; its docstring becomes the help.
         application_id: Used unless an option, the environment or a file gives one.
     """
     target = register(build, application_id)

@@ -1,7 +1,7 @@
-"""The options by which commands get an application's settings, and what becomes of them: a `StreamsConfig`.
+"""The options for an application's settings, which commands load into a `StreamsConfig`.
 
-Later ones win: defaults, the TOML file, the environment, options. Where nothing names a cluster, the embedded broker that
-runs in this folder is taken.
+Later sources take precedence: defaults, the TOML file, the environment, options. Without any named cluster, commands use the
+embedded broker that runs in this folder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Target = Annotated[
     typer.Argument(
         metavar="TARGET",
         help="The topology: a file (app.py) or a module (package.module), and :NAME of a Topology, a StreamsBuilder or a "
-        "function that makes one. Default name: build, or the only one there is.",
+        "function that returns one. Default name: build, or the only candidate.",
         show_default=False,
     ),
 ]
@@ -44,7 +44,7 @@ ApplicationId = Annotated[
         "--application-id",
         "-a",
         metavar="ID",
-        help="Prefix of internal topics; consumer group that shows the lag. Default: made of the topology's name.",
+        help="Prefix of internal topics; consumer group that shows the lag. Default: from the topology's name.",
     ),
 ]
 ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file with settings.")]
@@ -75,11 +75,11 @@ class ApplicationOptions(OptionGroup):
     settings: Settings = None
 
     def layers(self, default_id: str | None, options: Mapping[str, Any] | None = None) -> list[Layer]:
-        """The places that settings come from; later ones win.
+        """The places that settings come from; later ones take precedence.
 
         Args:
-            default_id: Application id that is used unless one is given; None: one must be.
-            options: Settings that have options of their own; None values are left out. `--set` wins over them.
+            default_id: The application id that is used unless one is given; None: one must be given.
+            options: Settings with options of their own; None values are ignored. `--set` takes precedence over them.
         """
         client = client_properties(self.bootstrap_servers, self.properties, self.properties_file)
         given = {
@@ -98,21 +98,21 @@ class ApplicationOptions(OptionGroup):
         """The settings for a command.
 
         Args:
-            default_id: Application id that is used unless one is given; None: one must be.
-            options: Settings that have options of their own; None values are left out.
+            default_id: The application id that is used unless one is given; None: one must be given.
+            options: Settings with options of their own; None values are ignored.
             needs_cluster: Whether settings without any cluster are an error.
 
         Raises:
-            ConfigError: A bad setting, or no cluster is given and no embedded broker runs.
+            ConfigError: A setting is wrong, or no cluster is given and no embedded broker is running.
         """
         return config_of(with_embedded_broker(self.layers(default_id, options), needs_cluster=needs_cluster))
 
 
 def with_embedded_broker(layers: Sequence[Layer], *, needs_cluster: bool = True) -> list[Layer]:
-    """The layers, and below them the embedded broker that runs in this folder, for settings without any cluster.
+    """The layers; if none names a cluster, with the embedded broker that runs in this folder as the lowest layer.
 
     Raises:
-        ConfigError: No cluster is given, no embedded broker runs, and one is needed.
+        ConfigError: No cluster is given, no embedded broker is running, and one is needed.
     """
     config = config_of(layers)
     if config.bootstrap_servers:
@@ -128,7 +128,7 @@ def with_embedded_broker(layers: Sequence[Layer], *, needs_cluster: bool = True)
 
 
 def reachable(config: StreamsConfig) -> StreamsConfig:
-    """The settings, once their cluster has answered.
+    """The settings unchanged, after their cluster has answered.
 
     Raises:
         ConfigError: The client does not know a property.
@@ -144,7 +144,7 @@ def other_settings(given: Sequence[str] | None) -> dict[str, Any]:
     """`NAME=VALUE` texts as settings, each parsed by the setting's type.
 
     Raises:
-        ConfigError: A text without `=`, a setting that does not exist, or a value that does not fit.
+        ConfigError: A text has no `=`, a setting does not exist, or a value is invalid.
     """
     values: dict[str, Any] = {}
     for text in given or ():

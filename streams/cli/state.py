@@ -1,4 +1,4 @@
-"""`streams state`: looks into the stores of an application, on this disk or in its changelogs."""
+"""`streams state`: prints the stores of an application, from this disk or from its changelogs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True)
 class Place:
-    """A task's folder, and the sub-topology whose stores lie in it."""
+    """A task's folder, and the sub-topology whose stores it contains."""
 
     sub: SubTopology
     directory: TaskDirectory
@@ -50,7 +50,7 @@ def state(
     target: Target,
     store: Annotated[
         str | None,
-        typer.Argument(metavar="STORE", help="The store. Without it: the size of each.", show_default=False),
+        typer.Argument(metavar="STORE", help="The store. Default: the sizes of all stores.", show_default=False),
     ] = None,
     task: Annotated[int | None, typer.Option(metavar="N", min=0, help="Only this task.")] = None,
     key: Annotated[str | None, typer.Option(metavar="KEY", help="Only this key, as text or as JSON.")] = None,
@@ -60,15 +60,15 @@ def state(
     count: Annotated[bool, typer.Option("--count", help="Only the number of rows.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each row; times in ms.")] = False,
     from_changelog: Annotated[
-        bool, typer.Option("--from-changelog", help="Restore into a temporary folder first, and look there.")
+        bool, typer.Option("--from-changelog", help="Read the changelogs: restore into a temporary folder first.")
     ] = False,
     *,
     application: ApplicationOptions,
 ) -> None:
     """Print or count the rows of a store, or the size of each store.
 
-    Reads this machine's disk without touching a file, so the application may
-    run meanwhile; what is seen is its last commit here.
+    Reads this machine's disk without changing a file, so the application may
+    run meanwhile. The rows are those of its last commit here.
     """
     program = TopologyTarget.parse(target)
     effective = application.load(program.application_id(), needs_cluster=from_changelog)
@@ -96,10 +96,10 @@ def state(
 def _places(
     topology: Topology, config: StreamsConfig, store: str | None, task: int | None, from_changelog: bool
 ) -> Iterator[list[Place]]:
-    """The folders to look into; they exist.
+    """The existing task folders to read.
 
     Raises:
-        ConfigError: There are none.
+        ConfigError: No folder exists.
     """
     with ExitStack() as cleanup:
         root = config.state_dir
@@ -245,7 +245,7 @@ def _text(value: Any) -> str:
 
 
 def _time(at: int | None) -> str:
-    """UTC to the millisecond; beyond what a calendar holds, the number itself."""
+    """UTC to the millisecond; beyond the range of the calendar, the number itself."""
     if at is None:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""`streams status`: lag, rates and last commits of an application, asked of Kafka."""
+"""`streams status`: lag, rates and last commits of an application, from Kafka."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from streams.topology.topology import Topology
 def status(
     target: Target,
     *,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again and again, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
     interval: Annotated[
-        str, typer.Option(metavar="DURATION", help="Time between two looks, by which rates are found.")
+        str, typer.Option(metavar="DURATION", help="Time between two measurements, which rates are computed from.")
     ] = "2s",
     as_json: AsJson = False,
     application: ApplicationOptions,
 ) -> None:
-    """Show how far an application is behind, how fast it goes, and when each task has committed last.
+    """Show how far an application is behind, how fast it is, and when each task last committed.
 
-    Kafka is only read; the application may run anywhere, or not at all. Ends with 3 if it has never committed anything. With
-    --watch --json, each look is a line.
+    Kafka is only read; the application may run anywhere, or not at all. Exit code 3 if it has never committed anything. With
+    --watch --json, each measurement is a line.
     """
     program = TopologyTarget.parse(target)
     config = reachable(application.load(program.application_id()))
@@ -58,7 +58,7 @@ def status(
 
 
 def _looks(topology: Topology, config: StreamsConfig, pause_s: float) -> Iterator[Status]:
-    """Looks at an application again and again, with a pause between."""
+    """Yields the status of an application repeatedly, with a pause between."""
     log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
     with KafkaAdmin(config.client) as admin:
         planned = plan_application(topology, config, admin)
@@ -81,7 +81,7 @@ def _watch(before: Status, looks: Iterator[Status], as_json: bool) -> None:
 
 
 def as_dict(before: Status, after: Status) -> dict[str, Any]:
-    """Two looks for programs; times in ms since 1970, ages in ms."""
+    """The status for programs, with rates since an earlier one; times in ms since 1970, ages in ms."""
     return {
         "application_id": after.application_id,
         "at": after.at_ms,

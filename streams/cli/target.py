@@ -1,7 +1,7 @@
-"""Which topology a command is about: `app.py`, `app.py:build`, `package.module` or `package.module:topology`.
+"""The topology that a command is called with: `app.py`, `app.py:build`, `package.module` or `package.module:topology`.
 
-Without an attribute the topology is found by itself: `build`, if there is one, else the only `Topology`, `StreamsBuilder`
-or function without arguments that says it returns one.
+Without an attribute, the topology is `build`, if the module has it, or else the only `Topology`, the only `StreamsBuilder`,
+or the only function without arguments that is annotated to return one.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ DEFAULT_ATTRIBUTE = "build"
 Build = Callable[[], Topology]
 
 _known: dict[str, tuple[Build, str]] = {}
-"""Functions that a program gives itself, and their application ids: under spark-submit their module is `__main__` and must not
-be imported again."""
+"""Registered functions of the running program, with their application ids: under spark-submit their module is `__main__`,
+which must not be imported again."""
 
 
 def register(build: Build, application_id: str) -> str:
-    """Makes a function of the running program a target, and gives the target's text.
+    """Registers a function of the running program as a target, and returns the target's text.
 
     Args:
-        build: Makes the topology.
+        build: Builds the topology.
         application_id: Used unless a setting names one.
     """
     text = f"{build.__module__}:{build.__qualname__}"
@@ -46,10 +46,10 @@ class TopologyTarget:
     """A target on the command line.
 
     Attributes:
-        text: As it was written.
+        text: The target as it was typed.
         module: The module's name, as Python imports it.
-        attribute: The name in it; None to find it.
-        folder: Where the module is searched first; None: where Python searches.
+        attribute: The name in the module; None: to be found.
+        folder: The first folder to search for the module; None: Python's own search path.
     """
 
     text: str
@@ -59,10 +59,10 @@ class TopologyTarget:
 
     @classmethod
     def parse(cls, text: str) -> TopologyTarget:
-        """Reads a target.
+        """The target for a text.
 
         Raises:
-            TopologyError: It cannot be one, or there is no such file.
+            TopologyError: The text is not a target, or the file does not exist.
         """
         place, _, attribute = text.partition(":")
         if attribute and not attribute.isidentifier():
@@ -78,10 +78,10 @@ class TopologyTarget:
         return cls(text, place, attribute or None)
 
     def application_id(self) -> str:
-        """The application id that is used unless a setting names one: module and attribute, fit for names of topics.
+        """The application id that is used unless a setting names one: module and attribute, as valid in topic names.
 
         Raises:
-            TopologyError: The attribute must be found first, and is not.
+            TopologyError: No attribute is given, and none is found.
         """
         if self.text in _known:
             return _known[self.text][1]
@@ -89,10 +89,10 @@ class TopologyTarget:
         return f"{self.module}-{attribute}".replace("_", "-")
 
     def load(self) -> Topology:
-        """Imports the module and makes the topology.
+        """The topology, from the imported module.
 
         Raises:
-            TopologyError: There is no such thing, it is no topology, or the program fails.
+            TopologyError: The target does not exist, is not a topology, or fails.
         """
         found: Any = _known[self.text][0] if self.text in _known else self._found()[1]
         try:
@@ -107,7 +107,7 @@ class TopologyTarget:
         return topology
 
     def share_with_workers(self) -> None:
-        """Lets Spark's Python processes, which are given the environment's `PYTHONPATH`, find the file's module, too."""
+        """Adds the file's folder to `PYTHONPATH`, so that Spark's Python processes can import its module."""
         if self.folder is not None:
             before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
             if str(self.folder) not in before:
@@ -126,7 +126,7 @@ class TopologyTarget:
         return self.attribute, getattr(module, self.attribute)
 
     def _import(self) -> ModuleType:
-        # Modules of the working directory, as python -m and spark-submit find them.
+        # The working directory is searched, as with python -m and spark-submit.
         for folder in ("", *([] if self.folder is None else [str(self.folder)])):
             if folder not in sys.path:
                 sys.path.insert(0, folder)
@@ -146,7 +146,7 @@ class TopologyTarget:
         return f"{self.text}: there is no module {name!r}.{nearby} Run from its folder, or install it."
 
     def _check_same_file(self, module: ModuleType) -> None:
-        """Raises `TopologyError` if the file is not what its name imports."""
+        """Raises `TopologyError` if importing the file's module name gives another file."""
         if self.folder is None:
             return
         wanted = self.folder.joinpath(*self.module.split(".")).with_suffix(".py")
@@ -161,13 +161,13 @@ def load_topology(text: str) -> Topology:
     """The topology of a target.
 
     Raises:
-        TopologyError: There is no such thing, or it is no topology.
+        TopologyError: The target does not exist, or is not a topology.
     """
     return TopologyTarget.parse(text).load()
 
 
 def _module_of_file(text: str, file: Path) -> tuple[Path, str]:
-    """The folder to import from and the module's name there: below packages, the dotted one."""
+    """The folder to import from and the module's name there, dotted inside packages."""
     if not file.is_file():
         nearby = did_you_mean(file.name, (path.name for path in file.absolute().parent.glob("*.py")))
         raise TopologyError(f"{text}: there is no file {file}.{nearby}")
@@ -183,11 +183,11 @@ def _module_of_file(text: str, file: Path) -> tuple[Path, str]:
 
 
 def _only_topology(text: str, module: ModuleType) -> tuple[str, Any]:
-    """What a module has for a topology: `build`, or the only candidate."""
+    """A module's topology: `build`, or the only candidate."""
     if hasattr(module, DEFAULT_ATTRIBUTE):
         return DEFAULT_ATTRIBUTE, getattr(module, DEFAULT_ATTRIBUTE)
     found = {name: value for name, value in vars(module).items() if _is_candidate(module, name, value)}
-    # A builder and the topology that it has built are one program.
+    # A builder and the topology that it has built count as one program.
     topologies = {name: value for name, value in found.items() if isinstance(value, Topology)}
     found = topologies or {name: value for name, value in found.items() if _is_builder(value)} or found
     if len(found) == 1:
@@ -223,12 +223,12 @@ def _is_builder(value: Any) -> bool:
 
 
 def _failed(text: str, error: Exception) -> StreamsError:
-    """What a module or a function of the user's raised: in one sentence, with the line that it comes from."""
+    """The error of a user's module or function as one sentence, with the failing line."""
     from streams.users_code import users_line
 
     if isinstance(error, StreamsError):
         return error
     what = error.msg if isinstance(error, SyntaxError) else error
-    # A function that cannot be called at all has no line: nothing of it has run.
+    # A function that cannot be called at all has no line, because none of it has run.
     hints = filter(None, (users_line(error), "STREAMS_TRACEBACK=1 shows the whole trace"))
     return TopologyError(f"{text}: {type(error).__name__}: {what} ({'; '.join(hints)})")

@@ -1,4 +1,4 @@
-"""Settings of an application: what they are (`settings`), where they come from (`loading`), how they are told (`reference`)."""
+"""Settings of an application: definitions (`settings`), sources (`loading`) and documentation (`reference`)."""
 
 from streams.config.loading import Layer, config_layers, config_of, load_config
 from streams.config.settings import MESSAGE_MAX_BYTES, ErrorPolicy, Mode, StreamsConfig

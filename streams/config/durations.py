@@ -1,7 +1,7 @@
 """Durations as people write them: `500ms`, `5s`, `10m`, `1h30m`, `7d`, or a bare number of milliseconds.
 
-Settings whose names end in `_ms` take them on the command line, in a TOML file and in the environment, as do starting
-offsets (`duration:10m`); inside the program they are plain milliseconds.
+Settings whose names end in `_ms` accept durations on the command line, in a TOML file and in the environment, as do starting
+offsets (`duration:10m`); inside the program durations are plain milliseconds.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _EXAMPLES = "500ms, 5s, 10m, 1h30m or 7d, or a number of milliseconds"
 
 
 def to_milliseconds(value: Any) -> Any:
-    """Milliseconds of a text or a `timedelta`; what is neither is given back, for pydantic to judge.
+    """Milliseconds for a text or a `timedelta`; other values are returned unchanged, for pydantic to check.
 
     Raises:
-        ValueError: A text that is no duration, or one that is no whole number of milliseconds.
+        ValueError: The text is not a duration, or not a whole number of milliseconds.
     """
     if isinstance(value, timedelta):
         return value // timedelta(milliseconds=1)
@@ -54,10 +54,10 @@ def in_words(milliseconds: int) -> str:
 
 
 def age_in_words(ms: int) -> str:
-    """A length of time, to be read at a glance: `3 s`, `12 min`, `5 h`, `40 d`.
+    """A duration that can be read at a glance: `3 s`, `12 min`, `5 h`, `40 d`.
 
     Args:
-        ms: Its length; a negative one, of a clock ahead of ours, is as good as none.
+        ms: The duration; a negative one, caused by another clock ahead of this one, counts as 0.
     """
     seconds = max(0, ms) // 1000
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):

@@ -1,4 +1,4 @@
-"""One setting with what people are told of it: the source of errors, `streams config` and `docs/configuration.md`."""
+"""The definition of one setting with its documentation, as used in errors, `streams config` and `docs/configuration.md`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pydantic import Field
 
 
 def setting(says: str, default: Any = ..., *, unit: str = "", shown: str | None = None, **limits: Any) -> Any:
-    """One field of `StreamsConfig`, with what people are told of it.
+    """One field of `StreamsConfig`, with its documentation.
 
     Args:
-        says: What it does, in full sentences.
-        default: Its default; none for a setting that must be given.
-        unit: Unit of its values; durations say theirs by their type.
-        shown: Text for the default where it depends on other settings.
-        limits: Bounds and forms that pydantic checks.
+        says: What the setting does, in full sentences.
+        default: The default; none for a setting that must be given.
+        unit: The unit of its values; not needed for durations, which have it in their type.
+        shown: The text for a default that depends on other settings.
+        limits: Limits and patterns that pydantic checks.
     """
     if "default_factory" not in limits:
         limits["default"] = default

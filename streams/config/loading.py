@@ -1,4 +1,4 @@
-"""Where settings come from: defaults, a TOML file, the environment (`STREAMS_...`) and options; later ones win."""
+"""The sources of settings: defaults, a TOML file, the environment (`STREAMS_...`) and options; later ones take precedence."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Layer:
     """Settings from one place.
 
     Attributes:
-        origin: The place, in words.
-        values: Settings by name, not yet checked.
+        origin: A description of the place.
+        values: Settings by name, not validated yet.
     """
 
     origin: str
@@ -38,15 +38,15 @@ class Layer:
 def load_config(
     file: Path | None = None, options: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
 ) -> StreamsConfig:
-    """Reads the settings.
+    """Loads the settings of an application.
 
     Args:
-        file: TOML file with the fields of `StreamsConfig` at its top level; tables `kafka` and `spark`.
-        options: What the command line or the program gives; None values are left out.
-        defaults: For what nobody gives.
+        file: A TOML file with the fields of `StreamsConfig` at its top level, and the tables `kafka` and `spark`.
+        options: Settings from the command line or the program; None values are ignored.
+        defaults: Values for settings that are given nowhere else.
 
     Raises:
-        ConfigError: An unknown setting, a bad value or a missing one, each named.
+        ConfigError: A setting is unknown, invalid or missing; the message names each.
     """
     return config_of(config_layers(file, options, defaults))
 
@@ -54,7 +54,7 @@ def load_config(
 def config_layers(
     file: Path | None, options: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None
 ) -> list[Layer]:
-    """The places that settings come from; later ones win.
+    """The places that settings come from; later ones take precedence.
 
     Raises:
         ConfigError: The file cannot be read.
@@ -69,10 +69,10 @@ def config_layers(
 
 
 def config_of(layers: Sequence[Layer]) -> StreamsConfig:
-    """The settings that layers of them make together.
+    """The settings from several layers combined.
 
     Raises:
-        ConfigError: An unknown setting, a bad value or a missing one, each named.
+        ConfigError: A setting is unknown, invalid or missing; the message names each.
     """
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -89,7 +89,7 @@ def config_of(layers: Sequence[Layer]) -> StreamsConfig:
 
 
 def _wrong(found: ErrorDetails) -> str:
-    """One line about a setting that pydantic refuses."""
+    """One line about a setting that pydantic rejects."""
     name = ".".join(map(str, found["loc"])) or "settings"
     if found["type"] == "extra_forbidden":
         return f"  {name}: there is no such setting.{did_you_mean(name, StreamsConfig.model_fields)}"
@@ -110,7 +110,7 @@ def _from_file(file: Path) -> dict[str, Any]:
 
 
 def _from_environment() -> dict[str, Any]:
-    """Settings named by STREAMS_… variables, as pydantic-settings reads them; tables as JSON."""
+    """Settings from STREAMS_… variables, as pydantic-settings reads them; tables as JSON."""
     source = StreamsConfig.model_config
     variables = EnvSettingsSource(
         StreamsConfig,
@@ -120,7 +120,7 @@ def _from_environment() -> dict[str, Any]:
     try:
         return variables()
     except SettingsError:
-        # Not the text itself, nor a cause that holds it: it may be a password.
+        # Neither the text nor a cause that contains it is shown: it may be a password.
         raise ConfigError(
             'STREAMS_KAFKA or STREAMS_SPARK is not a JSON object of texts, such as {"security.protocol": "SASL_SSL"}'
         ) from None

@@ -1,6 +1,6 @@
-"""The settings as people read them: rows of a reference, a commented TOML file, and where each value comes from.
+"""The documentation of the settings: a reference page, a commented TOML file, and the origin of each value.
 
-All of it is made from the fields of `StreamsConfig`, so that nothing is described twice.
+Everything is generated from the fields of `StreamsConfig`, so that nothing is described twice.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _NAMES: Mapping[Any, str] = {bool: "true or false", int: "number", str: "text", 
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting as a reference tells it.
+    """One setting in the reference.
 
     Attributes:
         name: Its name.
         type: Its type, in words.
-        unit: Unit of its values; empty where there is none.
-        default: Its default as TOML writes it, or in words.
+        unit: The unit of its values; empty if it has none.
+        default: Its default in TOML, or in words.
         description: What it does.
-        value: The default itself; None where it is not set or depends on others.
+        value: The default value; None if it is not set or depends on other settings.
     """
 
     name: str
@@ -60,11 +60,11 @@ def markdown() -> str:
 
 
 def toml(values: Mapping[str, Any], given: Mapping[str, str]) -> str:
-    """A TOML file of all settings, with comments; those that are not given stand in comments, too.
+    """A TOML file of all settings, with comments; settings that are not given are commented out.
 
     Args:
-        values: The settings in force, as `StreamsConfig.printable` gives them.
-        given: Where each setting that somebody has given comes from, by name.
+        values: The settings in force, as `StreamsConfig.printable` returns them.
+        given: The origin of each setting that is given, by name.
     """
     tables = ("kafka", "spark")
     # Tables end the top level of a TOML file, so they come last.
@@ -73,15 +73,15 @@ def toml(values: Mapping[str, Any], given: Mapping[str, str]) -> str:
 
 
 def explained(values: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
-    """A line for each setting: its value in force, and where that comes from."""
+    """A line for each setting: its value in force, and the value's origin."""
     return [f"{name} = {toml_value(value)}  # {given.get(name, 'default')}" for name, value in values.items()]
 
 
 def origins(layers: Sequence[Layer]) -> dict[str, str]:
-    """Where each setting that is given comes from; of the tables, all places that add to them.
+    """The origin of each setting that is given; for the tables, all places that contribute.
 
     Args:
-        layers: Later ones win.
+        layers: The places, of which later ones take precedence.
     """
     found: dict[str, str] = {}
     for layer in layers:
@@ -94,7 +94,7 @@ def origins(layers: Sequence[Layer]) -> dict[str, str]:
 
 
 def toml_value(value: Any) -> str:
-    """A value as TOML writes it; None, which TOML does not have, is the word that settings take for it."""
+    """A value in TOML; None, which TOML lacks, is the word `none`, which settings accept."""
     if value is None:
         return '"none"'
     if isinstance(value, Mapping):
@@ -113,7 +113,7 @@ def _setting(name: str, field: FieldInfo) -> Setting:
     if shown is not None:
         return Setting(name, kind, unit, str(shown), str(field.description), None)
     if field.is_required():
-        return Setting(name, kind, unit, "made of the topology's name", str(field.description), None)
+        return Setting(name, kind, unit, "from the topology's name", str(field.description), None)
     text = "not set" if value in (None, "") else toml_value(value)
     if duration and value and int(text) >= 1000:
         text = f"{text} ({in_words(value)})"
@@ -126,7 +126,7 @@ def _is_duration(field: FieldInfo) -> bool:
 
 
 def _type(annotation: Any) -> str:
-    """A type in words; that a setting may be unset is told by its default."""
+    """A type in words; whether a setting may be unset is visible from its default."""
     if get_origin(annotation) in (Union, UnionType):
         return " or ".join(_type(part) for part in get_args(annotation) if part is not NoneType)
     if get_origin(annotation) is Annotated:
@@ -160,18 +160,18 @@ _HEAD = """\
 # Configuration
 
 Every setting of an application. `streams config` prints this list as a commented TOML file, and `streams config TARGET --explain`
-tells which value is in force and where it comes from.
+shows which value is in force and where it comes from.
 
-<!-- Made from `streams/config/settings.py` by `streams config --format markdown`; a test compares. -->
+<!-- Generated from `streams/config/settings.py` by `streams config --format markdown`; a test compares. -->
 
-Later places win:
+Later places take precedence:
 
 | place | how |
 |---|---|
 | defaults | the table below |
 | a TOML file | `--config FILE`: settings at the top level; tables `[kafka]` and `[spark]` |
 | the environment | `STREAMS_` and the name in capitals, such as `STREAMS_TASKS`; tables as JSON, such as `STREAMS_KAFKA` |
-| options | `--set NAME=VALUE` for any setting, `--set spark.NAME=VALUE` for Spark's; the commonest have options of their own |
+| options | `--set NAME=VALUE` for any setting, `--set spark.NAME=VALUE` for Spark's; the most common have options of their own |
 | Kafka properties | `-X KEY=VALUE` (`--property`), or a Java properties file (`--properties-file`): the table `kafka` |
 
 From Python: `load_config(Path("streams.toml"), {"tasks": 4})`. Durations are milliseconds, or have a unit: `500ms`, `5s`, `10m`,

@@ -1,6 +1,6 @@
 """All settings of an application, as one class: `StreamsConfig`.
 
-It holds plain values only and can be printed: secrets of the Kafka client are masked.
+The class has plain values only and can be printed: secrets of the Kafka client are masked.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ MESSAGE_MAX_BYTES = 1_000_000
 
 
 class Mode(str, Enum):
-    """Semantics: `strict` mends what Kafka Streams gets wrong, `compat` reproduces it."""
+    """Semantics: `strict` corrects oddities of Kafka Streams, `compat` reproduces them."""
 
     STRICT = "strict"
     COMPAT = "compat"
 
 
 class ErrorPolicy(str, Enum):
-    """What to do with a bad record: fail (default), skip and count, or send to the dead-letter topic."""
+    """The policy for a bad record: fail (default), skip and count, or send to the dead letter topic."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -38,9 +38,9 @@ class ErrorPolicy(str, Enum):
 
 
 class StreamsConfig(BaseSettings):
-    """All settings of an application; each field says its unit, its default and what it does.
+    """All settings of an application; each field has its unit, its default and a description.
 
-    `docs/configuration.md`, `streams config` and the errors about settings are made from these fields.
+    `docs/configuration.md`, `streams config` and the errors about settings are generated from these fields.
     """
 
     model_config = SettingsConfigDict(
@@ -99,31 +99,31 @@ class StreamsConfig(BaseSettings):
     trigger_interval_ms: DurationMs = setting(
         "Time between the starts of micro-batches. 0: the next one starts as soon as one is done.", 0, ge=0
     )
-    available_now: bool = setting("Process what is there, then end.", False)
+    available_now: bool = setting("Process the existing input, then end.", False)
     broker_wait_ms: DurationMs = setting(
-        "How long brokers may be away before the application ends with an error. It waits, says so, and goes on. 0: it ends "
-        "at once.",
+        "How long brokers may be away before the application ends with an error. Until then it waits, reports the outage, and "
+        "continues once they are back. 0: it ends at once.",
         600_000,
         ge=0,
     )
     wall_clock_interval_ms: DurationMs | None = setting(
-        "Each task gets a step at least so often, with or without records, and the first at the start, so that wall-clock "
+        "Each task gets a step at least this often, with or without records, and the first at the start, so that wall-clock "
         "punctuators run and idle windows close. Each step is a commit. Not set: only steps with records. Not with "
         "`available_now`.",
         None,
         ge=100,
     )
     idle_timeout_ms: DurationMs | None = setting(
-        "Once a task has had no records for so long, its event time goes on with the wall clock: windows close, rows expire, "
-        "and unmatched rows of joins come without further records; older records that come later are late. Not set: only "
-        "records move event time, and results do not depend on when records come. Needs `wall_clock_interval_ms`; not with "
-        "`available_now`, nor behind a repartition topic.",
+        "Once a task has had no records for this long, its event time advances with the wall clock: windows close, rows "
+        "expire, and joins emit unmatched rows without further records; older records that arrive afterwards are late. Not "
+        "set: only records advance event time, and results do not depend on when records arrive. Needs "
+        "`wall_clock_interval_ms`; not with `available_now`, nor behind a repartition topic.",
         None,
         ge=1,
     )
     emit_interval_ms: DurationMs = setting(
-        "In compat mode, the least wall-clock time between two looks for windows to emit on close and for unmatched rows of "
-        "stream joins (Kafka Streams' `__emit.interval.ms.kstreams.windowed.aggregation__` and "
+        "In compat mode, the shortest wall-clock time between two checks for windows to emit on close and for unmatched rows "
+        "of stream joins (Kafka Streams' `__emit.interval.ms.kstreams.windowed.aggregation__` and "
         "`__emit.interval.ms.kstreams.outer.join.spurious.results.fix__`, 1000 there). 0: after each record.",
         0,
         ge=0,
@@ -134,7 +134,7 @@ class StreamsConfig(BaseSettings):
     processing: ErrorPolicy = setting("Policy for exceptions of the program's functions.", ErrorPolicy.FAIL)
     production: ErrorPolicy = setting(
         "Policy for results that cannot be serialised, or that Kafka would refuse: too large, without a key for a compacted "
-        "topic, of a time that the topic does not take, for a topic that does not exist or must not be chosen.",
+        "topic, with a timestamp that the topic does not accept, or for a topic that does not exist or must not be chosen.",
         ErrorPolicy.FAIL,
     )
     future: ErrorPolicy = setting(
@@ -142,8 +142,8 @@ class StreamsConfig(BaseSettings):
     )
     dead_letter_topic: str | None = setting("Topic that the policy `dlq` sends bad records to.", None)
     global_table_errors: ErrorPolicy | None = setting(
-        "Policy for records of global tables, `fail` or `skip`. Not set: as the other policies say; `dlq` is refused, because "
-        "each process reads a global table for itself and would send a dead letter of its own.",
+        "Policy for records of global tables, `fail` or `skip`. Not set: the other policies apply; `dlq` is refused, because "
+        "each process reads a global table separately and would send its own dead letter.",
         None,
     )
     max_record_bytes: int = setting(
@@ -154,21 +154,21 @@ class StreamsConfig(BaseSettings):
         ge=1_000,
     )
     max_future_ms: DurationMs | None = setting(
-        "How far ahead of the batch time a timestamp may lie. `none`: no bound, for simulations and other event times that "
+        "How far ahead of the batch time a timestamp may lie. `none`: no limit, for simulations and other event times that "
         "are in the future on purpose.",
         86_400_000,
         ge=0,
     )
     trim_delay_ms: DurationMs = setting(
-        "How long expired changelog records of windowed stores stay: until then an operator can still go back behind a record "
-        "whose wrong time has expired them. 0: they go with the next step.",
+        "How long expired changelog records of windowed stores remain: until then, state that a record with a wrong timestamp "
+        "has expired can still be restored. 0: they are deleted with the next step.",
         86_400_000,
         ge=0,
     )
     replication_factor: int = setting("Replicas of internal topics. -1: the broker's default.", -1, ge=-1)
     transaction_timeout_ms: DurationMs = setting("Transaction timeout of the producers.", 60_000, ge=1_000, le=900_000)
     spill_bytes: int = setting(
-        "Bound of the write buffer of a step; beyond it, the buffer spills to disk. At most 1 GiB.",
+        "Size limit of the write buffer of a step; beyond it, the buffer spills to disk. At most 1 GiB.",
         64 * 1024 * 1024,
         unit="bytes",
         ge=1024,
@@ -195,7 +195,7 @@ class StreamsConfig(BaseSettings):
     )
     @classmethod
     def _none(cls, value: Any) -> Any:
-        """TOML, the environment and the command line have no null: there it is the word."""
+        """None for the word `none`, because TOML, the environment and the command line have no null."""
         return None if value == "none" else value
 
     @field_validator("starting_offsets", mode="before")

@@ -1,4 +1,4 @@
-"""What planning asks of Kafka, and a `KafkaAdmin` that outlives the moments in which nobody answers."""
+"""The requests of planning to Kafka, and a `KafkaAdmin` that retries while brokers are away."""
 
 # ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TopicInfo(Protocol):
-    """What the planner asks of a topic's description."""
+    """The part of a topic's description that the planner uses."""
 
     @property
     def topic_id(self) -> str: ...
@@ -24,7 +24,7 @@ class TopicInfo(Protocol):
 
 
 class Admin(Protocol):
-    """What the planner needs of `state.kafka.admin.KafkaAdmin`."""
+    """The part of `state.kafka.admin.KafkaAdmin` that the planner uses."""
 
     def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]: ...
     def begin_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
@@ -34,11 +34,11 @@ class Admin(Protocol):
 
 
 class PatientAdmin:
-    """Asks again where brokers are away for a moment. What may fail, the deletion of records, is tried once.
+    """An admin client that retries while brokers are away, except deletions of records, which may fail.
 
     Args:
         admin: Asks Kafka.
-        patience: Decides how often.
+        patience: Decides how long to retry.
     """
 
     def __init__(self, admin: KafkaAdmin, patience: Patience) -> None:

@@ -1,12 +1,12 @@
-"""How much of a backlog a micro-batch takes: at most `limit` offsets, aligned in time.
+"""The part of a backlog that a micro-batch takes: at most `limit` offsets, aligned in time.
 
-Taking the same number of records from every partition would let a small partition run days ahead of a large one, and what
-comes from the large one would be late. So a time is chosen and every partition ends at its first record past it: a replay
-sees the partitions in the order of their timestamps.
+Taking the same number of records from every partition would let a small partition run days ahead of a large one, whose
+records would then be late. So the planner chooses a time, and every partition ends at its first record past that time: a
+replay sees the partitions in the order of their timestamps.
 
-Where that record is, is found by reading a few of the partition's own records between its position and its end. Kafka's
-index of times is of no use here: it counts control records, which carry the broker's clock, and it answers for the whole
-log, so that one record dated far ahead, read long ago, would hold its partition back until all others are at their ends.
+The planner finds that record by reading a few of the partition's own records between its position and its end. Kafka's
+time index is of no use here: it includes control records, which carry the broker's clock, and it covers the whole log, so
+that one record dated far ahead, read long ago, would hold its partition back until all others are at their ends.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from itertools import islice
 from streams.source.sampling import NEAR_END, BacklogSamples, Curve, Positions, TopicPartition
 
 ROUNDS = 6
-"""Times that records are looked at for one micro-batch, at most. One or two are the rule: the rest is known from before."""
+"""Most rounds of sampling for one micro-batch. One or two are usual: the rest is known from earlier micro-batches."""
 PRECISION = 8
-"""A cut is certain once a record was looked at that is not further away than this part of what the partition gives."""
+"""A cut is certain once a record near it was sampled: no further away than this fraction of the partition's share."""
 
 
 def admit(
@@ -28,14 +28,14 @@ def admit(
     """Chooses where a micro-batch ends.
 
     Args:
-        start: Next offset of each partition.
-        end: Where each partition ends now.
-        limit: Offsets that may be taken, over all partitions; at least 1.
-        samples: Looks at records, and knows those that were looked at before.
-        latest_ms: Timestamps after this are not believed.
+        start: The next offset of each partition.
+        end: The present end of each partition.
+        limit: The number of offsets to take, over all partitions; at least 1.
+        samples: The samples of records, old and new.
+        latest_ms: Timestamps after this are ignored.
 
     Returns:
-        The chosen end of each partition: Start <= chosen <= end, `limit` offsets in all if so many wait.
+        The chosen end of each partition: start <= chosen <= end, `limit` offsets in total if so many are waiting.
     """
     waiting = [tp for tp in end if end[tp] > start[tp]]
     chosen = {tp: max(start[tp], end[tp]) for tp in end}
@@ -49,7 +49,7 @@ def admit(
         earliest = samples.earliest(waiting, latest_ms)
         curves = {tp: Curve.of(start[tp], end[tp], samples.of(tp), earliest, latest_ms) for tp in waiting}
         cuts = _cuts(curves, limit)
-        # Where a partition is not to be read at all, its first record has told enough.
+        # For a partition that is not to be read at all, the sample at its start is enough.
         uncertain = {
             tp: min(cut, last[tp])
             for tp, cut in cuts.items()
@@ -62,13 +62,13 @@ def admit(
 
 
 def _reaches(samples: BacklogSamples, tp: TopicPartition, start: int, limit: int) -> bool:
-    """Whether a record is known that lies behind all that this micro-batch can take."""
+    """Whether a record is known beyond everything that this micro-batch can take."""
     offsets = samples.of(tp).offsets
     return bool(offsets) and offsets[-1] >= start + limit
 
 
 def _cuts(curves: Mapping[TopicPartition, Curve], limit: int) -> dict[TopicPartition, int]:
-    """Cuts all partitions at the last time up to which they fit, and fills up with what comes next."""
+    """Cuts all partitions at the latest time that keeps them within the limit, and fills the rest of the limit."""
     times = [time for curve in curves.values() for time in curve.times]
     below, above = min(times, default=0) - 1, max(times, default=0)
     low = {tp: curve.start for tp, curve in curves.items()}
@@ -86,7 +86,7 @@ def _cuts(curves: Mapping[TopicPartition, Curve], limit: int) -> dict[TopicParti
 
 
 def _filled(low: Positions, high: Positions, spare: int) -> dict[TopicPartition, int]:
-    """One instant has more than there is room for: each partition gives its share of it, as much as fits in all."""
+    """Fills the rest of the limit with records of the next instant, from each partition in proportion."""
     gap = {tp: high[tp] - low[tp] for tp in low}
     total = max(1, sum(gap.values()))
     share = {tp: left * spare // total for tp, left in gap.items()}

@@ -1,4 +1,4 @@
-"""What a micro-batch takes of what waits: the limits in records and in bytes, and the cut between the partitions."""
+"""The size of micro-batches under a backlog: the limits in records and in bytes, and the cut between the partitions."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from streams.source.admission import admit
 from streams.source.sampling import AHEAD_MS, NEAR_END, BacklogSamples, Positions, ReadRecords, TopicPartition
 
 LARGE_PART = 4
-"""From this part of a limit on, sizes are looked at again: records may have grown since."""
+"""Sizes are sampled again from this fraction of a limit on (1/4): records may have grown since."""
 PARTITIONS = 8
-"""Of each topic, so many partitions are looked at for the size of its records: those in which most is waiting."""
+"""The number of partitions of each topic that are sampled for the size of records: those with the longest backlog."""
 
 
 class Backlog:
-    """Chooses the ends of micro-batches; keeps what it has learned of sizes and times.
+    """The backlog of a source: chooses the ends of micro-batches, and remembers sizes and times of records.
 
     Args:
         read: Reads a few records at given places.
         max_records: Most offsets of a micro-batch.
-        max_bytes: Most bytes of keys and values, by the sizes of the records looked at.
-        now_ms: The clock.
+        max_bytes: Most bytes of keys and values, by the sizes of sampled records.
+        now_ms: The clock, ms since 1970.
         rest: Called when a micro-batch was planned without reading any records.
     """
 
@@ -40,7 +40,7 @@ class Backlog:
         self._sizes: dict[str, float] = {}
 
     def admit(self, start: Positions, end: Positions) -> dict[TopicPartition, int]:
-        """Where the next micro-batch ends in each partition, from where it starts and where the partitions end now."""
+        """The end of the next micro-batch in each partition, from its start and the present ends of the partitions."""
         if not _waiting(start, end):
             return {tp: max(start[tp], end[tp]) for tp in end}
         looks = self._samples.looks
@@ -51,7 +51,7 @@ class Backlog:
         return chosen
 
     def limit(self, start: Positions, end: Positions) -> int:
-        """Most offsets of a micro-batch of what waits there: the limit in bytes is converted by the size of its records."""
+        """Most offsets of a micro-batch of the waiting records: the limit in bytes is converted by their mean size."""
         waiting = _waiting(start, end)
         if not waiting:
             return self._max_records
@@ -65,7 +65,7 @@ class Backlog:
         return sum(left * self._sizes.get(tp[0], 1.0) for tp, left in waiting.items())
 
     def _may_be_large(self, waiting: Mapping[TopicPartition, int]) -> bool:
-        """Whether the limits may be near; of a topic whose records were never looked at nobody knows."""
+        """Whether the limits may be near; always for a topic that was never sampled."""
         return (
             any(topic not in self._sizes for topic, _ in waiting)
             or sum(waiting.values()) * LARGE_PART > self._max_records
@@ -73,7 +73,7 @@ class Backlog:
         )
 
     def _look_at_sizes(self, start: Positions, end: Positions, waiting: Mapping[TopicPartition, int]) -> None:
-        """Learns the mean size of each topic's records: the larger one of those near the starts and those near the ends."""
+        """Samples the mean size of each topic's records, the larger of those near the starts and near the ends."""
         chosen: dict[str, list[TopicPartition]] = {}
         for tp in sorted(waiting, key=lambda tp: (-waiting[tp], tp)):
             if len(chosen.setdefault(tp[0], [])) < PARTITIONS:

@@ -1,10 +1,11 @@
 """Positions in the source topics, as Spark logs them: for each topic its id and the next offset of each partition.
 
-Beside them stands up to where the topics of global tables are to be read before the batch: a repeated batch sees the same.
+The positions also include the ends up to which the topics of global tables are read before the batch, so that a repeated
+batch sees the same tables.
 
-A tick counts the micro-batches that give every task a step, whether there are records or not: it makes an offset of time.
+A tick counts the micro-batches that give every task a step, with or without records, and so represents time as an offset.
 
-Spark compares offsets as JSON text, so equal positions must give equal text: topics are sorted, nothing else is in it.
+Spark compares offsets as JSON text, so equal positions must give equal text: topics are sorted, and nothing else is included.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class TopicOffsets:
     """Positions in one topic.
 
     Attributes:
-        topic_id: Kafka's id of the topic; another id under the same name is another topic.
-        offsets: Next offset of partition 0, 1, …
+        topic_id: Kafka's id of the topic, which differs once a topic is recreated under the same name.
+        offsets: The next offset of partition 0, 1, …
     """
 
     topic_id: str
@@ -36,7 +37,7 @@ class TopicOffsets:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Records [start, end) of one topic-partition; offsets may be missing in between."""
+    """The records [start, end) of one topic-partition; offsets in between may be missing."""
 
     topic: str
     partition: int
@@ -49,11 +50,11 @@ class SourceOffsets:
     """Positions in all topics of a source.
 
     Attributes:
-        topics: Of the topics that tasks read.
+        topics: Positions in the topics that tasks read.
         global_topics: Ends of the topics of global tables when the batch was planned.
-        tick: Number of the last tick; 0: there was none.
-        now_ms: The clock when the batch was planned: readers tell by it which timestamps lie too far ahead. None: a position
-            that no batch was planned to, or one that an older version has logged.
+        tick: Number of the last tick; 0: no tick yet.
+        now_ms: The clock when the batch was planned, by which readers recognise timestamps too far ahead. None: a position
+            that is not a planned end, or one that an older version has logged.
     """
 
     topics: Mapping[str, TopicOffsets]
@@ -62,7 +63,7 @@ class SourceOffsets:
     now_ms: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """What Spark logs."""
+        """The JSON data that Spark logs."""
         data: dict[str, Any] = {"format": FORMAT, "topics": topics_to_json(self.topics)}
         if self.global_topics:
             data["global_topics"] = topics_to_json(self.global_topics)
@@ -74,10 +75,10 @@ class SourceOffsets:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SourceOffsets:
-        """Reads what Spark has logged.
+        """The positions from JSON data that Spark has logged.
 
         Raises:
-            ConfigError: The checkpoint was written by something else.
+            ConfigError: The data has another format.
         """
         if data.get("format") != FORMAT:
             raise ConfigError(
@@ -91,14 +92,14 @@ class SourceOffsets:
         )
 
     def of(self, topic: str, partition: int) -> int:
-        """Position in a partition; 0 in one that did not exist yet."""
+        """The position in a partition; 0 for a partition that did not exist yet."""
         known = self.topics.get(topic)
         return known.offsets[partition] if known and partition < len(known.offsets) else 0
 
     def ranges_to(self, end: SourceOffsets) -> list[OffsetRange]:
-        """What lies between two positions, by topic and partition; empty ranges are left out.
+        """The ranges between two positions, by topic and partition, without empty ranges.
 
-        A topic that has no position yet (it is new under a pattern) gets one, and gives no records before it has.
+        A topic without a position (new under a pattern) gets one first, and contributes records only after that.
         """
         return [
             OffsetRange(topic, partition, self.of(topic, partition), to)
@@ -114,40 +115,40 @@ class FirstBatch:
 
     Attributes:
         start: Where its first micro-batch begins.
-        end: Where it ends; None = that is planned as for any other. A checkpoint that takes over the state of another one
-            repeats the last micro-batch of that one first, with the same ranges.
+        end: Where its first micro-batch ends; None: planned as for any other. An adopted checkpoint first repeats the last
+            micro-batch of the old one, over the same ranges.
     """
 
     start: SourceOffsets
     end: SourceOffsets | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
+        """The positions as plain JSON data."""
         return {"start": self.start.to_json(), "end": self.end.to_json() if self.end else None}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> FirstBatch:
-        """Reads `to_json` back.
+        """The positions from the data of `to_json`.
 
         Raises:
-            ConfigError: It was written by something else.
+            ConfigError: The data has another format.
         """
         end = data["end"]
         return cls(SourceOffsets.from_json(data["start"]), None if end is None else SourceOffsets.from_json(end))
 
 
 def topics_to_json(topics: Mapping[str, TopicOffsets]) -> dict[str, Any]:
-    """Positions in topics as plain JSON, in the order of their names."""
+    """Positions in topics as plain JSON data, in the order of the topics' names."""
     return {name: {"id": of.topic_id, "offsets": list(of.offsets)} for name, of in sorted(topics.items())}
 
 
 def topics_from_json(data: Mapping[str, Any]) -> dict[str, TopicOffsets]:
-    """Reads `topics_to_json` back."""
+    """The positions from the data of `topics_to_json`."""
     return {name: TopicOffsets(of["id"], tuple(of["offsets"])) for name, of in data.items()}
 
 
 def batch_digest(start: SourceOffsets, end: SourceOffsets) -> str:
-    """16 hex digits that tell two micro-batches with different input apart; when they were planned is no input."""
+    """A digest of a micro-batch's input (16 hex digits). The time of planning is not part of the input."""
     positions = [replace(start, now_ms=None).to_json(), replace(end, now_ms=None).to_json()]
     text = orjson.dumps(positions, option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(text, digest_size=8).hexdigest()

@@ -1,11 +1,11 @@
 """The largest timestamp of each source partition so far, carried from one micro-batch to the next.
 
-`UsePartitionTimeOnInvalidTimestamp` and extractors of the user's own are given it, so it must not depend on where a batch was
-cut. A reader reports the time at the end of its range to the task that owns the partition, which keeps it in its commit
-marker; the planner, who plans a batch only after the last one is committed, takes it from there for the next range.
+`UsePartitionTimeOnInvalidTimestamp` and the user's extractors receive this time, so it must not depend on where a batch was
+cut. A reader reports the time at the end of its range to the task that owns the partition, which saves it in its commit
+marker; the planner, which plans a batch only after the last one is committed, reads it from there for the next range.
 
-A task may be one step ahead of Spark (a crash between the two commits), so the last two times are kept, each with the offset
-at which it was true: a repeated range finds the time it began with the first time.
+A task may be one step ahead of Spark (a crash between the two commits), so the marker has the last two times, each with its
+offset: a repeated range finds the time that it began with originally.
 """
 
 # ruff: noqa: D102 - members of protocols are described where they are implemented
@@ -43,7 +43,7 @@ _DO_NOT_ASK = (
 
 
 class Log(Protocol):
-    """Kafka, as far as it is needed."""
+    """The requests to Kafka that this module makes."""
 
     def describe_topics(self, names: Sequence[str]) -> Mapping[str, Any]: ...
     def begin_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
@@ -52,7 +52,7 @@ class Log(Protocol):
 
 
 class LiveLog:
-    """The real Kafka; readers are kept for the next time.
+    """The real Kafka, with readers that are reused.
 
     Args:
         client: Librdkafka client properties.
@@ -71,17 +71,17 @@ class LiveLog:
 
 
 def asks_for_partition_time(source: SourceNode) -> bool:
-    """Whether a source's extractor looks at the partition time."""
+    """Whether a source's timestamp extractor uses the partition time."""
     return not isinstance(source.timestamp_extractor, _DO_NOT_ASK)
 
 
 def with_partition_times(
     operator_state: Mapping[str, Any], times: Mapping[TopicPartition, tuple[int, int]]
 ) -> dict[str, Any]:
-    """The state that a step begins with: that of the last commit, and the times that readers report.
+    """The operator state that a step begins with: the state of the last commit, with the times that readers report.
 
     Args:
-        operator_state: The task's, of the last commit marker; it stays as it is.
+        operator_state: The task's operator state in the last commit marker, which is not changed.
         times: Partition -> (end of its range, partition time there).
     """
     if not times:
@@ -95,12 +95,12 @@ def with_partition_times(
 
 
 class PartitionTimes:
-    """Reads the partition times of a sub-topology from the markers of its tasks.
+    """The partition times of a sub-topology, read from the markers of its tasks.
 
     Args:
-        log: Kafka.
+        log: The access to Kafka.
         topic: The commits topic.
-        wait_until_decided: Waits until no transaction is open on partitions, or one has been for too long.
+        wait_until_decided: Waits until no transaction is open on the given partitions, up to a time limit.
     """
 
     def __init__(self, log: Log, topic: str, wait_until_decided: Callable[[Sequence[TopicPartition]], object]) -> None:
@@ -114,7 +114,7 @@ class PartitionTimes:
         """The partition time at the start of each range, ms; `NO_TIME` where nothing was read before."""
         self._refresh()
         if not all(self._is_known(one) for one in ranges):
-            # The last micro-batch is committed, but its markers may not be readable yet.
+            # The last micro-batch is committed, but its markers may not be visible yet.
             self._wait_until_decided(self._commits())
             self._refresh()
         found = {}
@@ -125,7 +125,7 @@ class PartitionTimes:
         return found
 
     def _is_known(self, one: OffsetRange) -> bool:
-        """Whether a micro-batch has told the time where this range starts; none has at the beginning, or behind lost offsets."""
+        """Whether the time at the start of this range is known; not so at the beginning, or after lost offsets."""
         return any(offset == one.start for offset, _ in self._known.get((one.topic, one.partition), []))
 
     def _commits(self) -> list[TopicPartition]:
@@ -133,7 +133,7 @@ class PartitionTimes:
         return [(self._topic, task) for task in tasks]
 
     def _refresh(self) -> None:
-        """Takes in the markers that are new."""
+        """Reads the new markers."""
         commits = self._commits()
         begin, end = self._log.begin_offsets(commits), self._log.end_offsets(commits)
         for place in commits:

@@ -1,4 +1,4 @@
-"""Plans micro-batches on the driver: initial positions, the next batch's ranges, and what is wrong with the topics."""
+"""The planner of micro-batches on the driver: initial positions, the next batch's ranges, and checks of the topics."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ log = logging.getLogger(__name__)
 
 
 SHORT_WAIT_S = 20.0
-"""How long the planner asks again where brokers are away. Longer absences are the driver's: it can tell of them, and be stopped."""
+"""How long the planner retries while brokers are away. The driver handles longer outages: it can report them and be stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
-    """What a sub-topology reads, and how.
+    """The description of what a sub-topology reads, and how.
 
     Attributes:
-        starting: Topic -> `earliest`, `latest`, `none`, `timestamp:<ms>` or `duration:<ms>` before now: where reading begins.
+        starting: Topic -> where reading begins: `earliest`, `latest`, `none`, `timestamp:<ms>`, or `duration:<ms>` before now.
         trimmed: Topics whose records are deleted once they are consumed (repartition topics).
         on_lost_offsets: `fail`, `earliest` or `latest`.
-        max_records: Admission limit of a micro-batch in records (offsets).
-        max_bytes: The same in bytes.
-        times_topic: The commits topic that keeps partition times; None where no timestamp extractor asks for them.
-        decide_s: How long transactions that write to the commits topic may stay open at most, seconds.
-        global_topics: Topics of global tables, read by each process up to where they end when a batch is planned.
-        until: Where partitions end at most for a run over what is there (Trigger.AvailableNow).
+        max_records: Limit of a micro-batch in records (offsets).
+        max_bytes: Limit of a micro-batch in bytes.
+        times_topic: The commits topic with the partition times; None if no timestamp extractor uses them.
+        decide_s: The longest time that transactions which write to the commits topic may stay open, seconds.
+        global_topics: Topics of global tables, which each process reads up to their ends at planning.
+        until: The ends of partitions for a run over the existing input (Trigger.AvailableNow).
         broker_wait_ms: How long brokers may be away.
-        tick_ms: Every task gets a step at least so often, records or not (wall-clock punctuators, idle time); None = only
-            with records. A run over what is there has no ticks.
-        first: Where the query's first micro-batch begins, as kept beside its checkpoint; None = to be found out.
+        tick_ms: The longest time between two steps of a task, with or without records (wall-clock punctuators, idle time);
+            None: steps only with records. A run over the existing input has no ticks.
+        first: Where the query's first micro-batch begins, as saved beside its checkpoint; None: not decided yet.
     """
 
     starting: Mapping[str, str]
@@ -67,10 +67,10 @@ class BatchPlanner:
     Args:
         admin: Asks Kafka.
         spec: What to read.
-        read: Reads a few records at given places; asked while there is a backlog.
-        times: Knows the partition times; None where nobody asks for them.
-        now_ms: The clock; asked where reading begins a duration before now, for ticks, for each batch that is planned, and for
-            what is dated too far ahead to be believed while there is a backlog; what comes of it is logged.
+        read: Reads a few records at given places; called while there is a backlog.
+        times: Knows the partition times; None if no timestamp extractor uses them.
+        now_ms: The clock, ms since 1970: for ticks, for the time of each planned batch, for starting positions relative to
+            now, and for ignoring timestamps too far ahead under a backlog. All results of it are logged by Spark.
         rest: Called when a micro-batch was planned without reading any records: there is no backlog.
     """
 
@@ -95,11 +95,11 @@ class BatchPlanner:
         self._hidden: frozenset[str] = frozenset()
 
     def initial(self) -> SourceOffsets:
-        """Where a new application begins to read.
+        """The position where a new application begins to read.
 
         Raises:
             TopicNotFoundError: A source topic does not exist.
-            ConfigError: A source must not begin without a checkpoint.
+            ConfigError: A source has the reset policy `none`, so it may not begin without a checkpoint.
         """
         if self._spec.first is not None:
             return self._spec.first.start
@@ -107,7 +107,7 @@ class BatchPlanner:
         return _offsets(topics, self._first(topics))
 
     def _first(self, topics: Mapping[str, TopicInfo]) -> dict[TopicPartition, int]:
-        """Where reading begins in topics that have no position yet."""
+        """The first offsets of topics that have no position yet."""
         partitions = _partitions(topics)
         begin, end = self._admin.begin_offsets(partitions), self._admin.end_offsets(partitions)
         chosen: dict[TopicPartition, int] = {}
@@ -128,31 +128,31 @@ class BatchPlanner:
         return chosen
 
     def freeze(self) -> None:
-        """Takes the present ends as the target: nothing that is written later will be read (Trigger.AvailableNow)."""
+        """Fixes the present ends as the target: records that are written later are not read (Trigger.AvailableNow)."""
         ends = self._admin.end_offsets(_partitions(self._describe()))
         self._target = {tp: min(end, self._spec.until.get(tp, end)) for tp, end in ends.items()}
 
     def latest(self, start: SourceOffsets) -> SourceOffsets:
-        """Where the next micro-batch ends; equal to `start` when there is nothing to read and no tick is due.
+        """The position where the next micro-batch ends; equal to `start` if there is nothing to read and no tick is due.
 
-        New records of global tables alone make no micro-batch: nothing would come out of it.
+        New records of global tables alone cause no micro-batch, because it would have no results.
 
         Raises:
-            TopicNotFoundError: A source topic has gone.
-            TopicRecreatedError: It is another topic under the same name.
+            TopicNotFoundError: A source topic no longer exists.
+            TopicRecreatedError: A source topic was recreated under the same name.
             OffsetsLostError: `start` is no longer in the log.
         """
         first_batch = self._spec.first
         if first_batch and first_batch.end and start == first_batch.start != first_batch.end:
-            # Another checkpoint's last micro-batch, which some tasks may have committed: it counts as logged.
+            # The last micro-batch of an adopted checkpoint, which some tasks may have committed: it counts as logged.
             return first_batch.end
         topics = self._describe()
         self._check_ids(start.topics, topics)
-        self._tell_of_hidden(start, topics)
+        self._report_hidden(start, topics)
         partitions = _partitions(topics)
         end = dict(self._admin.end_offsets(partitions))
         begin = self._admin.begin_offsets(partitions)
-        # Under a pattern a topic may be new: a batch of its own gives it a position, the next one reads from there.
+        # A topic may be new under a pattern: one batch without its records gives it a position, the next one reads from there.
         new = {name: info for name, info in topics.items() if name not in start.topics}
         first = self._first(new) if new else {}
         positions = {tp: self._position(start, tp, begin[tp], end[tp]) for tp in partitions if tp not in first} | first
@@ -162,24 +162,24 @@ class BatchPlanner:
         moved = bool(new) or any(positions[tp] != start.of(*tp) for tp in partitions)
         tick = self._next_tick(start.tick)
         if tick == start.tick and not moved and all(end[tp] <= positions[tp] for tp in partitions):
-            # Partitions that have come up empty would change the text of the offsets, and so make an empty batch.
+            # New partitions without records would change the text of the offsets, and so cause an empty batch.
             self._backlog.rest()
             return start
-        # A jump over lost offsets is logged at once, even if nothing is to be read: else it would be made again and again.
+        # A jump over lost offsets is logged at once, even if there is nothing to read: else it would be repeated each time.
         chosen = self._backlog.admit(positions, end)
         self._planned_all = not new and all(chosen[tp] >= end[tp] for tp in partitions)
         admitted = _offsets(topics, chosen, start)
-        # Asked for last: what was written to a global table before a record was is then there when the record is processed.
+        # Asked for last, so that a record is processed with everything that was written to global tables before it.
         self._planned = replace(admitted, global_topics=self._global_ends(start), tick=tick, now_ms=self._now_ms())
         return self._planned
 
     def limit(self, start: SourceOffsets, end: SourceOffsets) -> int:
-        """How many offsets a micro-batch that lies there would have at most, by the present settings and true sizes."""
+        """Most offsets of a micro-batch between two positions, by the present settings and the sizes of its records."""
         places = [(topic, partition) for topic, of in end.topics.items() for partition in range(len(of.offsets))]
         return self._backlog.limit({tp: start.of(*tp) for tp in places}, {tp: end.of(*tp) for tp in places})
 
     def _next_tick(self, last: int) -> int:
-        """The next number if a tick is due, else the last one. The first is due at once: tasks are to see the start."""
+        """The next tick's number if one is due, else the last one. The first is due at once, so that tasks run at the start."""
         interval = self._spec.tick_ms
         if interval is None or self._target is not None:
             return last
@@ -198,11 +198,11 @@ class BatchPlanner:
         """The ranges of a micro-batch, without what is lost where `on_lost_offsets` allows that.
 
         Raises:
-            TopicNotFoundError: A source topic has gone.
-            TopicRecreatedError: It is another topic under the same name.
+            TopicNotFoundError: A source topic no longer exists.
+            TopicRecreatedError: A source topic was recreated under the same name.
         """
         if self.is_repeat(end):
-            # A batch that an earlier run has logged: much may have happened to the topics since.
+            # An earlier run has logged this batch, so the topics may have changed since.
             self._check_ids(end.topics, self._describe())
             self._check_ids(end.global_topics, self._described(list(end.global_topics)))
         if self._spec.on_lost_offsets == "fail":
@@ -225,7 +225,7 @@ class BatchPlanner:
         return ranges
 
     def leaves_backlog(self, end: SourceOffsets) -> bool:
-        """Whether records may be left for a later micro-batch; of one that an earlier run has logged nobody knows: so they may."""
+        """Whether this micro-batch may leave records for a later one; always true for one that an earlier run has logged."""
         return self.is_repeat(end) or not self._planned_all
 
     def is_repeat(self, end: SourceOffsets) -> bool:
@@ -233,11 +233,11 @@ class BatchPlanner:
         return end != self._planned
 
     def times_before(self, ranges: Sequence[OffsetRange]) -> Mapping[TopicPartition, int] | None:
-        """The partition time at the start of each range, ms; None where nobody asks for them."""
+        """The partition time at the start of each range, ms; None if no timestamp extractor uses them."""
         return self._times.before(ranges) if self._times else None
 
     def confirmed(self, end: SourceOffsets) -> None:
-        """Spark has logged the micro-batch up to `end` as done: what lies before it on repartition topics may go."""
+        """Deletes the records of repartition topics before `end`, up to which Spark has confirmed all micro-batches."""
         before = {
             (topic, partition): offset
             for topic in self._spec.trimmed & end.topics.keys()
@@ -268,7 +268,7 @@ class BatchPlanner:
             if name in topics and topics[name].topic_id != of.topic_id:
                 raise TopicRecreatedError(name, of.topic_id, topics[name].topic_id)
 
-    def _tell_of_hidden(self, start: SourceOffsets, topics: Mapping[str, TopicInfo]) -> None:
+    def _report_hidden(self, start: SourceOffsets, topics: Mapping[str, TopicInfo]) -> None:
         hidden = frozenset(name for name in start.topics if name not in topics)
         if hidden - self._hidden:
             names = ", ".join(sorted(hidden))
@@ -295,7 +295,7 @@ def _partitions(topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
 def _offsets(
     topics: Mapping[str, TopicInfo], at: Mapping[TopicPartition, int], before: SourceOffsets | None = None
 ) -> SourceOffsets:
-    """Positions in topics. Those of `before` that are out of sight (a topic of a pattern, a partition) are carried along."""
+    """Positions in topics. Positions of `before` in topics and partitions that are not visible now are carried over."""
     known = dict(before.topics) if before else {}
     for name, info in topics.items():
         hidden = known[name].offsets[info.partitions :] if name in known else ()

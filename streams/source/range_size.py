@@ -1,4 +1,4 @@
-"""What a range really holds, checked where it is known: micro-batches are planned by the size of a few records only."""
+"""The check of a range's real size while it is read: micro-batches are planned by the size of a few records only."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from streams.errors import RangeTooLargeError
 from streams.source.offsets import OffsetRange
 
 FAR_ABOVE = 4
-"""A range may hold so many times what a whole micro-batch is to have."""
+"""A range may have this many times the planned size of a whole micro-batch."""
 NEVER_TOO_LARGE = 256 * 1024 * 1024
-"""Bytes that no worker lacks, however small a micro-batch is to be."""
+"""Bytes that every worker can take, however small micro-batches are planned."""
 
 
 def bounded(pieces: Iterable[RecordColumns], offsets: OffsetRange, max_bytes: int) -> Iterator[RecordColumns]:
-    """The pieces of a range as they are, as long as they are not far larger than a micro-batch may be.
+    """The pieces of a range, unchanged, as long as their total is not far larger than a micro-batch may be.
 
-    Why it fails: the tasks hold their share of a micro-batch in memory, and a worker that is killed for want of it says nothing.
+    The tasks have their share of a micro-batch in memory, and a worker that is killed for lack of memory gives no reason: so an
+    error here explains the problem before that.
 
     Args:
         pieces: The records of the range.
         offsets: The range.
-        max_bytes: What a micro-batch was planned for, over all ranges.
+        max_bytes: The planned size of the micro-batch, over all ranges.
 
     Raises:
-        RangeTooLargeError: They are; one record alone is not.
+        RangeTooLargeError: The range is too large; a single record never is.
     """
     allowed = max(FAR_ABOVE * max_bytes, NEVER_TOO_LARGE)
     records = size = 0

@@ -1,8 +1,8 @@
-"""What is known of the records that wait, from a few of them read here and there.
+"""Samples of waiting records: their sizes and timestamps, from a few records read here and there.
 
-Kafka tells how many offsets a partition has, not how large the records are nor in which order of time they lie. So some are
-read: near the start of what waits, near its end, and where a micro-batch may end. What was read is kept for the next one,
-which begins there; an application without a backlog reads nothing.
+Kafka reports how many offsets a partition has, but neither the sizes of the records nor their times. So the planner reads a
+few: near the start of the backlog, near its end, and where a micro-batch may end. Samples are reused for the next
+micro-batch, which begins there; an application without a backlog reads nothing.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from state.kafka.topics import TopicPartition
 Positions = Mapping[TopicPartition, int]
 
 AHEAD_MS = 24 * 3600 * 1000
-"""Timestamps further ahead of the clock than this say nothing of where a partition is."""
+"""Timestamps further ahead of the clock than this are ignored."""
 EARLIEST_OF = 5
-"""A place's time is the smallest of so many records: one that is dated ahead does not hide where the others are."""
+"""The time of a place is the smallest of this many records, so that one record dated ahead does not hide the others."""
 NEAR_END = 5
-"""Records that the last sample of a partition leaves behind it, so that there is something to find."""
+"""The distance of a partition's last sample from its end, so that there are records to find."""
 
 
 class Record(Protocol):
-    """What is looked at of a record, as `state.kafka.sampler.SampledRecord`."""
+    """The sampled properties of a record, as in `state.kafka.sampler.SampledRecord`."""
 
     @property
     def offset(self) -> int: ...  # noqa: D102
@@ -42,13 +42,13 @@ ReadRecords = Callable[[Positions, Positions], Mapping[TopicPartition, Sequence[
 
 @dataclass
 class Samples:
-    """What was found in one partition.
+    """The samples of one partition.
 
     Attributes:
-        asked: Offsets that were looked at, in order.
-        offsets: Of the first record found at each of them; those where nothing was found are left out.
-        times: Time of each place, ms.
-        sizes: Mean bytes of a record at each place.
+        asked: The offsets that were sampled, in order.
+        offsets: The offset of the first record found at each of them, without those where nothing was found.
+        times: The time of each sample, ms.
+        sizes: The mean bytes of a record in each sample.
     """
 
     asked: list[int] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Samples:
     sizes: list[float] = field(default_factory=list)
 
     def add(self, place: int, records: Sequence[Record]) -> None:
-        """Takes in what was found at a place."""
+        """Adds the records found at a place."""
         self.asked.insert(bisect_left(self.asked, place), place)
         if not records:
             return
@@ -69,26 +69,26 @@ class Samples:
         self.sizes.insert(index, sum(record.size for record in records) / len(records))
 
     def forget_before(self, offset: int) -> None:
-        """Drops what lies before an offset: it is no longer in what waits."""
+        """Drops samples before an offset: they are no longer part of the backlog."""
         del self.asked[: bisect_left(self.asked, offset)]
         passed = bisect_left(self.offsets, offset)
         del self.offsets[:passed], self.times[:passed], self.sizes[:passed]
 
     def looked_near(self, place: int, distance: int) -> bool:
-        """Whether a place not further away than that was looked at."""
+        """Whether an offset within a distance of a place was sampled."""
         index = bisect_left(self.asked, place)
         return any(abs(asked - place) <= distance for asked in self.asked[max(0, index - 1) : index + 1])
 
 
 @dataclass(frozen=True)
 class Curve:
-    """How far a partition is to be read for a time: from its samples, straight lines between them.
+    """The offset of a partition as a function of time: its samples, linearly interpolated.
 
     Attributes:
-        start: Where what waits begins.
-        end: Where it ends.
-        offsets: Places with a known time, rising.
-        times: Largest time up to each place, so never falling.
+        start: Where the backlog begins.
+        end: Where the backlog ends.
+        offsets: Offsets with a known time, rising.
+        times: The largest time up to each offset, so never falling.
     """
 
     start: int
@@ -101,11 +101,11 @@ class Curve:
         """The curve of a partition.
 
         Args:
-            start: Where what waits begins.
-            end: Where it ends.
-            samples: What is known of the partition.
-            earliest_ms: The time of the start, if the first records have none that is believed.
-            latest_ms: Times after this are left out, unless there are no others.
+            start: Where the backlog begins.
+            end: Where the backlog ends.
+            samples: The partition's samples.
+            earliest_ms: The time of the start, if the first records have no plausible one.
+            latest_ms: Later times are ignored, unless there are no others.
         """
         places = list(zip(samples.offsets, samples.times, strict=True))
         known = [place for place in places if place[1] <= latest_ms] or places
@@ -114,28 +114,28 @@ class Curve:
         return cls(start, end, [offset for offset, _ in known], list(accumulate((time for _, time in known), max)))
 
     def cut(self, time_ms: int) -> int:
-        """About the first offset behind a time; the end if all is before it, or nothing is known."""
+        """The approximate first offset after a time; the end if all records are before it, or nothing is known."""
         index = bisect_right(self.times, time_ms)
         if index == 0 and self.times:
             return self.start
         if index == len(self.times):
-            # The few records behind the last sample go on as those before it.
+            # The few records after the last sample are extrapolated from those before it.
             index -= 1
             if index < 1 or self.times[index] == self.times[index - 1]:
                 return self.end
         (low, high), (begun, over) = self.offsets[index - 1 : index + 1], self.times[index - 1 : index + 1]
-        # Rounded up: the record at the time itself is before the cut.
+        # Rounded up, so that the record at the time itself is before the cut.
         return min(self.end, low - (low - high) * (time_ms - begun + 1) // (over - begun))
 
 
 class BacklogSamples:
-    """Samples of all partitions of a source, kept from one micro-batch to the next.
+    """Samples of all partitions of a source, reused from one micro-batch to the next.
 
     Args:
         read: Reads a few records at given places.
 
     Attributes:
-        looks: How often that was done.
+        looks: How often records were read.
     """
 
     def __init__(self, read: ReadRecords) -> None:
@@ -144,18 +144,18 @@ class BacklogSamples:
         self.looks = 0
 
     def begin(self, start: Positions) -> None:
-        """A micro-batch is planned that starts there: what lies before says nothing any more."""
+        """Begins the planning of a micro-batch at given positions, and drops the samples before them."""
         self._of = {tp: samples for tp, samples in self._of.items() if tp in start}
         for tp, samples in self._of.items():
             samples.forget_before(start[tp])
 
     def look(self, at: Positions, end: Positions, distance: int = 0) -> bool:
-        """Reads records at places near which none were read yet.
+        """Reads records at places that have no sample nearby yet.
 
         Args:
             at: The places.
-            end: Where the partitions end now.
-            distance: How near is near enough.
+            end: The present ends of the partitions.
+            distance: How near a sample must be.
 
         Returns:
             Whether anything was read.
@@ -170,9 +170,9 @@ class BacklogSamples:
         return True
 
     def of(self, tp: TopicPartition) -> Samples:
-        """What is known of a partition."""
+        """The samples of a partition."""
         return self._of.setdefault(tp, Samples())
 
     def earliest(self, partitions: Iterable[TopicPartition], latest_ms: int) -> int:
-        """The smallest time known of any of the partitions, but not after `latest_ms`."""
+        """The smallest known time of any of the partitions; `latest_ms` if none is known."""
         return min((time for tp in partitions for time in self.of(tp).times), default=latest_ms)

@@ -1,7 +1,7 @@
-"""Looks whether the brokers answer while an application makes no progress, and says so.
+"""The broker watch: checks whether the brokers answer while an application makes no progress, and reports when they do not.
 
-A broker that is away shows nowhere at first: planning and tasks ask again for a while, inside of Spark. So the driver looks
-for itself, in a thread of its own, since a request to a broker that is away takes its time, and a stop must not wait for it.
+An unreachable broker is invisible at first: planning and tasks retry for a while, inside Spark. So the driver checks
+separately, in a thread of its own: a request to an unreachable broker takes a while, and a stop must not wait for it.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from state.kafka.admin import KafkaAdmin
 from state.kafka.config import QUIET, ClientConfig
 
 QUIET_S = 15.0
-"""An idle query tells Spark's "no data" every 10 s; who is silent for longer is busy, or waits."""
+"""An idle query reports Spark's "no data" every 10 s; a query that is silent for longer is busy or waiting."""
 AGAIN_S = 60.0
-"""How often it is said again that a broker is away."""
+"""How often the message that a broker is away is repeated."""
 _LOOK_S = 0.5
 _REQUEST_S = 5.0
 
 
 class BrokerWatch:
-    """Looks after the brokers of one application until the end of the block.
+    """A watch over the brokers of one application, until the end of the `with` block.
 
     Args:
-        probe: Asks the brokers for something that needs the leaders of all sources.
-        say: Tells people.
-        servers: What to call the brokers.
-        clock: Seconds that only go forward.
+        probe: Sends the brokers a request that needs the leaders of all source partitions.
+        say: Shows a message to the user.
+        servers: The brokers' addresses, for messages.
+        clock: A monotonic clock, in seconds.
 
     Attributes:
-        answers: Whether the brokers answered the last time; None: it was not tried since there was a doubt.
+        answers: Whether the brokers answered the last request; None: none was sent since the last `doubt`.
     """
 
     def __init__(
@@ -58,26 +58,26 @@ class BrokerWatch:
         return self._since is not None
 
     def alive(self) -> None:
-        """A query makes progress: the brokers need not be asked."""
+        """Notes that a query makes progress, so that the brokers need not be asked."""
         self._alive = self._clock()
 
     def doubt(self) -> None:
-        """A query has failed by the brokers' fault, it seems: they are asked at once."""
+        """Notes that a query seems to have failed because of the brokers: the next check is due at once."""
         self.answers = None
 
     def due(self) -> bool:
-        """Whether it is time to ask."""
+        """Whether it is time to ask the brokers."""
         return self.answers is not True or self._clock() - self._alive > QUIET_S
 
     def look(self) -> None:
-        """Asks the brokers, and tells what is new."""
+        """Asks the brokers, and reports what has changed."""
         try:
             self._probe()
         except KafkaClientError as error:
-            # What does not pass is named by the query that meets it.
+            # A permanent error is reported by the query that runs into it.
             self.answers = not error.transient
             if error.transient:
-                self._tell_away(error)
+                self._report_away(error)
                 return
         self.answers = True
         self.alive()
@@ -85,7 +85,7 @@ class BrokerWatch:
             self._say(f"the broker at {self._servers} answers again after {self._clock() - self._since[0]:.0f} s")
             self._since = None
 
-    def _tell_away(self, error: KafkaClientError) -> None:
+    def _report_away(self, error: KafkaClientError) -> None:
         now = self._clock()
         if self._since is None:
             self._since = now, time.strftime("%H:%M:%S")
@@ -95,7 +95,7 @@ class BrokerWatch:
         self._say(f"waiting for the broker at {self._servers} since {self._since[1]}: {error}")
 
     def __enter__(self) -> BrokerWatch:
-        # Not waited for at the end: it may be in the middle of a request.
+        # A daemon thread that nothing joins: at the end it may be in the middle of a request.
         threading.Thread(target=self._run, name="broker-watch", daemon=True).start()
         return self
 
@@ -109,7 +109,7 @@ class BrokerWatch:
 
 
 def probe_of(config: ClientConfig, topics: Sequence[str]) -> Callable[[], object]:
-    """Asks for the ends of topics, quietly and not for long."""
+    """A probe that asks for the end offsets of topics, with a short timeout and without the client's own log lines."""
     admin: list[KafkaAdmin] = []
 
     def probe() -> object:

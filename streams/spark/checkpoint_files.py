@@ -1,4 +1,4 @@
-"""Checkpoint files that are not on this machine's disk, through the Hadoop file systems that Spark itself uses."""
+"""Checkpoint files on remote storage, through the Hadoop file systems that Spark itself uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streams.checkpoint.files import CheckpointFiles, LocalFiles
 
 
 def checkpoint_files(session: SparkSession, checkpoint_dir: str) -> CheckpointFiles:
-    """Access to an application's checkpoint where Spark has it: a path without a scheme may be of another file system."""
+    """Access to an application's checkpoint where Spark stores it: a path without a scheme may belong to any file system."""
     path = _path(session, checkpoint_dir)
     if path.getFileSystem(_configuration(session)).getUri().getScheme() == "file":
         return LocalFiles(checkpoint_dir)
@@ -21,7 +21,7 @@ class HadoopFiles:
     """Files of a Hadoop file system: HDFS, S3, Azure, Google.
 
     Args:
-        session: Spark, whose settings name the file systems and hold their credentials.
+        session: The Spark session, whose settings name the file systems and contain their credentials.
         checkpoint_dir: The application's checkpoint.
     """
 
@@ -31,14 +31,14 @@ class HadoopFiles:
         self._files = _path(session, self._root).getFileSystem(_configuration(session))
 
     def names(self, folder: str) -> list[str]:
-        """Names of what lies in a folder, sorted; none if there is no folder."""
+        """Sorted names of a folder's entries; none if the folder does not exist."""
         path = self._at(folder)
         if not self._files.exists(path):
             return []
         return sorted(str(status.getPath().getName()) for status in self._files.listStatus(path))
 
     def read(self, path: str) -> bytes | None:
-        """A file's bytes; None if there is no file."""
+        """A file's bytes; None if the file does not exist."""
         at = self._at(path)
         if not self._files.exists(at):
             return None
@@ -49,7 +49,7 @@ class HadoopFiles:
             stream.close()
 
     def write(self, path: str, data: bytes) -> None:
-        """Writes a file; object stores show it once it is whole, elsewhere it is renamed when it is."""
+        """Writes a file as a whole: object stores show only complete files, and elsewhere the finished file is renamed."""
         fresh, at = self._at(f"{path}.tmp"), self._at(path)
         stream = self._files.create(fresh, True)
         try:
@@ -61,13 +61,13 @@ class HadoopFiles:
         self._rename(fresh, at)
 
     def move(self, path: str, to: str) -> None:
-        """Renames a file or a folder; nothing lies at the new place."""
+        """Renames a file or a folder; the new path must not exist."""
         new = self._at(to)
         self._files.mkdirs(new.getParent())
         self._rename(self._at(path), new)
 
     def delete(self, folder: str) -> None:
-        """Deletes a folder with what is in it."""
+        """Deletes a folder and its contents."""
         self._files.delete(self._at(folder), True)
 
     def _at(self, path: str) -> Any:

@@ -1,12 +1,12 @@
-"""Spark's Python daemon, made quick (`spark.python.daemon.module`).
+"""A faster Python daemon for Spark (`spark.python.daemon.module`).
 
-Each Python task calls `importlib.invalidate_caches()`, which reads the directory of every zip and jar on `sys.path` anew:
+Each Python task calls `importlib.invalidate_caches()`, which rereads the directory of every zip and jar on `sys.path`:
 25 ms for spark-core.jar, 6 ms for pyspark.zip, several times that under load; with small batches that was 75 % of a
-worker's busy time. And each new worker would import pyarrow, pandas and numba (more than a second), and compile our
-kernels. The daemon does all that once, before it forks.
+worker's busy time. In addition, each new worker would import pyarrow, pandas and numba (more than a second) and compile
+the engine's kernels. The daemon does all of this once, before it forks.
 
-The heap it has then is frozen: Spark runs `gc.collect()` after every task, which would otherwise walk all those modules.
-No thread may exist before the fork, so no Kafka client is made here.
+The daemon then freezes its heap: Spark runs `gc.collect()` after every task, which would otherwise walk all those modules.
+No thread may exist before the fork, so no Kafka client is created here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 
 
 def drop_archives() -> None:
-    """Takes zips and jars off `sys.path`, except one that pyspark itself is imported from."""
+    """Removes zips and jars from `sys.path`, except the one that pyspark itself is imported from."""
     spec = importlib.util.find_spec("pyspark")
     origin = (spec.origin or "") if spec else ""
     sys.path[:] = [entry for entry in sys.path if not entry.endswith((".zip", ".jar")) or origin.startswith(entry)]

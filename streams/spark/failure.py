@@ -1,4 +1,4 @@
-"""Spark's errors made readable: the engine's own sentence out of pages of Java stack traces."""
+"""Readable errors from Spark's failures: the engine's own message out of pages of Java stack traces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLACE = "=== Streaming Query ==="
 
 
 def readable(failure: BaseException) -> ApplicationFailedError:
-    """The innermost Python error that Spark reports, as one sentence; what Spark itself says where there is none."""
+    """The innermost Python error that Spark reports, as one sentence; without one, Spark's own message."""
     if did_not_start(failure):
         return ApplicationFailedError(
             "a Python process of Spark did not start within the 10 seconds that Spark gives it: the machine is too busy. "
@@ -24,7 +24,7 @@ def readable(failure: BaseException) -> ApplicationFailedError:
         )
     text = str(failure)
     found = [match for line in text.splitlines() if (match := _PYTHON_ERROR.match(line.strip()))]
-    # Java names its classes as Python does, but with a package that begins like a domain.
+    # Java's class names match the same pattern, but their packages begin like a domain.
     ours = [
         m for m in found if not m.group(1).startswith(_OF_SPARK) and not m.group(0).startswith(("java", "org.", "com."))
     ]
@@ -41,18 +41,18 @@ def readable(failure: BaseException) -> ApplicationFailedError:
 
 
 def _innermost(text: str) -> str:
-    """The cause that Java gives last, or the first line."""
+    """The last cause in a Java stack trace, or the first line if there is none."""
     causes = [match.group(1) for line in text.splitlines() if (match := _JAVA_CAUSE.match(line.strip()))]
     lines = [line.strip() for line in text.partition(_PLACE)[0].splitlines()]
     return causes[-1] if causes else next(filter(None, lines), text)
 
 
 def passes(failure: BaseException) -> bool:
-    """Whether a query ended for a reason that passes by itself, a broker that is away: its last error says so."""
+    """Whether a query ended because of a transient failure, such as an unreachable broker, by its last error."""
     said = ClientFailure.in_text(str(readable(failure)))
     return said is not None and said.transient
 
 
 def did_not_start(failure: BaseException | None) -> bool:
-    """Whether a query ended because Spark could not start a Python process in time, which happens before anything else."""
+    """Whether a query ended because Spark could not start a Python process in time, before any work was done."""
     return failure is not None and _WORKER_DID_NOT_START in str(failure)

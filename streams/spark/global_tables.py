@@ -1,10 +1,10 @@
 """The global tables of a worker process: read from Kafka, up to the offsets that were logged with the micro-batch.
 
-Each process has a copy of its own, on disk, in a numbered slot below the sub-topology's state: RocksDB's lock says which
-slots are free, so a new process takes over what a dead one has read and reads on from there. Invariant: a task sees exactly
-the records below the logged ends. A copy that has read further, as after a checkpoint was rolled back, is read anew.
-(A compacted topic may by then have lost the older value of a key that was written again: such a key is missing until the
-next batch. Kafka Streams gives no order between global tables and streams at all.)
+Each process has its own copy on disk, in a numbered slot below the sub-topology's state: RocksDB's lock shows which
+slots are free, so a new process takes over the copy of a dead one and reads on from there. Invariant: a task sees exactly
+the records below the logged ends. A copy that has read further, as after a rollback of the checkpoint, is read again from
+the start. (A compacted topic may by then have lost the older value of a key that was written again: such a key is missing
+until the next batch. Kafka Streams guarantees no order between global tables and streams at all.)
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from streams.source.offsets import TopicOffsets
 BeginOffset = Callable[[tuple[str, int]], int]
 
 MAX_OPEN = 8
-"""Copies that a process keeps open: it may run several applications one after the other."""
+"""Most copies that a process has open at a time: it may run several applications one after the other."""
 
 _SETTINGS = RocksSettings(block_cache_bytes=64 * 1024 * 1024, write_buffer_bytes=32 * 1024 * 1024, lock_timeout_s=0)
 
 _open: OrderedDict[tuple[int, Path], _Copy] = OrderedDict()
-"""By process, because a fork copies it."""
+"""The key contains the process id, because a fork copies this dictionary."""
 
 
 def global_stores(
@@ -46,7 +46,7 @@ def global_stores(
     Args:
         job: The query.
         ends: Where each topic is to be read to, as logged with the micro-batch.
-        begin_offset: First offset that a partition still has.
+        begin_offset: Gives the first offset that a partition still has.
         now_ms: The step's wall clock, for timestamp extractors.
 
     Raises:
@@ -60,9 +60,10 @@ def global_stores(
 
 
 def count_global_tables(job: QueryJob, ends: Mapping[str, TopicOffsets], counters: Counters) -> None:
-    """Adds what this process has dropped and skipped of global tables since it was asked last: each process counts what it reads.
+    """Adds the records of global tables that this process has dropped and skipped since the last call.
 
-    To be asked once a step is committed: what an attempt that failed has counted is told with the next one.
+    Each process counts what it reads. The call belongs after a step's commit: the counts of a failed attempt are
+    reported with the next one.
     """
     copy = _open.get((os.getpid(), _folder(job, ends))) if job.sub.global_tables else None
     for name, count in (copy.tables.take_counters() if copy else {}).items():
@@ -70,12 +71,12 @@ def count_global_tables(job: QueryJob, ends: Mapping[str, TopicOffsets], counter
 
 
 class _Copy:
-    """The tables of one process.
+    """One process's copy of the global tables.
 
     Args:
         job: The query.
         store: Where they are.
-        directory: The slot on disk; None = memory.
+        directory: The slot on disk; None: in memory.
     """
 
     def __init__(self, job: QueryJob, store: TaskStore, directory: Path | None) -> None:
@@ -86,18 +87,18 @@ class _Copy:
 
     @property
     def gone(self) -> bool:
-        """Whether somebody has deleted the folder."""
+        """Whether the folder was deleted."""
         return self._directory is not None and not (self._directory / "db" / "CURRENT").exists()
 
     def restore_to(self, ends: Mapping[str, TopicOffsets], begin_offset: BeginOffset, now_ms: int) -> None:
-        """Reads what is missing, no further than the ends."""
+        """Reads the missing records, no further than the ends."""
         places = {(topic, p): end for topic, of in ends.items() for p, end in enumerate(of.offsets)}
         if any(self.tables.position(*place) > end for place, end in places.items()):
             self.tables.reset()
         behind = {place: end for place, end in places.items() if self.tables.position(*place) < end}
         begins = {place: begin_offset(place) for place in behind}
         if any(0 < self.tables.position(*place) < begin for place, begin in begins.items()):
-            # Records that it has not seen were deleted, and with them perhaps the end of what it has.
+            # Records that this copy has not read were deleted, perhaps tombstones of rows it contains among them.
             self.tables.reset()
             behind = places
             begins = {place: begin_offset(place) for place in places}
@@ -110,12 +111,12 @@ class _Copy:
             self.tables.reached(topic, partition, end)
 
     def close(self) -> None:
-        """Lets the slot go; what was read stays."""
+        """Releases the slot; its files stay for the next process."""
         self._store.close()
 
 
 def _folder(job: QueryJob, ends: Mapping[str, TopicOffsets]) -> Path:
-    """Where the copies lie. Another topic under the same name is another table, so the topics' ids are part of it."""
+    """The folder of the copies, by the topics' ids: a topic that was recreated under the same name is another table."""
     ids = [f"{topic} {of.topic_id}" for topic, of in sorted(ends.items())]
     digest = hashlib.blake2b("\n".join([*sorted(job.sub.global_tables), *ids]).encode(), digest_size=6).hexdigest()
     return job.state_dir / job.settings.application_id / job.sub.name / "global" / digest
@@ -124,7 +125,7 @@ def _folder(job: QueryJob, ends: Mapping[str, TopicOffsets]) -> Path:
 def _copy_of(job: QueryJob, folder: Path) -> _Copy:
     key = (os.getpid(), folder)
     found = _open.pop(key, None)
-    # Another job has other settings, and perhaps other functions.
+    # Another job has other settings and perhaps other functions, so it gets a copy of its own.
     if found is not None and (found.gone or found.job is not job):
         found.close()
         found = None

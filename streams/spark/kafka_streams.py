@@ -1,7 +1,7 @@
-"""`KafkaStreams`: runs an application from Python, a script or a notebook, beside whatever else the program does.
+"""`KafkaStreams`: runs an application in the background of a Python script or notebook.
 
-The application runs in a thread of its own; `StreamsApplication` does the work there. This module imports no Spark: it is
-loaded with `streams`, and pyspark only comes with `start`.
+The application runs in its own thread, where `StreamsApplication` does the work. This module does not import Spark: it is
+loaded with `streams`, and pyspark is imported only by `start`.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ log = logging.getLogger(__name__)
 
 
 class ApplicationState(str, Enum):
-    """Where an application is in its life.
+    """The states of an application's life cycle.
 
     Attributes:
-        CREATED: It was made, and not started.
-        STARTING: Topics are prepared, Spark and the queries start.
+        CREATED: Created, and not started yet.
+        STARTING: Topics are being prepared; Spark and the queries are starting.
         RUNNING: Every query that can run has been started.
-        STOPPING: A stop was asked for; micro-batches that run come to their end.
-        STOPPED: It has ended, by a stop or because all was processed (`available_now`). It cannot be started again.
-        ERROR: It has ended with an error, which `await_termination` raises.
+        STOPPING: A stop was requested; running micro-batches are finishing.
+        STOPPED: Ended, by a stop or because everything was processed (`available_now`). A new start is not possible.
+        ERROR: Ended with an error, which `await_termination` raises.
     """
 
     CREATED = "CREATED"
@@ -54,7 +54,7 @@ class ApplicationState(str, Enum):
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing comes after it."""
+        """Whether this state is final."""
         return self in (ApplicationState.STOPPED, ApplicationState.ERROR)
 
 
@@ -70,46 +70,46 @@ _BEFORE: Mapping[ApplicationState, tuple[ApplicationState, ...]] = {
     ),
     ApplicationState.ERROR: (ApplicationState.STARTING, ApplicationState.RUNNING, ApplicationState.STOPPING),
 }
-"""Which states a state may follow; a change that comes too late is left out."""
+"""The states that each state may follow; a change that comes too late is ignored."""
 
 StateListener = Callable[[ApplicationState, ApplicationState], object]
 """`listener(new, old)`."""
 
 
 class Running(Protocol):
-    """What is needed of `streams.spark.runner.StreamsApplication`."""
+    """The part of `streams.spark.runner.StreamsApplication` that `KafkaStreams` uses."""
 
     @property
     def progress(self) -> Progress | None:
-        """What it has done so far."""
+        """The application's progress so far."""
 
     def run(self, session: SparkSession | None = None) -> None:
-        """Runs until it is stopped."""
+        """Runs until the application ends or is stopped."""
 
     def stop(self) -> None:
-        """Asks `run` to return."""
+        """Makes `run` return."""
 
 
 MakeApplication = Callable[[Topology, StreamsConfig, Callable[[], None]], Running]
-"""(topology, settings, what to call once its queries run) -> application."""
+"""(topology, settings, callback for when the queries run) -> application."""
 
 
 class KafkaStreams:
     """An application that runs in the background (Kafka Streams: `KafkaStreams`).
 
-    Use it as a context manager, which starts and stops it, or call `start` and `stop`::
+    As a context manager it starts and stops by itself; otherwise call `start` and `stop`::
 
         with KafkaStreams(build(), application_id="counts", bootstrap_servers="localhost:9092") as streams:
             streams.await_termination()
 
-    Methods may be called from any thread. What still runs when the program ends is stopped cleanly.
+    All methods are thread-safe. An application that still runs when the program exits is stopped cleanly.
 
     Args:
         topology: What to run.
-        config: A `StreamsConfig`, settings by name, or the path of a TOML file; the environment (`STREAMS_...`) counts, too,
-            but for a `StreamsConfig`.
-        make_application: Makes what does the work; for tests.
-        **settings: Further settings, which win.
+        config: A `StreamsConfig`, a mapping of settings, or the path of a TOML file. Except with a `StreamsConfig`,
+            environment variables (`STREAMS_...`) apply as well.
+        make_application: Creates the object that does the work; for tests.
+        **settings: Further settings, which take precedence.
 
     Raises:
         ConfigError: A setting is missing, unknown or wrong.
@@ -141,31 +141,31 @@ class KafkaStreams:
 
     @property
     def state(self) -> ApplicationState:
-        """Where the application is in its life."""
+        """The application's current state."""
         return self._state
 
     def set_state_listener(self, listener: StateListener | None) -> None:
-        """Have `listener(new, old)` called at each change of the state, in order, by the thread that changes it.
+        """Set the listener, called as `listener(new, old)` at each change of state, in order, by the changing thread.
 
-        An error in it is logged, and changes nothing.
+        An exception in the listener is logged and has no other effect.
         """
         self._listener = listener
 
     def start(self, spark: SparkSession | None = None) -> KafkaStreams:
-        """Start the application, and return at once. What goes wrong then is raised by `await_termination`.
+        """Start the application and return at once. Later errors are raised by `await_termination`.
 
         Args:
-            spark: A session to run in; default: one is started, and stopped at the end.
+            spark: The session to run in; default: a new one, which is stopped at the end.
 
         Raises:
-            RuntimeError: It was started before.
+            RuntimeError: The application was started before.
         """
         with self._lock:
             if self._state is not ApplicationState.CREATED:
                 raise RuntimeError(
                     f"{self} was started or stopped before; make a new KafkaStreams to run its topology again"
                 )
-            # Made here, so that a stop that comes at once is not lost.
+            # Created here and not in the thread, so that an immediate stop is not lost.
             application = self._application = self._make(
                 self.topology, self.config, lambda: self._move(ApplicationState.RUNNING)
             )
@@ -178,16 +178,16 @@ class KafkaStreams:
         return self
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Stop the application: micro-batches that are running come to their end, and no further one begins.
+        """Stop the application: running micro-batches finish, and no further one begins.
 
         Args:
-            timeout: How many seconds to wait for that; None: as long as it takes.
+            timeout: How many seconds to wait for the end; None: as long as it takes.
 
         Returns:
-            Whether it has ended. Its error, if there was one, is raised by `await_termination`.
+            Whether the application has ended. Its error, if any, is raised by `await_termination`.
         """
         self._request_stop()
-        # A listener that stops the application is called by its own thread, which cannot wait for itself.
+        # A listener that stops the application runs in the application's thread, which cannot wait for itself.
         if threading.current_thread() is self._thread:
             return self._ended.is_set()
         return self._ended.wait(timeout)
@@ -195,17 +195,17 @@ class KafkaStreams:
     close = stop
 
     def await_termination(self, timeout: float | None = None) -> bool:
-        """Wait for the application to end. In the main thread Ctrl-C and SIGTERM stop it meanwhile.
+        """Wait for the application to end. When called in the main thread, Ctrl-C and SIGTERM stop the application.
 
         Args:
             timeout: How many seconds to wait; None: as long as it takes.
 
         Returns:
-            Whether it has ended.
+            Whether the application has ended.
 
         Raises:
-            StreamsError: It has ended with this error; other errors of the program are raised as they are.
-            RuntimeError: It was not started.
+            StreamsError: The application has ended with this error; the program's other errors are raised unchanged.
+            RuntimeError: The application was not started.
         """
         if self._state is ApplicationState.CREATED:
             raise RuntimeError(f"{self} was not started: call start() first")
@@ -217,7 +217,7 @@ class KafkaStreams:
         return ended
 
     def run(self, spark: SparkSession | None = None) -> None:
-        """Start the application and wait for its end; see `start` and `await_termination`."""
+        """Start the application and wait for it to end; see `start` and `await_termination`."""
         self.start(spark)
         self.await_termination()
 
@@ -235,7 +235,7 @@ class KafkaStreams:
         return f"KafkaStreams({self.config.application_id!r}, {self._state})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows of it: the state, and the numbers so far."""
+        """The view in a notebook: the state, and the numbers so far."""
         from streams.spark.notebook import as_html
 
         progress = self._application.progress if self._application is not None else None
@@ -268,16 +268,16 @@ class KafkaStreams:
         self._tell()
 
     def _set(self, new: ApplicationState) -> None:
-        """Changes the state, with the lock; a change that comes too late is left out."""
+        """Changes the state, under the lock; a change that comes too late is ignored."""
         if self._state in _BEFORE[new]:
             self._changes.append((new, self._state))
             self._state = new
 
     def _tell(self) -> None:
-        """Calls the listener, without the lock: it may ask for the state, or stop the application.
+        """Calls the listener, without the lock: a listener may read the state or stop the application.
 
-        Whoever is telling tells what comes meanwhile as well. So the order holds, and a listener that waits for another change
-        is not waited for by it.
+        The thread that is notifying also delivers the changes that arrive meanwhile. So the order is preserved, and a
+        listener that waits for another change cannot deadlock with it.
         """
         while True:
             with self._lock:

@@ -1,4 +1,4 @@
-"""Progress for programs that run an application in the background: in a notebook it must not write over the reader's cells."""
+"""Progress for applications that run in the background: in a notebook it must not write over the reader's cells."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streams.spark.progress import Progress
 
 
 class NotebookProgress(Progress):
-    """Says what happens, once, as plain text; numbers are shown where they are asked for (`repr`), not by the second."""
+    """Progress that prints each event once, as plain text; numbers appear on request (`repr`), not every second."""
 
     def __init__(self, title: str) -> None:
         super().__init__(title, Console(file=sys.stderr, force_jupyter=False, force_terminal=False))
@@ -21,19 +21,19 @@ class NotebookProgress(Progress):
 
 
 def in_notebook() -> bool:
-    """Whether the program is a notebook's kernel."""
+    """Whether this process is a notebook's kernel."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return type(shell).__name__ == "ZMQInteractiveShell"
 
 
 def progress_for(application_id: str) -> Progress:
-    """The progress of an application in this program."""
+    """The kind of progress display that suits this program."""
     return NotebookProgress(application_id) if in_notebook() else Progress(application_id)
 
 
 def as_html(progress: Progress) -> str:
-    """The numbers of an application as they are now, for a notebook's cell."""
+    """An application's current numbers as HTML, for a notebook's cell."""
     console = Console(file=io.StringIO(), record=True, width=180, force_jupyter=False)
     console.print(progress._table())
     return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")

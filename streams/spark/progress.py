@@ -1,4 +1,4 @@
-"""What is happening, for people: a live table in a terminal, plain lines elsewhere. Also the numbers, for programs."""
+"""The progress of an application: a live table in a terminal, plain lines elsewhere, and the numbers for programs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from streams.source.offsets import SourceOffsets
 PARTS = ("fence", "decide", "restore", "process", "commit", "apply")
 LINE_INTERVAL_S = 2.0
 RATE_OVER_S = 10.0
-"""Over how long records per second are counted: long enough for a micro-batch, short enough to see a change."""
+"""The period that records per second are averaged over: long enough for a micro-batch, short enough to show a change."""
 SILENT_S = 5.0
-"""From when on a line tells how long ago the last commit was, seconds."""
+"""Seconds without a commit after which a line shows the age of the last one."""
 LEFT_OUT = ("dropped:", "skipped:", "dead_letters:", "failures:")
-"""Counters of records that are not in the results: nothing is dropped in silence."""
+"""Counters of records that are not in the results: nothing is dropped silently."""
 
 COLUMNS = (
     "sub-topology",
@@ -66,8 +66,8 @@ class SubProgress:
     """One sub-topology.
 
     Attributes:
-        counted: When how many records had been read, for the last `RATE_OVER_S`.
-        committed_at: When the last step was reported; None: there was none.
+        counted: Points in time with the number of records read by then, over the last `RATE_OVER_S`.
+        committed_at: When the last step was reported; None: no step yet.
     """
 
     tasks: int
@@ -82,7 +82,7 @@ class SubProgress:
     told: tuple[int, int | None] = (-1, None)
 
     def total(self, name: str) -> int:
-        """Sum of a number over the tasks."""
+        """The sum of a counter over the tasks."""
         return sum(getattr(task, name) for task in self.per_task.values())
 
     def count(self, now: float) -> None:
@@ -92,18 +92,18 @@ class SubProgress:
             self.counted.popleft()
 
     def records_per_s(self, now: float) -> float:
-        """Records read per second, lately."""
+        """Records read per second, over the last `RATE_OVER_S`."""
         if not self.counted:
             return 0.0
         since, before = self.counted[0]
         return (self.total("records_in") - before) / max(now - since, 1e-3)
 
     def event_time(self) -> int | None:
-        """The largest event time that any task has seen, ms; None: there was none."""
+        """The largest event time that any task has seen, ms; None: none yet."""
         return max((task.stream_time for task in self.per_task.values() if task.stream_time >= 0), default=None)
 
     def left_out(self) -> list[str]:
-        """What was dropped, skipped or sent to the dead letters, and how often."""
+        """Counts of what was dropped, skipped or sent to the dead letter topic."""
         return [f"{name} {count:,}" for name, count in sorted(self.counters.items()) if name.startswith(LEFT_OUT)]
 
 
@@ -111,9 +111,9 @@ class Progress:
     """Collects reports of steps and shows them.
 
     Args:
-        title: Heading, the application id.
+        title: The heading, which is the application id.
         console: Where to write; default: standard error, so that results can be piped.
-        clock: Seconds that never go back.
+        clock: A monotonic clock, in seconds.
         wall_clock: Seconds since 1970, for how far event time is behind.
     """
 
@@ -149,16 +149,16 @@ class Progress:
             self._line(force=True)
 
     def say(self, text: str) -> None:
-        """A line of its own, as it is: errors have brackets in them."""
+        """Prints a line of its own, without markup: errors may contain brackets."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def started(self, sub: str, tasks: int, topics: tuple[str, ...]) -> None:
-        """A query starts; one that starts again goes on with its numbers."""
+        """Notes that a query starts; a restarted query continues with its numbers."""
         with self._lock:
             self.subs.setdefault(sub, SubProgress(tasks, topics)).count(self._clock())
 
     def step(self, sub: str, batch_id: int, reports: list[Mapping[str, Any]]) -> None:
-        """A micro-batch is done: the reports of its tasks."""
+        """Takes in the reports of a finished micro-batch's tasks."""
         with self._lock:
             of = self.subs[sub]
             of.batch_id = batch_id
@@ -183,7 +183,7 @@ class Progress:
         self._show()
 
     def query(self, progress: Any) -> None:
-        """Spark's own progress of a query, for the lag."""
+        """Takes in Spark's own progress of a query, for the lag."""
         if progress is None:
             return
         sub = sub_of(progress)
@@ -212,7 +212,7 @@ class Progress:
                 self.console.print(f"{self.title}/{name}: {text}", highlight=False, markup=False, soft_wrap=True)
 
     def _numbers(self, sub: SubProgress, now: float) -> list[str]:
-        """What a line says of a sub-topology. The lag is told once Spark has said where the topics end."""
+        """The parts of a sub-topology's line. The lag appears once Spark has reported where the topics end."""
         lag = [] if sub.lag is None else [f"lag {sub.lag}"]
         if sub.batch_id < 0:
             return ["no records yet", *lag]
@@ -233,7 +233,7 @@ class Progress:
         ]
 
     def _behind(self, sub: SubProgress) -> str | None:
-        """How far the largest event time is behind the wall clock; None: there is none."""
+        """How far the largest event time is behind the wall clock; None: no event time yet."""
         at = sub.event_time()
         return None if at is None else age_in_words(int(self._wall_clock() * 1000) - at)
 
@@ -273,13 +273,13 @@ def sub_of(progress: Any) -> str:
 
 
 def position_of(progress: Any) -> SourceOffsets | None:
-    """Where a query is in its topics; None if Spark has told nothing of it yet."""
+    """A query's position in its topics; None if Spark has not reported any yet."""
     end = progress and progress["sources"][0]["endOffset"]
     return SourceOffsets.from_json(orjson.loads(end) if isinstance(end, str) else end) if end else None
 
 
 def lag_of(end: Any, latest: Any) -> int | None:
-    """Offsets between where a query is and the ends of its topics; None if either is not known yet."""
+    """Offsets between a query's position and the ends of its topics; None while either is unknown."""
     if not end or not latest:
         return None
     at, to = (orjson.loads(text) if isinstance(text, str) else text for text in (end, latest))

@@ -1,4 +1,4 @@
-"""One streaming query for one sub-topology: source, shuffle by task, the task function, reports back to the driver."""
+"""The streaming query of one sub-topology: source, shuffle by task, the task function, reports back to the driver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streams.spark.stopping import BatchInterruptedError, StopGate
 from streams.spark.task_function import REPORT_SCHEMA, STATE_SCHEMA, task_function
 
 Report = Mapping[str, Any]
-"""What a task reports of a step: see `streams.spark.task_function`."""
+"""A task's report of one step: see `streams.spark.task_function`."""
 
 
 def start_query(
@@ -32,17 +32,17 @@ def start_query(
     """Starts the query of a sub-topology.
 
     Args:
-        session: Spark.
+        session: The Spark session.
         job: What to run.
-        checkpoint_dir: The application's checkpoint; the query's lies below it.
+        checkpoint_dir: The application's checkpoint; the query's own is a folder below it.
         trigger: Arguments of `DataStreamWriter.trigger`.
         on_reports: Called on the driver after each micro-batch with its number and the reports of its tasks.
-        gate: By which the query is stopped.
-        source_class: Makes the data source.
+        gate: Stops the query between micro-batches.
+        source_class: Creates the data source class.
     """
     source = source_class(job)
     session.dataSource.register(source)
-    # Captured when the query starts, and frozen in its checkpoint: one shuffle partition for each task.
+    # Spark captures this setting when the query starts and fixes it in the checkpoint: one shuffle partition for each task.
     session.conf.set("spark.sql.shuffle.partitions", str(job.tasks))
     steps = (
         session.readStream.format(source.name())

@@ -1,4 +1,4 @@
-"""Reads a planned partition in a Spark worker: Kafka, the head, rows as Spark wants them."""
+"""Reads a planned partition in a Spark worker: from Kafka, through the head, into rows for Spark."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read_partition(payload: bytes, planned: PlannedPartition) -> Iterator[pa.Rec
 
 
 def _batch(task_key: int, row: TaskRow) -> pa.RecordBatch:
-    """One row, as a batch."""
+    """One row as an Arrow batch."""
     values = [task_key, *(getattr(row, name) for name in ROW_SCHEMA.names[1:])]
     arrays = [pa.array([value], type=field.type) for value, field in zip(values, ROW_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA)

@@ -1,8 +1,8 @@
 """The columns of a row on its way through Spark's shuffle: the task's key, and the fields of `streams.microbatch.rows.TaskRow`.
 
-Written once, because Spark is told by the data source what columns there are, and gets them as Arrow from the readers: the
-order and the types must be the same. The file imports nothing: Spark starts three short-lived Python processes for each query
-just to look at the source.
+The data source declares these columns to Spark, and the readers deliver them as Arrow. Both use this one list, because order
+and types must agree. The file imports nothing: Spark starts three short-lived Python processes for each query just to
+inspect the source.
 """
 
 COLUMNS = (

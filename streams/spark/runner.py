@@ -42,7 +42,7 @@ _REQUEST_S = 10.0
 
 
 class _StopRequestedError(Exception):
-    """The application is to stop while it waits for a broker."""
+    """Raised when the application is to stop while it waits for a broker."""
 
 
 class StreamsApplication:
@@ -55,7 +55,7 @@ class StreamsApplication:
     Args:
         topology: What to run.
         config: The settings.
-        progress: Shows what happens.
+        progress: Shows the progress.
         on_running: Called once all queries that can run have been started.
 
     Guarantees: every result is visible exactly once to `read_committed` readers, whatever process dies when.
@@ -81,20 +81,20 @@ class StreamsApplication:
         self._watch: BrokerWatch | None = None
 
     def stop(self) -> None:
-        """Asks `run` to stop its queries and return; may be called from any thread."""
+        """Makes `run` stop its queries and return; thread-safe."""
         self._stop.set()
 
     def run(self, session: SparkSession | None = None) -> None:
-        """Runs until stopped, or, with `available_now`, until everything that was there is processed.
+        """Runs until stopped, or, with `available_now`, until everything that existed at the start is processed.
 
         Args:
-            session: A running session to use; default: one is started, and stopped at the end.
+            session: A running session to use; default: a new one, which is stopped at the end.
 
         Raises:
-            StreamsError: What went wrong, in words for people; the Spark error is its cause. Also a session with a setting
-                that cannot work.
+            StreamsError: The application failed, or the session has a setting that cannot work. The Spark error is the
+                cause of this one.
         """
-        # Refuses what cannot work before anything is made in Kafka.
+        # Settings that cannot work are refused before anything is created in Kafka.
         spark_settings(self.config.spark, self.config.checkpoint_dir)
         if session is not None:
             check_session(session, self.progress.say)
@@ -115,7 +115,7 @@ class StreamsApplication:
                 self.progress.say("starting Spark …")
             spark = session or start_session(self.config.application_id, self.config.spark, self.config.checkpoint_dir)
             try:
-                # Once more: as it starts, pyspark puts a handler of its own for Ctrl-C in the place of ours.
+                # Installed again, because pyspark replaces the handler for Ctrl-C by its own when it starts.
                 with stopped_by_signals(self._interrupted), needs_java(self._stop.is_set):
                     self._run_queries(spark, application, counts)
             finally:
@@ -140,10 +140,10 @@ class StreamsApplication:
             self._await([partial(self._start, spark, application, prepared, counts) for prepared in application.subs])
 
     def _run_once(self, spark: SparkSession, application: Application, counts: dict[str, int]) -> None:
-        """Runs over what is there: a later sub-topology reads what an earlier one writes, so it starts when that one ends.
+        """Processes the existing input: a later sub-topology reads what an earlier one writes, so it starts after that one.
 
-        Where they write for each other (joins by foreign key) they run again until nothing is left; input that comes
-        meanwhile is for another run.
+        Sub-topologies that write for each other (foreign-key joins) run again until nothing is left; input that arrives
+        meanwhile is left to the next run.
         """
         waiting = application.subs
         while waiting:
@@ -200,11 +200,11 @@ class StreamsApplication:
         return query
 
     def make_source(self, job: QueryJob) -> type[DataSource]:
-        """The data source of a query; a subclass may plan its micro-batches in another way."""
+        """The data source of a query; a subclass may plan micro-batches differently."""
         return source_class(job)
 
     def _await(self, starts: Sequence[Callable[[], StreamingQuery]]) -> None:
-        """Starts queries and waits for them to end; the first failure that stays stops the others."""
+        """Starts queries and waits for them to end; the first permanent failure stops the others."""
         assert self._watch is not None
         wait_s = self.config.broker_wait_ms / 1000
         self._read |= Supervisor(
@@ -212,7 +212,7 @@ class StreamsApplication:
         ).run(starts)
 
     def _ask(self, question: Callable[[KafkaAdmin], _Answer]) -> _Answer:
-        """Asks Kafka, and waits for brokers that are away."""
+        """Asks Kafka, and waits for unreachable brokers."""
         patience = Patience(self.config.broker_wait_ms / 1000, sleep=self._pause)
         with KafkaAdmin(self.config.client, timeout_s=_REQUEST_S) as admin:
             return patience(lambda: question(admin))

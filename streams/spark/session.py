@@ -15,36 +15,36 @@ from pyspark.sql import SparkSession
 from streams.errors import ConfigError
 from streams.spark.jvm import class_archive
 from streams.spark.jvm.java_output import start_java_quietly
-from streams.spark.jvm.java_process import tell_its_end_once
+from streams.spark.jvm.java_process import report_end_once
 from streams.spark.settings import REFUSED, spark_settings
 
 log = logging.getLogger(__name__)
 
 DEFAULT_MASTER = "local[*,4]"
-TOLD_BY_US = (
+SILENCED_LOGGERS = (
     "org.apache.spark.executor.Executor",
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
 )
-"""Spark's loggers of failures."""
+"""Spark's loggers whose failures the engine reports itself."""
 LOCAL_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The JVM only plans and moves blobs: without its second compiler and concurrent collector it took 2.2 us of CPU a record
-instead of 5.5 (benchmarks.devices). It has no effect where spark-submit has started the JVM already."""
+instead of 5.5 (benchmarks.devices). Without effect where spark-submit has already started the JVM."""
 
 
 def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: str) -> SparkSession:
-    """Starts Spark, or takes the running session, with the engine's settings.
+    """The Spark session with the engine's settings: the running one, or a new one.
 
     Args:
-        application_id: Name shown in Spark's UI.
-        user: The user's Spark settings; they win.
-        checkpoint_dir: Decides how checkpoint files are written.
+        application_id: The name shown in Spark's UI.
+        user: The user's Spark settings, which take precedence.
+        checkpoint_dir: The checkpoint, whose file system decides how checkpoint files are written.
 
     Raises:
-        ConfigError: A setting that cannot work, or a session that was started without the engine's daemon.
+        ConfigError: A setting cannot work, or the session was started without the engine's daemon.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        # Under spark-submit Java runs already and alone knows its --master and --conf: without this they would be
-        # overridden. Elsewhere it must not be started yet: its memory is one of the settings.
+        # Under spark-submit, Java is already running and alone knows --master and --conf: without this call they would be
+        # overridden. Elsewhere Java must not be started yet: its memory is one of the settings.
         SparkContext._ensure_initialized()
     submitted = dict(SparkConf().getAll())
     settings = spark_settings({**submitted, **user}, checkpoint_dir)
@@ -53,7 +53,7 @@ def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: 
         settings.setdefault("spark.driver.extraJavaOptions", LOCAL_JAVA_OPTIONS + class_archive.java_options())
     _start_python_quickly()
     if settings["spark.master"].startswith("local-cluster["):
-        # Its executors work in folders of their own: they shall find the modules of this one as `local` does.
+        # Executors run in folders of their own, but must find the modules of this folder as `local` does.
         paths = [os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])]
         settings.setdefault("spark.executorEnv.PYTHONPATH", os.pathsep.join(paths))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -63,7 +63,7 @@ def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: 
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    tell_its_end_once(session.sparkContext)
+    report_end_once(session.sparkContext)
     check_session(session, log.warning)
     session.sparkContext.setLogLevel(settings.get("spark.log.level", "ERROR"))
     if "spark.log.level" not in settings:
@@ -72,17 +72,18 @@ def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: 
 
 
 def _silence_duplicate_logs(session: SparkSession) -> None:
-    """Silences the pages of stack traces by which Spark tells of each attempt of a task, and of the end of a query.
+    """Silences the pages of stack traces that Spark logs for each attempt of a task and for the end of a query.
 
-    What ends a query is raised as one sentence, with Spark's error as its cause. Any `spark.log.level` brings them back.
+    The error that ends a query is raised as one sentence, with Spark's error as its cause. Any `spark.log.level` brings the
+    stack traces back.
     """
     log4j = session.sparkContext._jvm.org.apache.logging.log4j
-    for name in TOLD_BY_US:
+    for name in SILENCED_LOGGERS:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
 def _start_python_quickly() -> None:
-    """Puts `streams/spark/startup` on the PYTHONPATH that Spark hands to its Python processes; see there."""
+    """Adds `streams/spark/startup` to the PYTHONPATH that Spark gives its Python processes; see `sitecustomize.py` there."""
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     startup = str(Path(__file__).parent / "startup")
     if startup not in entries:
@@ -90,7 +91,7 @@ def _start_python_quickly() -> None:
 
 
 def with_retries(master: str) -> str:
-    """`local[N]` tries a task once; `local[N,4]` tries it four times, as clusters do."""
+    """The master with retries: `local[N]` tries a task once, `local[N,4]` four times, as clusters do."""
     if master == "local":
         return "local[1,4]"
     simple = re.fullmatch(r"local\[([^,\]]+)\]", master)
@@ -98,14 +99,14 @@ def with_retries(master: str) -> str:
 
 
 def check_session(session: SparkSession, say: Callable[[str], object]) -> None:
-    """Looks at the settings of a session, which may be the user's own.
+    """Checks the settings of a session, which may be the user's own.
 
     Args:
         session: The session.
-        say: Told of what works, but not as it should.
+        say: Receives warnings about settings that work, but not well.
 
     Raises:
-        ConfigError: A setting that cannot work.
+        ConfigError: A setting cannot work.
     """
     conf = session.sparkContext.getConf()
     for key, (value, why) in REFUSED.items():

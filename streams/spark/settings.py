@@ -1,4 +1,4 @@
-"""Spark settings that the engine needs, each with the reason. A user's own settings win, save those marked as refused."""
+"""Spark settings that the engine needs, each with its reason. The user's settings take precedence, except refused ones."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from streams.errors import ConfigError
 
 SPARK_SETTINGS: Mapping[str, str] = {
-    # Zips off sys.path, imports and kernels before the fork: see streams/spark/daemon.py.
+    # Removes zips from sys.path, imports modules and compiles kernels before the fork: see streams/spark/daemon.py.
     "spark.python.daemon.module": "streams.spark.daemon",
     "spark.python.worker.reuse": "true",
-    # Checkpoint files without a fork of chmod/readlink for each: WAL and commit take a third of the time. It needs atomic
-    # renames, which local disks have; `session.py` leaves it out for any checkpoint that is not on `file:`.
+    # Checkpoint files without a fork of chmod/readlink for each: WAL and commit take a third of the time. This manager needs
+    # atomic renames, which local disks have; `spark_settings` omits it for any checkpoint that is not on `file:`.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    # Few big rows: never split or measured row by row.
+    # Rows are few and large: Arrow batches are never split or measured row by row.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
-    # A batch without rows would find nothing to do: wall-clock steps come from ticks of the source.
+    # A batch without rows would have nothing to do: wall-clock steps come from ticks of the source.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    # Spark's state is one small row a task; the JVM-memory provider writes it without starting a RocksDB of its own.
+    # Spark's state is one small row per task; the in-memory provider writes it without starting a RocksDB of its own.
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
     ),
@@ -28,7 +28,7 @@ SPARK_SETTINGS: Mapping[str, str] = {
     # Row values are compact blobs: compressing them again in the shuffle costs more than it saves on one host.
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
-    # No result of ours is a table: adaptive execution and code generation only add planning time to each micro-batch.
+    # The engine's results are not tables: adaptive execution and code generation only add planning time to each micro-batch.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     # A segfault in native code becomes a readable stack.
@@ -44,10 +44,10 @@ REFUSED: Mapping[str, tuple[str, str]] = {
 
 
 def spark_settings(user: Mapping[str, str], checkpoint_dir: str) -> dict[str, str]:
-    """The engine's settings with the user's on top.
+    """The engine's settings, overridden by the user's.
 
     Raises:
-        ConfigError: A setting that cannot work with the engine.
+        ConfigError: A setting cannot work with the engine.
     """
     for key, (value, why) in REFUSED.items():
         if str(user.get(key, "")).lower() == value:

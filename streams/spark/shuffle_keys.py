@@ -1,7 +1,7 @@
-"""Integer group keys that put each task on a shuffle partition of its own.
+"""Integer group keys that map each task to its own shuffle partition.
 
-Spark sends a group to `pmod(murmur3(key, seed 42), partitions)`. Task numbers themselves would collide there, so each task
-gets a salt: the smallest integer that lands on the partition with the task's number.
+Spark sends a group to `pmod(murmur3(key, seed 42), partitions)`. Task numbers themselves would collide, so each task
+gets a salt: the smallest integer that hashes to the partition with the task's number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, which stop an application instead of ending its process."""
+"""Ctrl-C and SIGTERM as requests to stop an application, instead of ending its process."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Handler: TypeAlias = "Callable[[int, FrameType | None], Any] | signal.Handlers"
 
 @contextmanager
 def stopped_by_signals(stop: Callable[[], object], again: Handler = signal.SIG_DFL) -> Iterator[None]:
-    """Has Ctrl-C and SIGTERM call `stop` within the block.
+    """Makes Ctrl-C and SIGTERM call `stop` within the block.
 
-    Python takes signals in the main thread only: elsewhere the block changes nothing.
+    Python handles signals in the main thread only: in other threads the block changes nothing.
 
     Args:
-        stop: Asks for the end of what runs in the block.
-        again: What a second signal does; default: it ends the process.
+        stop: Requests the end of whatever runs in the block.
+        again: Handler of a second signal; default: it ends the process.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,10 +1,10 @@
-"""Spark's view of the source: a Python data source on librdkafka, with the head of the sub-topology run in the reader.
+"""The Python data source that Spark reads from: librdkafka, and the head of the sub-topology, run in the reader.
 
-Records leave as few large rows, one for each (task, chunk, entry): rows cost Spark almost nothing then. Each row also says
-which offset range it comes from, so that a task can tell a repeated micro-batch from a new one.
+Records leave as few large rows, one for each (task, chunk, entry), which cost Spark almost nothing. Each row also names
+its offset range, so that a task can tell a repeated micro-batch from a new one.
 
-Spark starts three short-lived Python processes for each query just to look at this class, so it imports next to nothing:
-planning (`streams.source`) and reading (`streams.spark.read`) are imported where they are used.
+Spark starts three short-lived Python processes for each query just to inspect this class, so the module imports next to
+nothing: planning (`streams.source`) and reading (`streams.spark.read`) are imported where they are used.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class BatchPartition(InputPartition):
 
 
 class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans on the driver, reads on the executors. Each side makes what it needs when it is first asked."""
+    """The reader that plans on the driver and reads on the executors. Each side creates what it needs on first use."""
 
     def __init__(self, planning: bytes, job: bytes) -> None:
         self._planning = planning
@@ -54,19 +54,19 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner_or_none
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new checkpoint begins."""
+        """The position where a new checkpoint begins."""
         return self._planner.initial().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The planner knows its own limits: Spark's are not asked for."""
+        """No limit for Spark: the planner applies its own."""
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Freezes the ends."""
+        """Fixes the present ends of the topics as the end of the run."""
         self._planner.freeze()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the next micro-batch ends."""
+        """The position where the next micro-batch ends."""
         return self._planner.latest(SourceOffsets.from_json(start)).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner.report().to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """One input partition for each topic-partition that has something, and one where every task is to be called."""
+        """One input partition for each topic-partition with records, and one for a call of every task if that is due."""
         from streams.microbatch.partitions import BatchPartitioner
 
         if self._partitioner is None:
@@ -83,7 +83,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [BatchPartition(one) for one in planned]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark will not ask for anything before `end` again."""
+        """Notes that Spark will not ask for anything before `end` again."""
         self._planner.confirmed(SourceOffsets.from_json(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -95,13 +95,13 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class KafkaSource(DataSource):
-    """Base of the data sources that `source_class` makes."""
+    """The base of the data source classes that `source_class` creates."""
 
     planning: bytes = b""
     job: bytes = b""
 
     def schema(self) -> str:
-        """Columns of a row."""
+        """The columns of a row."""
         return SPARK_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -110,7 +110,7 @@ class KafkaSource(DataSource):
 
 
 def source_class(job: QueryJob) -> type[DataSource]:
-    """A data source class of its own for each query: its job is a class attribute, so it shows up in no plan."""
+    """A new data source class for a query: its job is a class attribute, and so appears in no plan."""
     from streams.spark.job import dump_job
 
     name = f"streams-{job.settings.application_id}-{job.sub.name}"

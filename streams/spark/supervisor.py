@@ -1,4 +1,4 @@
-"""Waits for the queries of an application to end, and starts again those that failed for a reason that passes."""
+"""The supervisor: waits for an application's queries to end, and restarts those with a transient failure."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from streams.spark.stopping import DRAIN_S, StopGate
 
 POLL_S = 0.25
 START_TRIES = 4
-"""Spark gives a new Python process 10 s to show up, which a busy machine may miss; nothing has happened then."""
+"""Starts of a query, at most: Spark gives a new Python process 10 s to connect, which a busy machine may miss. No work has
+been done by then."""
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 
 
 @dataclass
 class Retry:
-    """When a query that failed for a passing reason is started again, and when no more.
+    """The schedule of restarts after transient failures of a query.
 
     Attributes:
-        wait_s: How long it may fail without any progress in between.
-        failed: When the first of these failures came; None: there is none.
-        due: When it is started again; None: it runs.
-        pause_s: How long the next pause will be.
+        wait_s: How long the query may fail without any progress in between.
+        failed: When the first of these failures occurred; None: none.
+        due: When the query is restarted; None: it is running.
+        pause_s: The length of the next pause.
     """
 
     wait_s: float
@@ -41,24 +42,24 @@ class Retry:
     pause_s: float = FIRST_PAUSE_S
 
     def fail(self, now: float) -> None:
-        """It has failed: a pause begins, longer than the last one."""
+        """Notes a failure: a pause begins, longer than the last one."""
         if self.due is None:
             self.failed = now if self.failed is None else self.failed
             self.due = now + self.pause_s
             self.pause_s = min(2 * self.pause_s, LONGEST_PAUSE_S)
 
     def progressed(self) -> None:
-        """It has done something."""
+        """Notes progress, which ends the series of failures."""
         self.failed, self.pause_s = None, FIRST_PAUSE_S
 
     def given_up(self, now: float) -> bool:
-        """Whether it has failed for too long."""
+        """Whether the query has failed for too long."""
         return self.failed is not None and now - self.failed >= self.wait_s
 
 
 @dataclass
 class _Supervised:
-    """One query: how it is started, its present run, and what became of it."""
+    """One query: how to start it, its present run, and its outcome."""
 
     start: Callable[[], StreamingQuery]
     query: StreamingQuery
@@ -73,12 +74,12 @@ class Supervisor:
     """Runs queries until all have ended, one has failed for good, or they are to stop.
 
     Attributes:
-        stop: Set when they are to stop.
-        gates: How each run of a query is stopped, by its `runId`.
-        progress: Where it is shown.
+        stop: Set when the queries are to stop.
+        gates: The gates that stop the queries, by `runId`.
+        progress: The progress display.
         watch: Knows whether the brokers answer.
         wait_s: How long queries may fail because brokers are away.
-        clock: Seconds that only go forward.
+        clock: A monotonic clock, in seconds.
         on_started: Called once all queries have been started.
     """
 
@@ -92,10 +93,10 @@ class Supervisor:
     _start_tries: int = field(default=START_TRIES, init=False)
 
     def run(self, starts: Sequence[Callable[[], StreamingQuery]]) -> dict[str, SourceOffsets]:
-        """Starts queries and waits for them to end; the first failure that stays stops the others.
+        """Starts queries and waits for them to end; the first permanent failure stops the others.
 
         Returns:
-            Where each sub-topology's query is in its topics, by name.
+            Each sub-topology's position in its topics, by name.
 
         Raises:
             ApplicationFailedError: A query has failed.
@@ -119,7 +120,7 @@ class Supervisor:
         return {sub_of(progress): position for progress in last if (position := position_of(progress)) is not None}
 
     def _look(self, one: _Supervised) -> None:
-        """Takes in what a query has done since the last look."""
+        """Takes in a query's progress and outcome since the last call."""
         last = one.query.lastProgress
         if last is not None and last != one.seen:
             one.seen = last
@@ -163,6 +164,6 @@ class Supervisor:
             self.gates[query.runId].close()
         for query in queries:
             if query.isActive:
-                # No micro-batch ends while its brokers are away.
+                # No micro-batch can finish while its brokers are away.
                 self.gates[query.runId].stop(query, 0.0 if self.watch.away else DRAIN_S)
             self.progress.query(query.lastProgress)

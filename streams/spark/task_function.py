@@ -1,4 +1,4 @@
-"""The function that Spark calls once for each task and micro-batch (`applyInPandasWithState`), as thin as can be."""
+"""The function that Spark calls once for each task and micro-batch (`applyInPandasWithState`), a thin adapter."""
 
 # ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
@@ -31,11 +31,11 @@ STATE_SCHEMA = "marker BINARY, offset BIGINT"
 REPORT_SCHEMA = "report STRING"
 BATCH_ID, QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 RUN_ID = "spark.jobGroup.id"
-"""Spark puts all jobs of a query into a group that is called as the run of the query: each start is a run of its own."""
+"""Spark puts all jobs of a query into a job group named by the query's run id: each start is a run of its own."""
 
 
 class GroupState(Protocol):
-    """What is used of pyspark's GroupState."""
+    """The part of pyspark's GroupState that the engine uses."""
 
     @property
     def getOption(self) -> tuple[Any, ...] | None: ...
@@ -44,7 +44,7 @@ class GroupState(Protocol):
 
 
 def task_function(payload: bytes) -> Any:
-    """What `applyInPandasWithState` gets for a job (`QueryJob.dumps`)."""
+    """The function for `applyInPandasWithState` that runs a job (`dump_job`)."""
     return partial(_run, payload)
 
 
@@ -89,7 +89,7 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
         str(context.getLocalProperty(RUN_ID)),
     )
     specs = [node.spec for node in job.sub.stores.values()]
-    # Nobody waits for an attempt any more whose transaction has timed out: for so long it may hold on to the store.
+    # An attempt is over once its transaction has timed out, so until then it may occupy the store.
     patience_s = job.transaction_timeout_ms / 1000
     stores = TaskStateManager(
         kafka,
@@ -108,7 +108,7 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
     known = state.getOption
     copy = MarkerCopy(bytes(known[0]), int(known[1])) if known else None
     rows: Iterator[Any] = chain.from_iterable(frame.itertuples(index=False) for frame in frames)
-    # Fencing waits for the broker, taking the rows apart needs the processor: both at once.
+    # Fencing waits for the broker while decoding the rows uses the processor, so both run at once.
     step.start_fencing(copy)
     try:
         result, given = run_step(job, step, batch, rows, copy, tables, kafka.topics)

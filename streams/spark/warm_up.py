@@ -31,7 +31,7 @@ _RECORDS = 2
 
 
 def warm_up() -> None:
-    """Runs all that is vectorised once: JSON scanning, merging, windows, groups, murmur2, gathering."""
+    """Runs all vectorised code once: JSON scanning, merging, windows, groups, murmur2, gathering."""
     warm_up_kafka()
     (sub,) = build_plan(_topology(), _APPLICATION).sub_topologies
     settings = TaskSettings(application_id=_APPLICATION)
@@ -50,7 +50,7 @@ def _topology() -> Topology:
 
 
 def _rows(sub: SubTopology, settings: TaskSettings) -> Iterator[TaskRow]:
-    """What readers give to the tasks, of both partitions."""
+    """The rows that readers produce from both partitions."""
     job = QueryJob(sub, _TASKS, settings, SourceSpec({_TOPIC: "earliest"}), {}, Path(), 0, 0, bulk_io=False)
     for partition in range(_PARTITIONS):
         planned = PlannedRange("batch", "topic", OffsetRange(_TOPIC, partition, 0, _RECORDS), now_ms=0)
@@ -58,7 +58,7 @@ def _rows(sub: SubTopology, settings: TaskSettings) -> Iterator[TaskRow]:
 
 
 def _records(partition: int) -> RecordColumns:
-    """Keys that go to either task."""
+    """Records whose keys are spread over both tasks."""
     numbers = np.arange(_RECORDS, dtype=np.int64)
     keys = [f"key-{number}".encode() for number in numbers]
     values = [orjson.dumps({"x": number / 2, "s": "text"}) for number in range(_RECORDS)]

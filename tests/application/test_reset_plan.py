@@ -70,7 +70,7 @@ def test_looking_changes_nothing_and_tells_all(config: StreamsConfig, tmp_path: 
     assert (kafka.topics, files(tmp_path)) == (topics, before)
     assert "topics: 4" in told
     assert "orders-in-commits: up to 2 records (known from topology.json)" in told
-    assert "not orders-eu-in-commits: it is of the application orders-eu" in told
+    assert "not orders-eu-in-commits: it belongs to the application orders-eu" in told
     assert "not orders-eu-changelog, orders-old-changelog: nothing proves" in told
     assert f"{tmp_path / 'state/orders'}, 1 tasks" in told
     assert f"{config.checkpoint_dir}, 3 queries" in told

@@ -82,7 +82,7 @@ def test_reset(streams, application: dict[str, str], tmp_path: Path) -> None:
         ):
             assert asked.exit_code == (0 if "nothing was deleted" in asked.output else 1)
             assert all(f"  {name}: up to " in asked.output for name in DELETED)
-            assert "not app-resets-eu-s-changelog: it is of the application app-resets-eu" in asked.output
+            assert "not app-resets-eu-s-changelog: it belongs to the application app-resets-eu" in asked.output
             assert "not app-resets-users-changelog: nothing proves" in asked.output
             assert "warning: the last commit is" in asked.output
             assert admin.group_offsets("app-resets") == {(KEPT[0], 0): 5}

@@ -18,7 +18,7 @@ _PANEL = "Keys and values"
 
 @dataclass(frozen=True)
 class SerdeOptions(OptionGroup):
-    """How bytes become keys and values: by named serdes, or by those that a topology has for the topic."""
+    """Options for the serdes of keys and values: named ones, or those that a topology has for the topic."""
 
     key_serde: Annotated[
         str | None,
@@ -31,14 +31,14 @@ class SerdeOptions(OptionGroup):
         str | None,
         typer.Option(
             metavar="TARGET",
-            help="Take the serdes that this topology has for the topic: app.py, package.module or app.py:build.",
+            help="Use the serdes that this topology has for the topic: app.py, package.module or app.py:build.",
             rich_help_panel=_PANEL,
         ),
     ] = None
 
 
 def pairs(texts: list[str] | None, option: str, example: str) -> dict[str, str]:
-    """`NAME=VALUE` texts of an option.
+    """The `NAME=VALUE` texts of an option as a dictionary.
 
     Raises:
         ConfigError: A text has no name or no `=`.

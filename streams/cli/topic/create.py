@@ -16,7 +16,7 @@ from streams.errors import ConfigError
 def create(
     topics: Topics,
     *,
-    partitions: Annotated[int, typer.Option(min=1, help="Partitions of each.")] = 1,
+    partitions: Annotated[int, typer.Option(min=1, help="Partitions of each topic.")] = 1,
     replication: Annotated[
         int, typer.Option(min=-1, help="Replicas of each partition. Default: -1, the broker's own default.")
     ] = -1,
@@ -26,7 +26,7 @@ def create(
     ] = None,
     cluster: ClusterOptions,
 ) -> None:
-    """Create topics; one that exists with as many partitions is left alone."""
+    """Create topics; an existing topic with the same number of partitions is left alone."""
     from state.errors import TopicMismatchError
     from state.kafka.admin import KafkaAdmin
     from state.kafka.topics import TopicSpec

@@ -20,7 +20,7 @@ def delete(
 ) -> None:
     """Delete topics and all records in them.
 
-    Topics that an application makes for itself are deleted by `streams reset`, together with its state.
+    The internal topics of an application are deleted by `streams reset`, together with its state.
     """
     from state.errors import TopicNotFoundError
     from state.kafka.admin import KafkaAdmin

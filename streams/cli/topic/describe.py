@@ -22,7 +22,7 @@ SHOWN = (
     "min.insync.replicas",
     "message.timestamp.type",
 )
-"""The settings that people look for; JSON has all."""
+"""The settings that people look for most; JSON has all settings."""
 
 
 @command

@@ -1,4 +1,4 @@
-"""Lines of text as records: `key TAB value`, or an object of JSON."""
+"""Records from lines of text: `key TAB value`, or a JSON object."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from streams.errors import ConfigError, SerdeError
 
 _FIELDS = {"key", "value", "timestamp", "headers", "partition"}
 _READ_FIELDS = {"topic", "offset"}
-"""What `streams topic read --json` prints besides; it says where the record came from, and is left out."""
+"""Fields that `streams topic read --json` adds to say where a record came from; ignored here."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """How lines become records.
+    """The format of lines that become records.
 
     Attributes:
-        topic: Where they go; serdes are told.
-        separator: What stands between key and value.
-        null: The text that stands for null; None: there is none.
-        timestamp: Event time of records that have none of their own, ms; None: the time of writing.
-        timestamps: Each line begins with its event time.
+        topic: The topic to write to, which serdes receive.
+        separator: The text between key and value.
+        null: The text that represents null; None: none.
+        timestamp: Event time of records without their own, ms; None: the time of writing.
+        timestamps: Whether each line begins with its event time.
         headers: Headers of all records.
-        partition: Partition of records that name none; None: by their keys.
-        as_json: Each line is a JSON object.
-        serdes: Make bytes of keys and values.
+        partition: Partition of records that name none; None: by key.
+        as_json: Whether each line is a JSON object.
+        serdes: The serdes of keys and values.
     """
 
     topic: str
@@ -46,10 +46,10 @@ class LineFormat:
 
 
 def records_of(lines: Iterable[bytes], form: LineFormat) -> Iterator[Outgoing]:
-    """Yields a record for each line; empty lines are left out.
+    """Yields a record for each line, except empty lines.
 
     Raises:
-        ConfigError: A line is not what the format says, with its number.
+        ConfigError: A line does not match the format; the message has its number.
     """
     for number, line in enumerate(lines, 1):
         text = line.rstrip(b"\r\n")
@@ -105,7 +105,7 @@ def _of_json(text: bytes, form: LineFormat) -> Outgoing:
 
 
 def _headers(given: Any) -> Iterator[tuple[str, bytes | None]]:
-    """Headers of an object, or of pairs, where a name may come twice."""
+    """The headers from a JSON object, or from a list of pairs, in which a name may occur twice."""
     found = given.items() if isinstance(given, Mapping) else given or ()
     for pair in found:
         if not isinstance(pair, list | tuple) or len(pair) != 2:

@@ -32,7 +32,7 @@ def list_topics(
     sizes = sizes_on_disk(cluster.data_dir) if "bootstrap.servers" not in given else None
     console = Console()
     if not as_json:
-        # First, so that a cluster that does not answer is named with its settings.
+        # Called first, so that the error for an unreachable cluster names its settings.
         console.print(f"Kafka: {escape(printable(client))}", highlight=False, soft_wrap=True)
     found: list[dict[str, Any]] = [
         {

@@ -23,7 +23,7 @@ def read(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for further records, until Ctrl-C.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Most records to print.")] = None,
     offset: Annotated[
-        str, typer.Option(metavar="OFFSET", help="Where to begin: earliest, latest, a number, or -N for the last N.")
+        str, typer.Option(metavar="OFFSET", help="Where to begin: earliest, latest, an offset, or -N for the last N.")
     ] = "earliest",
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="The same as --offset earliest, the default.")
@@ -32,12 +32,12 @@ def read(
     timestamps: Annotated[bool, typer.Option("--timestamps", help="Begin each line with the event time.")] = False,
     headers: Annotated[bool, typer.Option("--headers", help="Print headers before the key.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="A line of JSON for each record, with all that it has.")
+        bool, typer.Option("--json", help="A line of JSON for each record, with all its fields.")
     ] = False,
     serdes: SerdeOptions,
     cluster: ClusterOptions,
 ) -> None:
-    """Print the committed records of a topic, a line for each: key, tab, value.
+    """Print the committed records of a topic, one per line: key, tab, value.
 
     Control characters are shown as escapes. Counts, windowed keys and other binary data become readable with --topology, or
     with --key-serde and --value-serde.
@@ -59,7 +59,7 @@ def read(
 
 
 def _offset(text: str) -> int | None:
-    """Where to begin, as `Begin` takes it."""
+    """The offset for `Begin`."""
     named = {"earliest": 0, "beginning": 0, "latest": None, "end": None}
     if text in named:
         return named[text]

@@ -19,10 +19,10 @@ def send(
     topic: Topic,
     *,
     key_separator: Annotated[
-        str, typer.Option(metavar="TEXT", help="What stands between key and value.", show_default="a tab")
+        str, typer.Option(metavar="TEXT", help="The text between key and value.", show_default="a tab")
     ] = "\t",
     null: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The text that stands for a null key or value (a tombstone).")
+        str | None, typer.Option(metavar="TEXT", help="The text for a null key or value (a tombstone).")
     ] = None,
     timestamp: Annotated[
         str | None,
@@ -42,10 +42,10 @@ def send(
     serdes: SerdeOptions,
     cluster: ClusterOptions,
 ) -> None:
-    """Write standard input to a topic, a record for each line: key, tab, value, or only a value.
+    """Write standard input to a topic, one record per line: key, tab, value, or only a value.
 
-    With --json a line is an object, and all but `value` may be left out: {"key": "a", "value": {"n": 1}, "timestamp":
-    1700000000000, "headers": {"trace": "x"}}. It takes what `streams topic read --json` prints.
+    With --json a line is an object, in which everything but `value` is optional: {"key": "a", "value": {"n": 1},
+    "timestamp": 1700000000000, "headers": {"trace": "x"}}. The output of `streams topic read --json` has this form.
     """
     from streams.broker.topic_writer import write_records
 

@@ -1,6 +1,6 @@
 """Serdes on the command line: by name, or those that a topology has for a topic.
 
-Without a serde, bytes are text: what is no UTF-8 is shown with backslashes.
+Without a serde, bytes are text; bytes that are not valid UTF-8 are shown with backslashes.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ SERDES: Mapping[str, type[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class TopicSerdes:
-    """Serdes of a topic's keys and values; None: bytes are text."""
+    """The serdes of a topic's keys and values; None: bytes are text."""
 
     key: Serde | None = None
     value: Serde | None = None
 
 
 def topic_serdes(options: SerdeOptions, topic: str) -> TopicSerdes:
-    """The serdes that options ask for; a named one wins over the topology's.
+    """The serdes for the given options; a named one takes precedence over the topology's.
 
     Raises:
-        ConfigError: There is no such serde, or the topology does not use the topic.
+        ConfigError: The serde does not exist, or the topology does not use the topic.
         TopologyError: The topology cannot be loaded.
     """
     found = TopicSerdes()
@@ -70,7 +70,7 @@ def to_bytes(serde: Serde | None, topic: str, value: Any) -> bytes | None:
     """The bytes of a value that was read from JSON.
 
     Raises:
-        SerdeError: The serde does not take it.
+        SerdeError: The serde does not accept the value.
     """
     if serde is not None:
         return serde.serialize(topic, value)
@@ -78,10 +78,10 @@ def to_bytes(serde: Serde | None, topic: str, value: Any) -> bytes | None:
 
 
 def from_text(serde: Serde | None, topic: str, text: bytes) -> bytes | None:
-    """The bytes of a value that was typed: as it stands, or what the serde makes of the text or of the JSON that it is.
+    """The bytes of a typed value: the text itself, or with a serde its serialisation, read as JSON if it is valid JSON.
 
     Raises:
-        SerdeError: The serde takes neither.
+        SerdeError: The serde does not accept the value.
     """
     if serde is None or isinstance(serde, BytesSerde):
         return text
@@ -122,5 +122,5 @@ def _of_topology(topology: Topology, target: str, topic: str) -> TopicSerdes:
 
 
 def _is_called(name: str, topic: str | InternalTopic) -> bool:
-    """Whether a topic of the program has this name in Kafka."""
+    """Whether a topic of the program has the given name in Kafka."""
     return name.endswith(f"-{topic}") if isinstance(topic, InternalTopic) else name == topic

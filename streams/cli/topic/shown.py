@@ -1,4 +1,4 @@
-"""Records as lines for people, and as JSON for programs."""
+"""The output of records: lines for people, and JSON for programs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from streams.serdes import Serde
 
 
 class RecordPrinter:
-    """Makes lines of records.
+    """A formatter of records as lines or as JSON data.
 
     Args:
-        topic: The topic; serdes are told.
-        serdes: Read keys and values; None: bytes are text.
+        topic: The topic, which serdes receive.
+        serdes: The serdes of keys and values.
         timestamps: Whether a line begins with the event time.
         headers: Whether headers come before the key.
 
     Attributes:
-        unreadable: How many keys and values their serde could not read; their bytes are shown.
-        why: What was wrong with the first of them.
+        unreadable: The number of keys and values that their serde could not read, which are shown as bytes.
+        why: The error of the first of them.
     """
 
     def __init__(self, topic: str, serdes: TopicSerdes, *, timestamps: bool = False, headers: bool = False) -> None:
@@ -38,7 +38,7 @@ class RecordPrinter:
         self.why = ""
 
     def line(self, record: Incoming) -> str:
-        """A record for people: time, headers, key and value, with tabs between them; no key, no column for it."""
+        """A record for people: time, headers, key and value, separated by tabs; without a key, there is no column for it."""
         parts = [shown_time(record.timestamp)] if self._timestamps else []
         if self._headers:
             named = (f"{visible(name)}={_bytes(value)}" for name, value in record.headers)
@@ -49,7 +49,7 @@ class RecordPrinter:
         return "\t".join(parts)
 
     def as_dict(self, record: Incoming) -> dict[str, Any]:
-        """A record for programs; `streams topic send --json` takes it again."""
+        """A record for programs, which `streams topic send --json` accepts."""
         return {
             "topic": self._topic,
             "partition": record.partition,
@@ -67,7 +67,7 @@ class RecordPrinter:
         if data is None:
             return "null"
         if serde is None:
-            # Tabs separate key and value, and JSON may be indented by them: they do no harm.
+            # Tabs are harmless: they separate key and value, and may indent JSON.
             return visible(data.decode(errors="backslashreplace"), keep="\t")
         found = self._plain(serde, data, record)
         return visible(found if isinstance(found, str) else orjson.dumps(found).decode())

@@ -1,4 +1,4 @@
-"""Timestamps as people write them, and as they are shown: milliseconds since 1970, or ISO 8601."""
+"""Timestamps as typed and as printed: milliseconds since 1970, or ISO 8601."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def to_timestamp(text: str) -> int:
-    """Milliseconds since 1970; a time without a zone is UTC.
+    """Milliseconds since 1970 for a typed time; a time without a zone is UTC.
 
     Raises:
-        ConfigError: It is no time.
+        ConfigError: The text is not a time.
     """
     if re.fullmatch(r"\d+", text):
         return int(text)
@@ -30,7 +30,7 @@ def to_timestamp(text: str) -> int:
 
 
 def shown_time(at: int) -> str:
-    """UTC to the millisecond; beyond what a calendar holds, the number itself."""
+    """UTC to the millisecond; beyond the range of the calendar, the number itself."""
     try:
         return (_EPOCH + timedelta(milliseconds=at)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except OverflowError:

@@ -1,1 +1,1 @@
-"""The Java process that runs Spark: its start, its output, its end."""
+"""The Java process that runs Spark: start, output, end."""

@@ -1,13 +1,13 @@
-"""Spark's Java classes, read and verified once for all: an archive that Java maps into memory as it starts.
+"""The archive of Spark's Java classes, read and verified once, which Java maps into memory at startup.
 
-Much of the CPU that a start takes is Java reading its classes from jars: with an archive, Java took about 7 s instead of 16
-(`streams run` of the word count, a busy machine, one run of each). It is Java's own application class-data sharing (JEP 350):
-a run is recorded, and later ones start from the record. `make venv` records one (`streams.spark.jvm.record_classes`);
-`session.py` uses it where it starts Java itself, which spark-submit does not let it.
+Java spends much of a start's CPU on reading classes from jars: with an archive, Java took about 7 s instead of 16
+(`streams run` of the word count, a busy machine, one run of each). The mechanism is Java's application class-data sharing
+(JEP 350): one run is recorded, and later ones start from the archive. `make venv` records the archive
+(`streams.spark.jvm.record_classes`); `session.py` uses the archive where it starts Java itself, so not under spark-submit.
 
-The archive (160 MB) is of the jars of one pyspark, so it lives in the Python environment beside that one, and goes with it.
-Java checks that it fits its own version and the jars; one that does not is not used, and nothing else changes. But one that
-was cut short would end Java: so its size is noted once it is whole, and without that size it counts as missing.
+The archive (160 MB) belongs to the jars of one pyspark, so it is stored in the same Python environment and deleted with it.
+Java ignores an archive that does not match its version and the jars. But a truncated archive would crash Java: so the size
+of the complete archive is noted, and an archive of another size counts as missing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyspark
 
 
 def archive() -> Path:
-    """Where the archive of this Spark and this Java is, whether it exists or not."""
+    """The path of the archive for this Spark and this Java, whether it exists or not."""
     home = os.environ.get("JAVA_HOME")
     java = Path(home) / "bin" / "java" if home else Path(shutil.which("java") or "java")
     digest = hashlib.sha256(str(java.resolve()).encode()).hexdigest()[:12]
@@ -30,14 +30,14 @@ def archive() -> Path:
 
 
 def java_options() -> str:
-    """Java's options for using the archive, with a space before them; none if there is no archive."""
+    """Java's options for using the archive, with a leading space; empty without an archive."""
     path = archive()
-    # Options are split at spaces. The log would tell of archives that do not fit, which is no matter of the user's.
+    # Options are split at spaces. Java's log would report archives that do not match, which does not concern the user.
     return f" -XX:SharedArchiveFile={path} -Xlog:disable" if is_whole(path) and " " not in str(path) else ""
 
 
 def is_whole(path: Path) -> bool:
-    """Whether an archive is there, as large as it was when Java had written it."""
+    """Whether the archive exists, with the size it had when Java finished writing it."""
     try:
         return path.stat().st_size == int(size_note(path).read_text())
     except (OSError, ValueError):
@@ -45,5 +45,5 @@ def is_whole(path: Path) -> bool:
 
 
 def size_note(path: Path) -> Path:
-    """The file that says how large the archive was when it was whole."""
+    """The file with the size of the complete archive."""
     return path.with_suffix(".size")

@@ -1,8 +1,8 @@
-"""What Spark's Java process prints as it starts, without the lines that tell nobody anything.
+"""The startup output of Spark's Java process, without the lines that are of no use to the user.
 
 Java's warning about an incubator module comes from the virtual machine itself, before any logging is set up, so no setting of
-log4j reaches it. So the process writes its standard error into a pipe, and all of it is passed on save a few known lines:
-an error is never among them. The setting `spark.log.level` (`streams run --verbose`) shows everything.
+log4j can suppress it. So the process writes its standard error into a pipe, and everything is passed on except a few known
+lines, none of which is an error. The setting `spark.log.level` (`streams run --verbose`) shows everything.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _CHATTER = re.compile(
 
 
 def start_java_quietly(settings: Mapping[str, str]) -> None:
-    """Starts Spark's Java process, unless there is one, and passes on what it prints, without the chatter of its start.
+    """Starts Spark's Java process, unless one is running, and passes on its output without the startup chatter.
 
     Args:
-        settings: Spark's settings; those of the process itself (memory, Java options) must be known before it starts.
+        settings: Spark's settings; those of the process itself (memory, Java options) must be known before the start.
     """
     if SparkContext._gateway is not None or sys.platform == "win32":
         return
@@ -46,7 +46,7 @@ def start_java_quietly(settings: Mapping[str, str]) -> None:
     try:
         gateway = launch_gateway(conf, {"stderr": writing})
     except BaseException:
-        # The process has ended: what it had to say comes before the error that says so.
+        # The process has ended: its output should appear before the error about that.
         os.close(writing)
         pump.join(timeout=5)
         raise
@@ -55,7 +55,7 @@ def start_java_quietly(settings: Mapping[str, str]) -> None:
 
 
 def pass_on(source: int, target: int) -> None:
-    """Copies whole lines from one file descriptor to another until the first ends, without those that are chatter."""
+    """Copies whole lines from one file descriptor to another until the first ends, except startup chatter."""
     rest = b""
     with os.fdopen(source, "rb", buffering=0) as printed:
         while block := printed.read(_BLOCK):

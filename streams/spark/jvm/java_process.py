@@ -1,6 +1,7 @@
-"""Spark's Java process as the driver sees it: when it has gone, every call to it fails in a way of its own, in pages.
+"""The end of Spark's Java process, reported as one error.
 
-All that is to be said then is one sentence. Nothing is lost: what was committed is in Kafka, and nothing else is visible.
+Once the process has ended, every call to it fails differently, each with pages of output; one sentence is enough. Nothing is
+lost: committed results are in Kafka, and nothing else is visible.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from pyspark import SparkContext
 from streams.errors import ApplicationFailedError
 
 _CLOSES_WITHIN_S = 5.0
-"""A process that is killed closes its sockets one after the other, and may write a dump of its memory before."""
+"""How long a killed process may take to close its sockets, seconds: it closes them one by one, perhaps after a core dump."""
 _POLL_S = 0.05
 
 
 @contextmanager
 def needs_java(stopping: Callable[[], bool]) -> Iterator[None]:
-    """Makes one error of whatever fails because Spark's Java process has gone.
+    """Turns every failure that is due to the end of Spark's Java process into one error.
 
     Args:
-        stopping: Whether that is what is wanted: Ctrl-C ends spark-submit, which is the Java process, too.
+        stopping: Whether the application is stopping anyway: Ctrl-C also ends spark-submit, which is the Java process.
 
     Raises:
-        ApplicationFailedError: It has.
+        ApplicationFailedError: The Java process has ended.
     """
     try:
         yield
@@ -45,20 +46,20 @@ def needs_java(stopping: Callable[[], bool]) -> Iterator[None]:
         ) from error
 
 
-def tell_its_end_once(context: SparkContext) -> None:
-    """Keeps the thread that takes Spark's accumulators from telling the end of the Java process by a stack trace of its own."""
+def report_end_once(context: SparkContext) -> None:
+    """Prevents Spark's accumulator thread from reporting the end of the Java process by a stack trace of its own."""
     server = context._accumulatorServer
-    told: Callable[[Any, Any], None] = server.handle_error
+    original: Callable[[Any, Any], None] = server.handle_error
 
     def handle_error(request: Any, address: Any) -> None:
         if not has_gone(_CLOSES_WITHIN_S):
-            told(request, address)
+            original(request, address)
 
     server.handle_error = handle_error
 
 
 def has_gone(within_s: float = 0) -> bool:
-    """Whether nobody listens any more where the Java process did, or nobody does before that time is over, s."""
+    """Whether the Java process has stopped listening on its port, or stops within the given seconds."""
     gateway = SparkContext._gateway
     if gateway is None:
         return False
@@ -83,7 +84,7 @@ def _is_of_the_network(error: BaseException | None) -> bool:
 
 
 def _how() -> str:
-    """The signal that has ended it, where it is a child of ours (under spark-submit it is our parent)."""
+    """The signal or exit code of the Java process, if it is our child (under spark-submit it is our parent)."""
     process = getattr(SparkContext._gateway, "proc", None)
     code = None if process is None else process.poll()
     if code is None:

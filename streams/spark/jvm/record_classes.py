@@ -1,6 +1,6 @@
-"""Makes the archive of Spark's classes (`streams.spark.jvm.class_archive`): runs a small query, and has Java record what it loads.
+"""Creates the archive of Spark's classes (`streams.spark.jvm.class_archive`) from the classes that Java loads for a small query.
 
-`make venv` does it: `python -m streams.spark.jvm.record_classes`.
+`make venv` calls it: `python -m streams.spark.jvm.record_classes`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _END_S = 120.0
 
 
 def record() -> None:
-    """Makes the archive, unless it exists: runs a small query of the engine's kind, and has Java record its classes."""
+    """Creates the archive unless it exists, by a small query like the engine's whose classes Java records."""
     path = archive()
     if is_whole(path):
         return
@@ -54,7 +54,7 @@ def _run(folder: str, options: str) -> bool:
     gateway = session.sparkContext._gateway
     _run_query(session, folder)
     session.stop()
-    # Java ends when its input does, and records as it ends.
+    # Java exits when its standard input is closed, and writes the archive as it exits.
     gateway.shutdown()
     gateway.proc.stdin.close()
     return bool(gateway.proc.wait(_END_S) == 0)
