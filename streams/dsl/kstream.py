@@ -2,7 +2,7 @@
 
 Each method adds operators to the topology and gives the stream behind them; nothing runs. Functions of values may also
 take the key first: `map_values(lambda value: ...)` or `map_values(lambda key, value: ...)`. A function of another
-shape is a `TopologyError`, and so is a name that is taken. "Source" is where a rule comes from; `docs/semantics.md` says more.
+shape is a `TopologyError`, and so is a name that is taken. "Source" is where a rule comes from; `docs/operators.md` says more.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ class JoinWindows(AnswersUnknownNames):
         JoinWindows.of_time_difference_and_grace(timedelta(hours=1), timedelta(minutes=5)).before(0)
 
     Either bound may be negative, as long as the interval is not (else a `TopologyError`). What is late, and when a record
-    without a partner is given up: `docs/semantics.md`. Source: Kafka Streams' `JoinWindows`.
+    without a partner is given up: `docs/operators.md`. Source: Kafka Streams' `JoinWindows`.
     """
 
     before_ms: int
