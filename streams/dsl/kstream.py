@@ -2,7 +2,7 @@
 
 Each method adds operators to the topology and returns the stream behind them; nothing runs yet. Functions of values may also
 take the key first: `map_values(lambda value: ...)` or `map_values(lambda key, value: ...)`. A function with another signature
-raises a `TopologyError`, and so does a name that is taken. "Source" names the origin of a rule; `docs/semantics.md` has details.
+raises a `TopologyError`, and so does a name that is taken. "Source" names the origin of a rule; `docs/operators.md` has details.
 """
 
 from __future__ import annotations

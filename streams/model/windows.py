@@ -228,7 +228,7 @@ class JoinWindows(AnswersUnknownNames):
         JoinWindows.of_time_difference_with_no_grace(timedelta(minutes=10))
         JoinWindows.of_time_difference_and_grace(timedelta(hours=1), timedelta(minutes=5)).before(0)
 
-    Either bound may be negative, but a negative interval raises `TopologyError`. `docs/semantics.md` says which records are late,
+    Either bound may be negative, but a negative interval raises `TopologyError`. `docs/operators.md` says which records are late,
     and when a record without a match is given up. Source: Kafka Streams' `JoinWindows`.
     """
 

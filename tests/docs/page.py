@@ -1,4 +1,4 @@
-"""The executable examples of `docs/semantics.md`: each a Python block and the table behind it.
+"""The executable examples of the pages in `docs`: each a Python block and the table behind it.
 
 The block sees a ``builder`` and everything public in ``streams``. A row of the table is one record that is piped in, and
 in its last column what comes out of it, in order: ``key = value @ time``, behind ``topic:`` where that is not ``out``. A
@@ -24,7 +24,10 @@ from streams import StreamsBuilder, Windowed
 from streams.operators.operator_context import Mode
 from streams.testing import TopologyTestDriver
 
-PAGE = Path(__file__).parents[2] / "docs" / "semantics.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = {name: DOCS / f"{name}.md" for name in ("guide", "operators", "modes")}
+"""The pages with executable examples, by name."""
+
 _EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n\n(?P<table>(?:\|[^\n]*\n)+)", re.DOTALL)
 _MODES: tuple[Mode, ...] = ("strict", "compat")
 NOTHING = "\u2013"
@@ -32,7 +35,7 @@ NOTHING = "\u2013"
 
 @dataclass
 class Example:
-    """One example: its heading, code, columns and rows, and where its table lies in the page."""
+    """One example: its heading, code, columns and rows, and the position of its table in the page."""
 
     heading: str
     code: str
@@ -53,7 +56,7 @@ class Example:
         """What the engine gives, row by row; an error ends it and stands in its row."""
         public: dict[str, Any] = {name: getattr(streams, name) for name in streams.__all__}
         space = public | {"builder": StreamsBuilder(), "timedelta": timedelta}
-        exec(compile(self.code, str(PAGE), "exec"), space)
+        exec(compile(self.code, self.heading, "exec"), space)
         topology = space["builder"].build()
         found = [""] * len(self.rows)
         with TopologyTestDriver(topology, mode=mode, **space.get("settings", {})) as driver:
@@ -139,4 +142,5 @@ def written_anew(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written_anew(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in PAGES.values():
+        path.write_text(written_anew(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,10 +1,10 @@
-"""The code of the section "Testing" of `docs/semantics.md` does what it says."""
+"""The code of the section "Testing" of `docs/guide.md` does what it says."""
 
 import re
 
 from streams import Materialized, StreamsBuilder
 from streams.topology.topology import Topology
-from tests.docs.page import PAGE
+from tests.docs.page import PAGES
 
 
 def build() -> Topology:
@@ -15,6 +15,6 @@ def build() -> Topology:
 
 
 def test_it_runs() -> None:
-    section = PAGE.read_text(encoding="utf-8").split("\n## Testing\n")[1].split("\n## ")[0]
+    section = PAGES["guide"].read_text(encoding="utf-8").split("\n## Testing\n")[1].split("\n## ")[0]
     (code,) = re.findall(r"```py\n(.*?)```", section, re.DOTALL)
-    exec(compile(code, str(PAGE), "exec"), {"build": build})
+    exec(compile(code, str(PAGES["guide"]), "exec"), {"build": build})

@@ -93,7 +93,7 @@ def shapes(draw: Any, grace: Any) -> Shape:
     advance = draw(st.integers(1, size)) if kind == "hopping" else max(size, 1)
     wait, emit = draw(grace), draw(st.sampled_from(("update", "close", "suppress")))
     if kind == "session" and emit == "suppress" and size + wait == 0:
-        wait = 1  # The exception that `docs/semantics.md` names: these are emitted at once, as by Kafka Streams.
+        wait = 1  # The exception that `docs/modes.md` names: these are emitted at once, as by Kafka Streams.
     return Shape(
         kind,
         size,
