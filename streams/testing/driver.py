@@ -16,6 +16,7 @@ from state.errors import CheckpointMismatchError
 from state.kafka.headers import encode_headers
 from state.kafka.partitioner import partition_for_key
 from streams.config import StreamsConfig
+from streams.errors import TopologyError
 from streams.model.conversions import TimestampLike, to_timestamp_ms
 from streams.model.typing import K, V
 from streams.model.windows import Duration, to_ms
@@ -37,6 +38,7 @@ from streams.testing.store_access import StoreAccess, TaskStores
 from streams.topology.patterns import has_patterns, with_matching_topics
 from streams.topology.plan import Plan, SubTopology, build_plan
 from streams.topology.topology import Topology
+from streams.wording import described
 
 
 class TopologyTestDriver(StoreAccess):
@@ -62,6 +64,7 @@ class TopologyTestDriver(StoreAccess):
 
     Raises:
         ConfigError: There is no such setting, or a value does not fit.
+        TopologyError: It is given no topology, but a builder perhaps.
     """
 
     def __init__(
@@ -78,6 +81,10 @@ class TopologyTestDriver(StoreAccess):
         settings: Mapping[str, Any] | StreamsConfig | None = None,
         **further: Any,
     ) -> None:
+        if not isinstance(topology, Topology):
+            raise TopologyError(
+                f"TopologyTestDriver takes a Topology, not {described(topology)}: a builder's build() gives one."
+            )
         if isinstance(application_id, Mapping | StreamsConfig):
             settings, application_id = application_id, None
         merged = merged_settings(settings, {**further, "application_id": application_id, "mode": mode, "tasks": tasks})
