@@ -71,6 +71,27 @@ def topics_of(topology: Topology) -> list[str]:
     return sorted(topics, key=lambda topic: (topic == "in", topic))
 
 
+def processor(in_process: str, in_init: str = "pass", store: str | None = None) -> str:
+    """A program whose processor has these lines, and the store as `self.store`."""
+    add = "" if store is None else f"builder.add_state_store(Stores.{store})"
+    get, connect = ("pass", "") if store is None else ("self.store = self.ctx.get_state_store('s')", ", 's'")
+    return f"""{add}
+class Mine(Processor):
+    def init(self, context):
+        self.ctx = context
+        {get}
+        {in_init}
+    def process(self, record):
+        key = record.key
+        {in_process}
+builder.stream("in").process(Mine{connect}).to("out")"""
+
+
+def forwarding(value: str, store: str | None = None, before: str = "pass") -> str:
+    """The same for a processor that forwards a value."""
+    return processor(f"{before}; self.ctx.forward(record.with_value({value}))", store=store)
+
+
 def counting() -> StreamsBuilder:
     """A program that writes what it reads, and counts it in each kind of store."""
     builder = StreamsBuilder()

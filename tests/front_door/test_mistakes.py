@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.front_door.newcomer import ORDER, matches, run_program
+from tests.front_door.newcomer import ORDER, forwarding, matches, processor, run_program, run_test
 
 Row = tuple[str, "str | list[Any]"]
 
@@ -215,13 +215,153 @@ builder.stream("in", value_serde=Mine())""",
     ),
 ]
 
+PLAIN = "key_value_store('s', StringSerde(), JsonSerde())"
+TIMED = "timestamped_key_value_store('s', StringSerde(), JsonSerde())"
+WINDOWS = "window_store('s', timedelta(hours=1), timedelta(minutes=1), StringSerde(), JsonSerde())"
+
+PROCESSORS: list[Row] = [
+    # What goes out.
+    (
+        processor("return record"),
+        "Mine.process returns Record(key='a', … results are forwarded, as in self.ctx.forward(",
+    ),
+    (processor("yield record"), "Mine.process returns a generator (it has a yield"),
+    (processor("self.ctx.forward(key, record.value)"), "forward takes a Record, … forward(record.with_value(value))"),
+    (processor("self.ctx.forward(record, 'rejected')"), "forwards to 'rejected', which is no child of it. It has: "),
+    (processor("self.ctx.forward(record.with_timestamp(datetime(2026, 1, 1)).with_headers({'a': 'b'}))"), UNCHANGED),
+    # What is remembered.
+    (
+        processor("self.n += 1", in_init="self.n = 0"),
+        "changes its attribute 'n' after init, … so that the change is lost. Keep it in a store (self.ctx.store(...))",
+    ),
+    ("raise ValueError(Processor.__doc__)", "made for every micro-batch, so its attributes remember nothing"),
+    # The clocks.
+    (
+        processor("pass", "context.schedule(1000, 'STREAM_TIME', lambda t: context.forward(Record('p', t, t)))"),
+        [("p", 1000)],
+    ),
+    (
+        processor(
+            "pass",
+            "context.schedule(timedelta(seconds=1), PunctuationType.STREAM_TIME, lambda t: context.forward(Record('p', t, t)))",
+        ),
+        [("p", 1000)],
+    ),
+    (forwarding("1").replace("pass", "context.schedule(1000, 'WALL_CLOCK_TIME', print)", 1), COUNTED),
+    (
+        processor("pass", "context.schedule(1000, 'stream-time', print)"),
+        "There is no punctuation type 'stream-time': use ",
+    ),
+    (
+        processor("pass", "context.schedule(timedelta(seconds=1), print)"),
+        "write schedule(interval, PunctuationType.STREAM_TIME",
+    ),
+    (processor("pass", "context.schedule('1s', 'stream_time', print)"), "must be a timedelta or whole milliseconds"),
+    # Names of the context and of its stores, as Java has them.
+    (processor("self.ctx.getStateStore('s')"), "has no attribute 'getStateStore', here it is get_state_store(...)"),
+    (processor("self.ctx.commit()"), "the engine commits after every step, by itself"),
+    (processor("self.ctx.offset()"), "here it is record_metadata.offset"),
+    (processor("self.store.putAll([])", store=PLAIN), "has no attribute 'putAll', here it is put_all(...)"),
+    # Stores.
+    (processor("pass", "context.store('s')"), "asks for the store 's', … Connect it: process(..., stores=[...])"),
+    (
+        'class Mine(Processor):\n    def process(self, record): ...\nstream.process(Mine, "spend")',
+        "uses the store 'spend', which does not exist. … add_state_store(Stores.key_value_store('spend'",
+    ),
+    (
+        "class Mine(Processor):\n    def process(self, record): ...\nstream.process(Mine())",
+        "such as the class or a lambda",
+    ),
+    (forwarding("self.store.get(key).value", TIMED, "self.store.put(key, 1)"), COUNTED),
+    (forwarding("self.store.get(key).timestamp", TIMED, "self.store.put(key, 1, 7)"), [("a", 7)]),
+    (forwarding("self.store.get(key)", PLAIN, "self.store.put(key, 1); self.store.delete(key)"), [("a", None)]),
+    (forwarding("self.store.put_if_absent(key, 2)", PLAIN, "self.store.put(key, 1)"), COUNTED),
+    (forwarding("self.store.approximate_num_entries()", PLAIN, "self.store.put_all({key: 5})"), COUNTED),
+    (forwarding("self.store.fetch(key, 0)", WINDOWS, "self.store.put(key, 1, 0)"), COUNTED),
+    (forwarding("list(self.store.fetch_all(0, 9))", WINDOWS, "self.store.put(key, 1, 0)"), [("a", [["a", 0, 1]])]),
+    (forwarding("list(self.store.backward_all())", WINDOWS, "self.store.put(key, 1, 0)"), [("a", [["a", 0, 1]])]),
+    (
+        'builder.add_state_store(Stores.persistent_window_store("s", timedelta(hours=1), timedelta(minutes=1), False))',
+        "lacks key_serde, value_serde: give key_serde=..., value_serde=...",
+    ),
+    # What an IDE shows.
+    (
+        forwarding("[name for name in dir(self.store) if name[0] != '_']", WINDOWS),
+        [
+            (
+                "a",
+                [
+                    "all",
+                    "backward_all",
+                    "backward_fetch",
+                    "backward_fetch_all",
+                    "fetch",
+                    "fetch_all",
+                    "fetch_range",
+                    "name",
+                    "put",
+                ],
+            )
+        ],
+    ),
+    (forwarding("[name for name in ('attempt', 'hold', 'resume', 'expire') if hasattr(self.ctx, name)]"), [("a", [])]),
+]
+
+TESTS: list[tuple[str, Any]] = [
+    # Topics.
+    ('driver.create_input_topic("inn")', "the topology does not read a topic 'inn': it has 'in', 'prices'. Did you mean 'in'?"),
+    ('driver.create_output_topic("outt")', "does not write a topic 'outt': it has 'out'. Did you mean 'out'?"),
+    ('topic.pipe_input(5)\nout.read_value()', [5]),
+    ('topic.pipe_input("a", 5)\nout.read_key_value()', [("a", 5)]),
+    ('topic.pipe_value_list([1, 2])\nout.read_values_to_list()', [[1, 2]]),
+    ('topic.pipe_input(TestRecord("a", 1, 1000))\nrepr(out.read_record())', ["TestRecord('a', 1, timestamp=1000)"]),
+    ('topic.pipe_input("a", 5)\nsorted(driver.produced_topic_names())[0]', ["out"]),
+    ('topic.pipe_input(timestamp=5)', "pipe_input needs a value: pipe_input(value) or pipe_input(key, value)"),
+    ('out.read_value()', "topic 'out' has no more records; is_empty and queue_size tell before"),
+    # Times and headers.
+    ('topic.pipe_input("a", 5, timedelta(seconds=1))\nout.read_record().timestamp', [1000]),
+    ('topic.pipe_input("a", 5, datetime(1970, 1, 1, 0, 0, 1))\nout.read_record().timestamp', [1000]),
+    ('topic.pipe_input("a", 5, "1s")', "a timestamp is whole milliseconds since the epoch (int), a datetime, or a timedelta"),
+    ('topic.pipe_input("a", 5, headers={"x": b"y"})\nout.read_record().headers', [(("x", b"y"),)]),
+    ('topic.pipe_input("a", 5, headers={"x": "y"})\nout.read_record().headers', [(("x", b"y"),)]),
+    (
+        'topic = driver.create_input_topic("in", auto_advance=timedelta(seconds=1))\n'
+        'topic.pipe_value_list([1, 2])\n[record.timestamp for record in out.read_records_to_list()]',
+        [[0, 1000]],
+    ),
+    ('driver.advance_wall_clock_time(timedelta(seconds=1))\ndriver.now_ms', [1000]),
+    # Stores.
+    ('topic.pipe_input("a", 5)\ndriver.get_key_value_store("counts").get("a")', [1]),
+    ('topic.pipe_input("a", 5)\ndriver.get_store("counts").get("a").value', [1]),
+    ('topic.pipe_input("a", 5)\nlist(driver.get_window_store("windowed").all())', [[("a", 0, 1)]]),
+    ('topic.pipe_input("a", 5)\nlen(list(driver.get_store("windowed").all()))', [1]),
+    ('topic.pipe_input("a", 5)\n[n for _, n in driver.get_session_store("sessions").fetch("a")]', [[1]]),
+    ('driver.get_versioned_key_value_store("prices").get("a")', [None]),
+    ('driver.get_key_value_store("windowed")', "use get_timestamped_window_store('windowed')"),
+    ('driver.get_key_value_store("count")', "the topology has no store 'count': … Did you mean 'counts'?"),
+    ('topic.pipe_input("a", 5)\ndriver.metrics()["KSTREAM-SOURCE-in"].records_in', [1]),
+    # Settings, records that cannot be read, and Java's names.
+    ('TopologyTestDriver(builder.build(), settings={"processing": "skip"}).close()', [None]),
+    ('TopologyTestDriver(builder.build(), {"processing": "skip"}).close()', [None]),
+    ('TopologyTestDriver(builder.build(), procesing="skip")', "no setting 'procesing' … Did you mean 'processing'"),
+    ('TopologyTestDriver(builder.build(), processing="skpi")', "is 'fail' (the step fails), 'skip' (… or 'dlq'"),
+    ('TopologyTestDriver(builder)', "takes a Topology, not a StreamsBuilder: a builder's build() gives one"),
+    ('topic.pipe_bytes(b"a", b"{bad")', "JsonSerde cannot read 4 bytes … set the policy 'deserialization' to 'skip' or 'dlq'"),
+    ('topic.pipeInput("a", 5)', "TestInputTopic has no 'pipeInput': here it is pipe_input(...)."),
+    ('out.readValue()', "TestOutputTopic has no 'readValue': here it is read_value(...)."),
+    ('driver.getKeyValueStore("counts")', "here it is get_key_value_store(...)."),
+    ('driver.advanceWallClockTime(5)', "here it is advance_wall_clock_time(...)."),
+]  # fmt: skip
+
 
 def name_of(row: Row) -> str:
     return " ".join(row[0].split())[:90]
 
 
 @pytest.mark.parametrize(
-    ("code", "follows"), rows := [*OPTIONS, *ARGUMENTS, *NAMES, *FUNCTIONS, *CLASSES], ids=map(name_of, rows)
+    ("code", "follows"),
+    rows := [*OPTIONS, *ARGUMENTS, *NAMES, *FUNCTIONS, *CLASSES, *PROCESSORS],
+    ids=map(name_of, rows),
 )
 def test_a_program_works_or_says_what_to_write(code: str, follows: str | list[Any]) -> None:
     if isinstance(follows, list):
@@ -229,4 +369,14 @@ def test_a_program_works_or_says_what_to_write(code: str, follows: str | list[An
         return
     with pytest.raises(Exception) as caught:  # noqa: PT011 - it is the sentence that counts
         run_program(code)
+    assert matches(follows, str(caught.value)), str(caught.value)
+
+
+@pytest.mark.parametrize(("code", "follows"), TESTS, ids=map(name_of, TESTS))
+def test_a_test_works_or_says_what_to_write(code: str, follows: str | list[Any]) -> None:
+    if isinstance(follows, list):
+        assert [run_test(code)] == follows
+        return
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - it is the sentence that counts
+        run_test(code)
     assert matches(follows, str(caught.value)), str(caught.value)

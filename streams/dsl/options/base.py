@@ -125,7 +125,11 @@ def _defaults(kind: type) -> dict[str, Any]:
 def _no_place(kind: type, value: object, named: Mapping[str, object]) -> TopologyError:
     name = kind.__name__
     if hasattr(value, "spec"):
-        how = ", and how it is stored, such as history_retention=... for a versioned table" if "persistent" in named else ""
+        how = (
+            ", and how it is stored, such as history_retention=... for a versioned table"
+            if "persistent" in named
+            else ""
+        )
         return TopologyError(
             f"{name} takes no store: give the store's name, as in {name}('{getattr(value, 'name', 'name')}'){how}."
         )
