@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import re
+from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 import streams
 from streams import (
@@ -119,3 +122,15 @@ def run_test(code: str) -> Any:
 def matches(said: str, message: str) -> bool:
     """Whether a message has this text, in which … stands for any other."""
     return re.search(re.escape(said).replace("…", ".*"), message, re.DOTALL) is not None
+
+
+def says(said: str, run: Callable[[], object]) -> None:
+    """Checks that something fails, with this sentence."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - the class is not what a newcomer reads
+        run()
+    assert matches(said, str(caught.value)), str(caught.value)
+
+
+def name_of(row: tuple[str, object]) -> str:
+    """A row's name in the list of tests: what is written in it."""
+    return " ".join(row[0].split())[:90]
