@@ -41,10 +41,7 @@ class Deduplicate(Processor[str, Event, str, Event]):
 def build() -> Topology:
     """Reads `events` and writes them once to `by-hand` and to `built-in`."""
     builder = StreamsBuilder()
-    retention = 3 * WITHIN
-    builder.add_state_store(
-        Stores.window_store("seen", retention, WITHIN, key_serde=StringSerde(), value_serde=Int64Serde())
-    )
+    builder.add_state_store(Stores.window_store("seen", 3 * WITHIN, WITHIN, StringSerde(), Int64Serde()))
     events = builder.stream("events")
     by_id = events.select_key(lambda event: event["id"])
     by_id.repartition(name="by-id").process(Deduplicate, "seen").to("by-hand")

@@ -3,15 +3,15 @@
 Shows: `global_table`, joins by a key that is made of the value, no co-partitioning.
 """
 
-from streams import JsonSerde, Materialized, StreamsBuilder, StringSerde, Topology
+from streams import Materialized, StreamsBuilder, Topology
 
 
 def build() -> Topology:
     """Looks `origin` and `dest` of `flights` up in `airports` and writes `named-flights`."""
     builder = StreamsBuilder()
-    airports = builder.global_table("airports", Materialized("airports-by-code"), value_serde=JsonSerde())
+    airports = builder.global_table("airports", Materialized("airports-by-code"))
     (
-        builder.stream("flights", key_serde=StringSerde())
+        builder.stream("flights")
         .join(airports, lambda flight: flight["origin"], lambda flight, found: {**flight, "from": found["name"]})
         .left_join(
             airports,

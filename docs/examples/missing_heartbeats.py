@@ -5,7 +5,7 @@ Shows: final results of windows (`suppress`), a filter on a table, the window's 
 
 from datetime import timedelta
 
-from streams import JsonSerde, StreamsBuilder, StringSerde, Suppressed, TimeWindows, Topology
+from streams import StreamsBuilder, Suppressed, TimeWindows, Topology
 
 EXPECTED = 3
 
@@ -14,7 +14,7 @@ def build() -> Topology:
     """Counts `heartbeats` per device and minute; writes those below the expected number to `silent-devices`."""
     builder = StreamsBuilder()
     (
-        builder.stream("heartbeats", key_serde=StringSerde(), value_serde=JsonSerde())
+        builder.stream("heartbeats")
         .group_by_key()
         .windowed_by(TimeWindows.of_size_and_grace(timedelta(minutes=1), timedelta(seconds=10)))
         .count("heartbeats-per-minute")
@@ -22,6 +22,6 @@ def build() -> Topology:
         .filter(lambda count: count < EXPECTED)
         .to_stream(lambda key, count: key.key)
         .filter(lambda count: count is not None)
-        .to("silent-devices", key_serde=StringSerde())
+        .to("silent-devices")
     )
     return builder.build()

@@ -9,11 +9,9 @@ from streams import (
     Branched,
     Grouped,
     JoinWindows,
-    JsonSerde,
     Materialized,
     SessionWindows,
     StreamsBuilder,
-    StringSerde,
     Topology,
 )
 
@@ -24,7 +22,7 @@ WITHIN = JoinWindows.of_time_difference_with_no_grace(timedelta(minutes=5))
 def build() -> Topology:
     """Reads `orders` by number and writes `validated-orders`, `rejected-orders` and `order-warnings`."""
     builder = StreamsBuilder()
-    orders = builder.stream("orders", key_serde=StringSerde(), value_serde=JsonSerde())
+    orders = builder.stream("orders")
     branches = (
         orders.split("orders-")
         .branch(lambda order: order["quantity"] > 0 and order["price"] > 0, Branched("plausible"))
@@ -33,21 +31,21 @@ def build() -> Topology:
     branches["orders-implausible"].map_values(lambda order: {**order, "why": "implausible"}).to("rejected-orders")
     plausible = branches["orders-plausible"]
     totals = (
-        plausible.group_by(lambda order: order["customer"], Grouped("by-customer", value_serde=JsonSerde()))
+        plausible.group_by(lambda order: order["customer"], Grouped("by-customer"))
         .windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(timedelta(hours=1)))
         .aggregate(
             lambda: 0.0,
             lambda order, total: total + order["quantity"] * order["price"],
             lambda earlier, later: earlier + later,
-            Materialized("spent-per-session", value_serde=JsonSerde()),
+            Materialized("spent-per-session"),
         )
     )
     (
         totals.to_stream(lambda key, total: key.key)
         .filter(lambda total: total is not None and total > LIMIT)
-        .to("order-warnings", key_serde=StringSerde(), value_serde=JsonSerde())
+        .to("order-warnings")
     )
-    stock = builder.stream("stock-checks", key_serde=StringSerde(), value_serde=JsonSerde())
+    stock = builder.stream("stock-checks")
     (
         plausible.join(stock, lambda order, check: {**order, "in_stock": check["ok"]}, WITHIN)
         .filter(lambda order: order["in_stock"])

@@ -5,7 +5,7 @@ Shows: `JsonSerde(Order)`, which reads back what it wrote, and a foreign-key joi
 
 from dataclasses import dataclass
 
-from streams import JsonSerde, StreamsBuilder, StringSerde, Topology
+from streams import JsonSerde, StreamsBuilder, Topology
 
 
 @dataclass
@@ -34,8 +34,8 @@ class NamedOrder:
 def build() -> Topology:
     """Joins the tables `orders` and `customers` into `named-orders`."""
     builder = StreamsBuilder()
-    orders = builder.table("orders", key_serde=StringSerde(), value_serde=JsonSerde(Order))
-    customers = builder.table("customers", key_serde=StringSerde(), value_serde=JsonSerde(Customer))
+    orders = builder.table("orders", value_serde=JsonSerde(Order))
+    customers = builder.table("customers", value_serde=JsonSerde(Customer))
     named = orders.join(
         customers,
         lambda order: order.customer_id,

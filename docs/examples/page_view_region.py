@@ -5,7 +5,7 @@ Shows: `left_join` with a table, `select_key` by grouping, `TimeWindows` that ov
 
 from datetime import timedelta
 
-from streams import Grouped, JsonSerde, Materialized, StreamsBuilder, StringSerde, TimeWindows, Topology, Windowed
+from streams import Grouped, Materialized, StreamsBuilder, TimeWindows, Topology, Windowed
 
 
 def region_at(key: Windowed[str], count: int) -> str:
@@ -20,10 +20,10 @@ def build() -> Topology:
     profiles = builder.table("user-profiles")
     (
         views.left_join(profiles, lambda view, profile: {"page": view["page"], "region": (profile or {}).get("region")})
-        .group_by(lambda view: view["region"] or "unknown", Grouped("by-region", value_serde=JsonSerde()))
+        .group_by(lambda view: view["region"] or "unknown", Grouped("by-region"))
         .windowed_by(TimeWindows.of_size_with_no_grace(timedelta(minutes=5)).advance_by(timedelta(minutes=1)))
         .count(Materialized("views-per-region"))
         .to_stream(region_at)
-        .to("views-by-region", key_serde=StringSerde())
+        .to("views-by-region")
     )
     return builder.build()

@@ -5,18 +5,18 @@ Shows: `SessionWindows`, sessions that merge (the two that merge are deleted dow
 
 from datetime import timedelta
 
-from streams import JsonSerde, Materialized, SessionWindows, StreamsBuilder, StringSerde, Topology
+from streams import Materialized, SessionWindows, StreamsBuilder, Topology
 
 
 def build() -> Topology:
     """Counts the plays of each session of `plays` into `sessions`, keyed by `user@first-last` in seconds."""
     builder = StreamsBuilder()
     (
-        builder.stream("plays", key_serde=StringSerde(), value_serde=JsonSerde())
+        builder.stream("plays")
         .group_by_key()
         .windowed_by(SessionWindows.of_inactivity_gap_and_grace(timedelta(minutes=30), timedelta(hours=1)))
         .count(Materialized("plays-per-session"))
         .to_stream(lambda key, count: f"{key.key}@{key.window.start // 1000}-{key.window.end // 1000}")
-        .to("sessions", key_serde=StringSerde())
+        .to("sessions")
     )
     return builder.build()

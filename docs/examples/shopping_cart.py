@@ -5,7 +5,7 @@ Shows: `cogroup` (KIP-150), one aggregate fed by several streams.
 
 from typing import Any
 
-from streams import JsonSerde, Materialized, StreamsBuilder, Topology
+from streams import Materialized, StreamsBuilder, Topology
 
 Event = dict[str, Any]
 
@@ -36,7 +36,7 @@ def build() -> Topology:
         added.cogroup(put_in)
         .cogroup(removed, take_out)
         .cogroup(purchases, purchase)
-        .aggregate(dict, Materialized("carts-by-customer", value_serde=JsonSerde()))
+        .aggregate(dict, Materialized("carts-by-customer"))
         .to_stream()
         .to("carts")
     )

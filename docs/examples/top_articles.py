@@ -10,7 +10,6 @@ from typing import Any
 from streams import (
     Grouped,
     JsonSerde,
-    KTable,
     Materialized,
     StreamsBuilder,
     StringSerde,
@@ -45,17 +44,15 @@ def remove(entry: Entry, ranking: Ranking) -> Ranking:
 def build() -> Topology:
     """Ranks the articles of `article-views` into `top-articles`."""
     builder = StreamsBuilder()
-    counts: KTable[Windowed[str], int] = (
+    (
         builder.stream("article-views")
         .group_by(lambda view: f"{view['industry']}|{view['article']}", Grouped("by-article"))
         .windowed_by(TimeWindows.of_size_with_no_grace(HOUR))
         .count(Materialized("article-counts"))
-    )
-    (
-        counts.group_by(regroup, Grouped(TimeWindowedSerde(StringSerde(), HOUR), JsonSerde()))
-        .aggregate(list, add, remove, Materialized("rankings", value_serde=JsonSerde()))
+        .group_by(regroup, Grouped(TimeWindowedSerde(StringSerde(), HOUR), JsonSerde()))
+        .aggregate(list, add, remove, Materialized("rankings"))
         .to_stream(lambda key, ranking: key.key)
         .map_values(lambda ranking: ranking[:N])
-        .to("top-articles", key_serde=StringSerde(), value_serde=JsonSerde())
+        .to("top-articles")
     )
     return builder.build()

@@ -27,6 +27,6 @@ def build() -> Topology:
         .group_by(by_industry, Grouped(TimeWindowedSerde(StringSerde(), HOUR), JsonSerde()))
         .top(2, by=lambda entry: entry["views"])
         .to_stream(lambda key, ranking: key.key)
-        .to("top-articles", key_serde=StringSerde())
+        .to("top-articles")
     )
     return builder.build()

@@ -3,19 +3,20 @@
 Shows: serdes of a topic, `flat_map_values`, grouping by a new key, a named store.
 """
 
-from streams import Consumed, Int64Serde, KTable, Materialized, StreamsBuilder, StringSerde, Topology
+from streams import Consumed, Int64Serde, Materialized, Produced, StreamsBuilder, StringSerde, Topology
 
 
 def build() -> Topology:
     """Counts the words of `lines` into `word-counts`, whose values are 64-bit numbers."""
     builder = StreamsBuilder()
     lines = builder.stream("lines", Consumed(StringSerde(), StringSerde()))
-    counts: KTable[str, int] = (
+    (
         lines.flat_map_values(lambda line: line.lower().split())
-        .group_by(lambda word: word, value_serde=StringSerde())
+        .group_by(lambda word: word)
         .count(Materialized("counts"))
+        .to_stream()
+        .to("word-counts", Produced(StringSerde(), Int64Serde()))
     )
-    counts.to_stream().to("word-counts", value_serde=Int64Serde())
     return builder.build()
 
 

@@ -86,5 +86,8 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"The description {path} cannot be read: {error.strerror}.") from error
     except orjson.JSONDecodeError as error:
-        raise ConfigError(f"The description {path} is not JSON: {error}.") from error
+        raise ConfigError(
+            f"The old program {path} is not JSON ({error}): give what `streams describe --format json` printed for it, or "
+            f"topology.json from the application's checkpoint folder."
+        ) from error
     return found if isinstance(found, dict) else {}

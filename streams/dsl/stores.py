@@ -250,7 +250,12 @@ def _store(method: str, kind: StoreKind, name: str, arguments: tuple[Any, ...], 
     missing = [one for one in ("key_serde", "value_serde", *shape.durations[:1]) if given.get(one) is None]
     if missing:
         wanted = ", ".join(f"{one}=..." for one in missing)
-        raise TopologyError(f"Stores.{method}('{name}', ...) lacks {', '.join(missing)}: give {wanted}.")
+        # Kafka Streams' suppliers, which take no serdes, are written into `Materialized`.
+        table = f"Materialized('{name}'{''.join(f', {one}=...' for one in shape.durations[:1])})"
+        raise TopologyError(
+            f"Stores.{method}('{name}', ...) lacks {', '.join(missing)}: give {wanted}. For the store of a table, write "
+            f"{table} instead."
+        )
     for one in ("key_serde", "value_serde"):
         check_serde(given[one], f"{one} of the store '{name}'")
     times = {

@@ -81,7 +81,10 @@ def description(stage: Stage, node: str, task_id: str, origin: Origin, error: Ba
         what = "a result emitted at the end of the step" if origin.value is None else "a record that was held back"
         where = f"{what}, key {_short(origin.key)},"
     else:
-        where = f"record at {origin.topic}-{origin.partition} offset {origin.offset}, key {_short(origin.key)},"
+        # Behind the head a record has its source's bytes only where dead letters need them.
+        known = origin.key is not None or origin.value is not None
+        key = f", key {_short(origin.key)}," if known else ""
+        where = f"record at {origin.topic}-{origin.partition} offset {origin.offset}{key}"
     line = None if isinstance(error, RecordError) else users_line(error)
     instead = answer_to(error)
     what = f"{type(error).__name__}: {_one_line(error)}{f', {instead}' if instead else ''}" + (

@@ -211,5 +211,5 @@ OPERATORS: dict[str, dict[str, str]] = {
 }
 """Class -> name that it does not have -> what to write instead."""
 
-CONTEXTS: dict[str, dict[str, str]] = {"NodeContext": _CONTEXT, "MockProcessorContext": _CONTEXT}
+CONTEXTS: dict[str, dict[str, str]] = {"UserContext": _CONTEXT, "MockProcessorContext": _CONTEXT}
 """The same for the contexts of processors, which are asked for something with every record."""

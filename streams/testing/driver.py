@@ -16,6 +16,7 @@ from state.errors import CheckpointMismatchError
 from state.kafka.headers import encode_headers
 from state.kafka.partitioner import partition_for_key
 from streams.config import StreamsConfig
+from streams.errors import TopologyError
 from streams.model.conversions import TimestampLike, to_timestamp_ms
 from streams.model.typing import K, V
 from streams.model.windows import Duration, to_ms
@@ -37,6 +38,7 @@ from streams.testing.store_access import StoreAccess, TaskStores
 from streams.topology.patterns import has_patterns, with_matching_topics
 from streams.topology.plan import Plan, SubTopology, build_plan
 from streams.topology.topology import Topology
+from streams.wording import described
 
 
 class TopologyTestDriver(StoreAccess):
@@ -63,6 +65,7 @@ class TopologyTestDriver(StoreAccess):
 
     Raises:
         ConfigError: A setting is unknown, or its value is invalid.
+        TopologyError: `topology` is not a topology but, for example, a builder.
     """
 
     def __init__(
@@ -79,6 +82,10 @@ class TopologyTestDriver(StoreAccess):
         settings: Mapping[str, Any] | StreamsConfig | None = None,
         **further: Any,
     ) -> None:
+        if not isinstance(topology, Topology):
+            raise TopologyError(
+                f"TopologyTestDriver takes a Topology, not {described(topology)}: a builder's build() gives one."
+            )
         if isinstance(application_id, Mapping | StreamsConfig):
             settings, application_id = application_id, None
         merged = merged_settings(settings, {**further, "application_id": application_id, "mode": mode, "tasks": tasks})

@@ -10,6 +10,7 @@ from streams.model.record import Headers
 from streams.model.typing import K, V
 from streams.model.windows import Duration, to_ms
 from streams.serdes.base import Serde
+from streams.spelling.answers import AnswersUnknownNames
 from streams.testing.records import NOT_GIVEN, TestRecord, key_and_value
 
 
@@ -25,7 +26,7 @@ class PipedRecord(NamedTuple):
 Send = Callable[[str, PipedRecord, "int | None"], None]
 
 
-class TestInputTopic(Generic[K, V]):
+class TestInputTopic(AnswersUnknownNames, Generic[K, V]):
     """Pipes records into a source topic; each record is processed in a step of its own, unless within `driver.batch()`.
 
     A record without a timestamp gets the topic's time: `start_timestamp` (by default the driver's clock), plus what

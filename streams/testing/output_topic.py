@@ -7,11 +7,12 @@ from typing import Any, Generic
 from state.kafka.headers import decode_headers
 from streams.model.typing import K, V
 from streams.serdes.base import Serde
+from streams.spelling.answers import AnswersUnknownNames
 from streams.testing.records import TestRecord
 from streams.testing.simulation import Entry, SimulatedKafka
 
 
-class TestOutputTopic(Generic[K, V]):
+class TestOutputTopic(AnswersUnknownNames, Generic[K, V]):
     """Reads the records that a topology wrote to a topic: by partition, in order of offset, each record once."""
 
     __test__ = False

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from state.stores.spec import StoreKind
 from streams.model.record import ValueAndTimestamp
+from streams.spelling.answers import AnswersUnknownNames
 from streams.testing.known_topics import listed
 from streams.testing.stores import (
     KINDS,
@@ -45,7 +46,7 @@ class TaskStores(NamedTuple):
     task_of: Callable[[Any], int]
 
 
-class StoreAccess(ABC):
+class StoreAccess(AnswersUnknownNames, ABC):
     """The stores of a driver by name, read-only. Timestamps have the same types as elsewhere in tests."""
 
     @abstractmethod

@@ -238,7 +238,8 @@ class Graph:
             if store not in self.stores:
                 known = ", ".join(sorted(self.stores)) or "none"
                 raise TopologyError(
-                    f"Node '{node.name}' uses the store '{store}', which does not exist. Known: {known}."
+                    f"Node '{node.name}' uses the store '{store}', which does not exist. Known: {known}. Add it first, "
+                    f"with add_state_store(Stores.key_value_store('{store}', key_serde, value_serde))."
                 )
         self.nodes[node.name] = node
         self._declare(node.name)

@@ -99,7 +99,7 @@ class Swapped:
         (lambda: Grouped(Materialized("x")), "takes .* but not a Materialized"),
         (
             lambda: Materialized(Stores.versioned_key_value_store("x", TEXT, LONG, DAY)),
-            r"takes no store: give the store's name, Materialized\('name'\)",
+            r"takes no store: give the store's name, as in Materialized\('x'\)",
         ),
         (lambda: Materialized(name=7), "7 cannot be the name of an operator or a store"),
     ],

@@ -125,7 +125,14 @@ def _defaults(kind: type) -> dict[str, Any]:
 def _no_place(kind: type, value: object, named: Mapping[str, object]) -> TopologyError:
     name = kind.__name__
     if hasattr(value, "spec"):
-        return TopologyError(f"{name} takes no store: give the store's name, {name}('name'), and how it is stored.")
+        how = (
+            ", and how it is stored, such as history_retention=... for a versioned table"
+            if "persistent" in named
+            else ""
+        )
+        return TopologyError(
+            f"{name} takes no store: give the store's name, as in {name}('{getattr(value, 'name', 'name')}'){how}."
+        )
     if taken := [field for field in named if _TAKES[field](value)]:
         return TopologyError(f"{name} was given more than one {' and '.join(taken)}: {described(value)} is too many.")
     return TopologyError(f"{name} takes {', '.join(f'{field}=...' for field in named)}, but not {described(value)}.")

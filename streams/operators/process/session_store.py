@@ -32,7 +32,7 @@ class SessionStore(Generic[K, V]):
     def __init__(self, name: str, store: TypedSessionStore) -> None:
         self.name = name
         self._store = store
-        self.newest = -1
+        self._newest = -1
 
     @overload
     def put(self, session: Windowed[K], value: V | None, /) -> None: ...
@@ -54,7 +54,7 @@ class SessionStore(Generic[K, V]):
         first, last = to_timestamp_ms(start), to_timestamp_ms(end)
         if not 0 <= first <= last:
             raise TopologyError(f"The store '{self.name}' takes no session from {first} to {last} ms.")
-        self.newest = max(self.newest, last)
+        self._newest = max(self._newest, last)
         self._store.put(key, first, last, value)
 
     def remove(self, session: Windowed[K]) -> None:

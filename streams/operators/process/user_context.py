@@ -6,7 +6,7 @@ Why: a user sees users' methods only, and a mistake is answered where it is made
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from streams.errors import TopologyError
 from streams.model.conversions import Headers, to_headers, to_timestamp_ms
@@ -106,17 +106,25 @@ class UserContext:
         self._ctx.drop(record, reason)
 
     def schedule(
-        self, interval: Duration, kind: PunctuationType | str, callback: Callable[[int], object]
+        self,
+        interval: Duration,
+        kind: PunctuationType | str | None = None,
+        callback: Callable[[int], object] | None = None,
     ) -> Cancellable:
         """See `ProcessorContext`."""
-        return self._ctx.schedule(interval, kind, self._in_process.at_time(callback))
+        if kind is None or (callback is None and not isinstance(kind, str)):
+            raise TopologyError(
+                f"'{self._ctx.node}' calls schedule without the type of the punctuation or the function to call: write "
+                f"schedule(interval, PunctuationType.STREAM_TIME, function)."
+            )
+        return self._ctx.schedule(interval, kind, self._in_process.at_time(cast("Callable[[int], object]", callback)))
 
 
 def expire_stores(context: UserContext) -> None:
     """Let windows and sessions go that are older than their stores keep them, as seen from the newest that was written."""
     for name, store in context._stores.items():
-        if isinstance(store, WindowStore | SessionStore) and store.newest >= 0:
-            context._ctx.expire(name, store.newest)
+        if isinstance(store, WindowStore | SessionStore) and store._newest >= 0:
+            context._ctx.expire(name, store._newest)
 
 
 def checked_record(node: str, record: Record, child: object, headers: Headers) -> Record:

@@ -32,7 +32,7 @@ class WindowStore(Generic[K, V]):
         self.name = name
         self._store: Any = store
         self._in_process = in_process
-        self.newest = -1
+        self._newest = -1
 
     def put(self, key: K, value: V | None, window_start: TimestampLike | None = None) -> None:
         """Write; None deletes (nothing, with `retain_duplicates`).
@@ -110,7 +110,7 @@ class WindowStore(Generic[K, V]):
             ) from None
         if start < 0:
             raise TopologyError(f"The store '{self.name}' takes no window that starts before 1970: {start} ms.")
-        self.newest = max(self.newest, start)
+        self._newest = max(self._newest, start)
         return start
 
 
