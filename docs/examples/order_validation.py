@@ -49,7 +49,7 @@ def build() -> Topology:
     )
     stock = builder.stream("stock-checks", key_serde=StringSerde(), value_serde=JsonSerde())
     (
-        plausible.join(stock, lambda order, check: {**order, "in_stock": check["ok"]}, WITHIN)
+        plausible.join(stock, lambda order, check: {**order, "in_stock": check["ok"]}, WITHIN, name="with-stock")
         .filter(lambda order: order["in_stock"])
         .to("validated-orders")
     )

@@ -52,7 +52,7 @@ def build() -> Topology:
         .count(Materialized("article-counts"))
     )
     (
-        counts.group_by(regroup, Grouped(TimeWindowedSerde(StringSerde(), HOUR), JsonSerde()))
+        counts.group_by(regroup, Grouped("by-industry", TimeWindowedSerde(StringSerde(), HOUR), JsonSerde()))
         .aggregate(list, add, remove, Materialized("rankings", value_serde=JsonSerde()))
         .to_stream(lambda key, ranking: key.key)
         .map_values(lambda ranking: ranking[:N])
