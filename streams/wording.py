@@ -22,6 +22,12 @@ def a_kind_of(value: object) -> str:
     return a_or_an(type(value).__name__)
 
 
+def counted(number: int, noun: str) -> str:
+    """The number with its noun: `1 record`, `2 records`, `1,000 queries`."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
 def described(value: object) -> str:
     """What a value is: plain values as they are written, functions and classes by name, anything else by its type."""
     if isinstance(value, FunctionType | BuiltinFunctionType | MethodType):

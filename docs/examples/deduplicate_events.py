@@ -45,5 +45,5 @@ def build() -> Topology:
     events = builder.stream("events")
     by_id = events.select_key(lambda event: event["id"])
     by_id.repartition(name="by-id").process(Deduplicate, "seen").to("by-hand")
-    by_id.deduplicate(WITHIN).to("built-in")
+    by_id.deduplicate(WITHIN, named="each-once").to("built-in")
     return builder.build()

@@ -18,7 +18,7 @@ def build() -> Topology:
         .group_by_key()
         .windowed_by(TimeWindows.of_size_and_grace(timedelta(minutes=1), timedelta(seconds=10)))
         .count("heartbeats-per-minute")
-        .suppress(Suppressed.until_window_closes())
+        .suppress(Suppressed.until_window_closes(), named="closed-minutes")
         .filter(lambda count: count < EXPECTED)
         .to_stream(lambda key, count: key.key)
         .filter(lambda count: count is not None)

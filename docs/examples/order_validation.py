@@ -47,7 +47,7 @@ def build() -> Topology:
     )
     stock = builder.stream("stock-checks")
     (
-        plausible.join(stock, lambda order, check: {**order, "in_stock": check["ok"]}, WITHIN)
+        plausible.join(stock, lambda order, check: {**order, "in_stock": check["ok"]}, WITHIN, name="with-stock")
         .filter(lambda order: order["in_stock"])
         .to("validated-orders")
     )

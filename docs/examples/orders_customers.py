@@ -40,6 +40,7 @@ def build() -> Topology:
         customers,
         lambda order: order.customer_id,
         lambda order, customer: NamedOrder(customer.name, order.amount),
+        named="with-customer",
     )
     named.to_stream().to("named-orders", value_serde=JsonSerde(NamedOrder))
     return builder.build()

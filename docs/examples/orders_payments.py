@@ -16,6 +16,6 @@ def build() -> Topology:
         payments,
         lambda order, payment: {"item": order and order["item"], "paid": payment and payment["amount"]},
         JoinWindows.of_time_difference_and_grace(timedelta(minutes=5), timedelta(minutes=1)),
-        StreamJoined(StringSerde(), JsonSerde(), JsonSerde()),
+        StreamJoined(StringSerde(), JsonSerde(), JsonSerde(), name="order-payment"),
     ).to("order-states")
     return builder.build()

@@ -20,6 +20,7 @@ from streams.application.reset_checkpoint import delete_checkpoint, note_reset, 
 from streams.application.topology_manifest import local_folder, own_manifest
 from streams.config import StreamsConfig
 from streams.errors import ConfigError, ResetUnfinishedError
+from streams.wording import counted
 
 RECENT_MS = 60_000
 
@@ -53,18 +54,18 @@ class ResetPlan:
         app = self.config.application_id
         folder = local_folder(self.config.checkpoint_dir)
         if folder is not None and not self.described:
-            yield f"there is no topology.json in {folder}: the topics of {app} are known from its commit markers alone"
+            yield f"{folder} has no topology.json: only commit markers say which topics {app} has made. Is the id right?"
         yield f"topics: {'none' if not self.topics else len(self.topics)}"
         for name, proof in self.topics.items():
-            yield f"  {name}: up to {self.records.get(name, 0)} records (known from {proof})"
+            yield f"  {name}: up to {counted(self.records.get(name, 0), 'record')} (known from {proof})"
         for name, owner in self.others.foreign.items():
             yield f"  not {name}: it belongs to the application {owner}"
         unproven = [name for name in self.others.unproven if name not in self.topics]
         if unproven:
             yield f"  not {', '.join(unproven)}: nothing proves that they belong to {app}. --topics NAME,NAME adds them"
         yield f"consumer group: {app}"
-        yield f"local state: {self.config.state_dir / app}, {self.tasks} tasks (on this host)"
-        yield f"checkpoint: {self.config.checkpoint_dir}, {len(self.queries)} queries"
+        yield f"local state: {self.config.state_dir / app}, {counted(self.tasks, 'task')} (on this host)"
+        yield f"checkpoint: {self.config.checkpoint_dir}, {counted(len(self.queries), 'query')}"
         yield from (f"warning: {warning}" for warning in self.warnings)
 
 
@@ -145,7 +146,7 @@ def reset(plan: ResetPlan, admin: KafkaAdmin, report: Callable[[str], None]) -> 
             report(f"deleted topic {topic}")
     if _attempt(plan, admin, lambda: admin.delete_group(app)):
         report(f"deleted consumer group {app}")
-    report(f"deleted local state of {StateDirectory(config.state_dir).wipe(app)} tasks")
+    report(f"deleted local state of {counted(StateDirectory(config.state_dir).wipe(app), 'task')}")
     if local_folder(config.checkpoint_dir) is None:
         report(
             f"delete the checkpoint {config.checkpoint_dir} with your storage's own tools: until then, no start is allowed"

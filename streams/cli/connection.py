@@ -142,9 +142,10 @@ def with_embedded_default(client: Mapping[str, str], data_dir: Path = DEFAULT_DA
         return dict(client)
     embedded = embedded_bootstrap_servers(data_dir)
     if embedded is None:
+        there = "" if data_dir == DEFAULT_DATA_DIR else f" --data-dir {data_dir}"
         raise ConfigError(
             "No Kafka cluster is given, and no embedded broker runs in "
-            f"{data_dir}. Start one with: streams broker start; or name a cluster with --bootstrap-servers."
+            f"{data_dir}. Start one with: streams broker start{there}; or name a cluster with --bootstrap-servers."
         )
     return {**client, "bootstrap.servers": embedded}
 

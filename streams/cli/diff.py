@@ -16,6 +16,7 @@ from streams.cli.settings import AsJson, Target
 from streams.cli.target import load_topology
 from streams.errors import ConfigError
 from streams.topology.diff import Severity, TopologyChange, compare, worst
+from streams.wording import counted
 
 _COLOURS = {Severity.SAFE: "green", Severity.NEEDS_MIGRATION: "yellow", Severity.LOSES_STATE: "red"}
 
@@ -55,7 +56,7 @@ def _print(changes: Sequence[TopologyChange], verdict: Severity) -> None:
         console.print(f"[{_COLOURS[change.severity]}]{change.severity.value:>15}[/]  ", end="")
         text = f"{change.where}: {change.what} {change.says}."
         console.print(text, markup=False, highlight=False, soft_wrap=True)
-    count = f"{len(changes)} changes" if changes else "no changes"
+    count = counted(len(changes), "change") if changes else "no changes"
     console.print(f"{count}: {verdict.value}; {_engine(changes)}", highlight=False)
 
 

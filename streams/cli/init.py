@@ -28,7 +28,7 @@ def init(
         raise ConfigError(f"The folder's name becomes the application id, and {name!r} cannot be one: {wrong}.")
     there = [file for file in FILES if (folder / file).exists()]
     if there:
-        raise ConfigError(f"{folder} has {' and '.join(there)} already: give a new folder")
+        raise ConfigError(f"{folder} has {', '.join(there)} already: give a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in FILES.items():
         (folder / file).write_text(text.replace("APPLICATION", name), encoding="utf-8")

@@ -85,9 +85,14 @@ def _named(application: ApplicationOptions, positional: str | None) -> Applicati
     """The options with the application's id, for which a reset has no default.
 
     Raises:
-        ConfigError: Two different ids are given.
+        ConfigError: Two different ids are given, or a topology in place of an id.
     """
     option = application.application_id
+    if positional is not None and (":" in positional or positional.endswith(".py")):
+        raise ConfigError(
+            f"{positional!r} is a topology, and a reset takes the application's id, such as the application_id in its settings: "
+            f"streams reset ID."
+        )
     if positional is not None and option not in (None, positional):
         raise ConfigError(f"Two applications are named, {positional!r} and {option!r}: reset one at a time.")
     return replace(application, application_id=positional or option)

@@ -17,6 +17,7 @@ from state.restore.rebuild import RebuiltTask
 from state.tables.private_folder import make_private
 from streams.application.restore import StoredTask, restore_tasks, stored_tasks
 from streams.cli.command import command
+from streams.cli.console import table_console
 from streams.cli.output import print_json
 from streams.cli.restore_progress import RestoreProgress
 from streams.cli.settings import ApplicationOptions, Target, reachable
@@ -78,7 +79,7 @@ def restore(
     if as_json:
         print_json(as_dict(result))
     else:
-        _print(Console(), result)
+        _print(table_console(), result)
 
 
 def as_dict(result: Result) -> dict[str, Any]:

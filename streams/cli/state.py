@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import orjson
 import typer
-from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
@@ -23,6 +22,7 @@ from state.stores.task_store import TaskStore
 from streams.application.restore import restore_tasks, stateful_subs, stored_tasks
 from streams.application.store_rows import StoreReader, StoreRow, plain, window_size_ms
 from streams.cli.command import command
+from streams.cli.console import table_console
 from streams.cli.output import print_json_line, visible
 from streams.cli.restore_progress import RestoreProgress
 from streams.cli.settings import ApplicationOptions, Target, reachable
@@ -117,13 +117,21 @@ def _places(
             if directory.sub_topology in subs and task in (None, directory.task)
         ]
         if not places:
-            where = "in the changelogs" if from_changelog else f"in {root}"
-            which = "" if task is None else f"of task {task} "
-            raise ConfigError(
-                f"there is no state of {config.application_id} {which}{where}: check the application id"
-                + ("" if from_changelog else " and the folder, or read the changelogs with --from-changelog")
-            )
+            raise _no_state(config, root, task, from_changelog)
         yield sorted(places, key=lambda place: (place.sub.index, place.directory.task))
+
+
+def _no_state(config: StreamsConfig, root: Path, task: int | None, from_changelog: bool) -> ConfigError:
+    which = "" if task is None else f"of task {task} "
+    says = f"there is no state of {config.application_id} {which}"
+    if from_changelog:
+        return ConfigError(f"{says}in the changelogs: check the application id (--application-id, --config)")
+    others = sorted({one.application_id for one in StateDirectory(root).tasks()} - {config.application_id})
+    known = f" {root} has the state of: {', '.join(others)}." if others else ""
+    return ConfigError(
+        f"{says}in {root}: check the application id (--application-id, --config) and the folder (--base-dir), or read the "
+        f"changelogs with --from-changelog.{known}"
+    )
 
 
 def _restore(topology: Topology, config: StreamsConfig, root: Path, store: str | None, task: int | None) -> None:
@@ -208,7 +216,7 @@ def _print_sizes(sizes: list[dict[str, Any]], as_json: bool) -> None:
             decimal(size["bytes"]),
             decimal(size["disk_bytes"]) if first else "",
         )
-    Console().print(table)
+    table_console().print(table)
 
 
 def _print_count(rows: int, as_json: bool) -> None:
@@ -220,12 +228,14 @@ def _print_rows(rows: Iterator[StoreRow], limit: int) -> None:
     windowed = any(row.window_start is not None for row in found)
     timed = any(row.timestamp is not None for row in found)
     headings = ["Task", "Key", *(["Start", "End"] if windowed else []), *(["Timestamp"] if timed else []), "Value"]
-    table = Table(*headings, box=None, header_style="bold")
+    table = Table(box=None, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
     for row in found[:limit]:
         window = [_time(row.window_start), _time(row.window_end)] if windowed else []
         stamp = [_time(row.timestamp)] if timed else []
         table.add_row(*map(_escaped, [str(row.task), _text(row.key), *window, *stamp, _text(row.value)]))
-    console = Console()
+    console = table_console()
     console.print(table)
     if len(found) > limit:
         console.print(f"There are more than {limit} rows: --limit N prints more, --json all.", highlight=False)

@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
@@ -17,6 +16,7 @@ from state.kafka.admin import KafkaAdmin
 from streams.application.prepare import plan_application
 from streams.application.status import Status, application_status, records_per_second
 from streams.cli.command import NOT_SAFE, command
+from streams.cli.console import table_console
 from streams.cli.output import print_json, print_json_line
 from streams.cli.settings import ApplicationOptions, AsJson, Target, reachable
 from streams.cli.target import TopologyTarget
@@ -51,7 +51,7 @@ def status(
         _watch(first, looks, as_json)
         return
     second = next(looks)
-    print_json(as_dict(first, second)) if as_json else Console().print(_table(first, second))
+    print_json(as_dict(first, second)) if as_json else table_console().print(_table(first, second))
     if not second.has_committed:
         typer.echo(f"{config.application_id} has not committed anything yet: check the application id", err=True)
         raise typer.Exit(NOT_SAFE)

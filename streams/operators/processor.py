@@ -122,7 +122,7 @@ class BaseProcessor(ABC, Generic[KIn, VIn, ContextT]):
             limit: Where stream time must stop, ms: what operators above hold back may still come with that time.
 
         Returns:
-            The limit for the operators below: At most `limit`, and no later than anything that is still held back here.
+            The limit for the operators below: at most `limit`, and no later than anything that is still held back here.
         """
         return limit
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from streams.config import StreamsConfig, load_config
 from streams.spark.signals import stopped_by_signals
-from streams.topology.topology import Topology
+from streams.topology.topology import Topology, check_topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,6 +113,7 @@ class KafkaStreams:
 
     Raises:
         ConfigError: A setting is missing, unknown or wrong.
+        TopologyError: A builder, or a function that makes a topology, was given instead of a topology.
     """
 
     State = ApplicationState
@@ -125,6 +126,7 @@ class KafkaStreams:
         make_application: MakeApplication | None = None,
         **settings: Any,
     ) -> None:
+        check_topology(topology, "KafkaStreams")
         self.topology = topology
         self.config = _config(config, settings)
         self._make = make_application or _on_spark

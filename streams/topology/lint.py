@@ -5,7 +5,7 @@ Each finding is a problem, which should be solved before the program has state, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -25,6 +25,20 @@ _ENDS = {
     NodeKind.KSTREAM_BRANCHCHILD,
 }
 """Kinds of operators that may end a stream: they do something of their own, or a branch is left out on purpose."""
+
+
+_STORE = "count(materialized=Materialized(name='...'))"
+_REPARTITION = "Grouped(name='...') or Repartitioned(name='...')"
+_NAMED_BY: Mapping[str, str] = {
+    "KSTREAM-JOINALL-": "join_all(..., StreamJoined(name='...'))",
+    "KSTREAM-JOIN-": "join(..., StreamJoined(name='...'))",
+    "KSTREAM-ASOF-": "as_of_join(..., StreamJoined(name='...'))",
+    "KSTREAM-DEDUPLICATE-": "deduplicate(..., named='...')",
+    "KTABLE-SUPPRESS-": "suppress(..., named='...')",
+    "KTABLE-FK-JOIN-": "join(..., named='...')",
+    "KTABLE-TOP-": "top(..., named='...')",
+}
+"""How the generated name of a store or topic begins -> what gives it a name instead, where that is an option of its operator."""
 
 
 class Level(str, Enum):
@@ -93,7 +107,7 @@ def _generated_names(topology: Graph) -> Iterator[LintFinding]:
                 Level.PROBLEM,
                 name,
                 "the store has a generated name, which changes with the operators above it: its state would be lost then. Name it, "
-                "as in count(materialized=Materialized(name='...'))",
+                f"as in {_naming(name, _STORE)}",
             )
     topics = {topic for source in topology.sources() for topic in source.topics if isinstance(topic, InternalTopic)}
     for topic in sorted(topics, key=str):
@@ -103,8 +117,13 @@ def _generated_names(topology: Graph) -> Iterator[LintFinding]:
                 Level.PROBLEM,
                 str(topic),
                 "the repartition topic has a generated name, which changes with the operators above it: records in it would be "
-                "lost then. Name it, as in Grouped(name='...') or Repartitioned(name='...')",
+                "lost then. "
+                f"Name it, as in {_naming(topic.name, _REPARTITION)}",
             )
+
+
+def _naming(generated: str, otherwise: str) -> str:
+    return next((option for start, option in _NAMED_BY.items() if generated.startswith(start)), otherwise)
 
 
 def _loops(topology: Graph) -> Iterator[LintFinding]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from streams.errors import TopologyError
 from streams.topology.drawing import svg
 from streams.topology.graph import Graph
 from streams.topology.mermaid import mermaid
 from streams.topology.text import short_text, topology_text
+from streams.wording import described
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,3 +37,24 @@ class Topology(Graph):
     def __repr__(self) -> str:
         """One line: what each sub-topology reads, writes and keeps."""
         return f"Topology({short_text(self)})"
+
+
+def check_topology(given: object, taker: str) -> None:
+    """Checks that a finished topology was given, not a builder or the function that makes one.
+
+    Args:
+        given: What the user gave.
+        taker: The class that was called with it.
+
+    Raises:
+        TopologyError: It is something else.
+    """
+    if isinstance(given, Topology):
+        return
+    if callable(getattr(given, "build", None)):
+        instead = f": write {taker}(builder.build(), ...)"
+    elif callable(given):
+        instead = f": call it, as in {taker}({getattr(given, '__name__', 'build')}(), ...)"
+    else:
+        instead = ""
+    raise TopologyError(f"{taker} takes a Topology, not {described(given)}{instead}.")

@@ -77,3 +77,10 @@ def test_explicit_naming_is_a_setting() -> None:
     assert other_settings(["ensure_explicit_naming=true"]) == {"ensure_explicit_naming": True}
     with pytest.raises(ConfigError):
         other_settings(["ensure_explicit_naming=perhaps"])
+
+
+def test_two_programs_in_place_of_a_description_get_the_command_that_makes_one(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text('"""A program."""\n')
+    result = streams("diff", str(tmp_path / "app.py"), TARGET)
+    assert result.exit_code == 1
+    assert "`streams describe --format json`" in result.output

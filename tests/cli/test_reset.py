@@ -96,7 +96,7 @@ def test_reset(streams, application: dict[str, str], tmp_path: Path) -> None:
         done = streams("reset", "app-resets", "-b", servers, "--yes")
         assert done.exit_code == 0, done.output
         assert "deleted consumer group app-resets" in done.output
-        assert "deleted local state of 1 tasks" in done.output
+        assert "deleted local state of 1 task" in done.output
         assert admin.describe_topics(DELETED) == {}
         assert set(admin.describe_topics(KEPT)) == set(KEPT)
         assert admin.group_offsets("app-resets") == {}
@@ -125,3 +125,12 @@ def test_folders_are_no_applications(streams, name: str, tmp_path: Path) -> None
 def test_one_application_is_reset_at_a_time(streams, arguments: tuple[str, ...], said: str) -> None:
     result = streams("reset", *arguments, "-b", "nowhere:1", "--yes")
     assert (result.exit_code, said in result.output) == (1, True), result.output
+
+
+@pytest.mark.parametrize("target", ["app.py", "shop.app:build"])
+def test_a_topology_in_the_place_of_the_id_is_refused(streams, target: str) -> None:
+    result = streams("reset", target, "-b", "nowhere:1", "--dry-run")
+    assert (result.exit_code, f"'{target}' is a topology, and a reset takes the application's id" in result.output) == (
+        1,
+        True,
+    ), result.output

@@ -150,3 +150,24 @@ def test_what_is_open_stays_readable_while_the_owner_goes_on(live, tmp_path: Pat
 def test_what_is_not_there_is_told(streams, live, arguments: tuple[str, ...], said: str) -> None:
     result = streams("state", *arguments, "-a", APPLICATION)
     assert (result.exit_code, said in result.output) == (1, True), result.output
+
+
+def test_state_of_another_application_is_named(streams, live) -> None:
+    result = streams("state", TARGET, "totals", "-a", "stall")
+    assert result.exit_code == 1
+    assert "there is no state of stall in" in result.output
+    assert "(--application-id, --config)" in result.output
+    assert result.output.strip().endswith("has the state of: shop.")
+
+
+def test_a_table_in_a_pipe_is_as_wide_as_its_rows(streams, live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS")
+    text = streams("state", TARGET, "minutes", "-a", APPLICATION).output
+    assert "1970-01-01T00:01:00.000Z  1970-01-01T00:02:00.000Z  1970-01-01T00:01:00.007Z  1" in text
+
+
+def test_a_table_in_a_narrow_terminal_breaks_its_texts_and_loses_none(
+    streams, live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert "…" not in streams("state", TARGET, "profiles", "-a", APPLICATION).output

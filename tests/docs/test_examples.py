@@ -13,6 +13,7 @@ import pytest
 
 from streams import BytesSerde, JsonSerde
 from streams.testing import TopologyTestDriver
+from streams.topology.lint import Level, lint
 
 FOLDER = Path(__file__).parents[2] / "docs" / "examples"
 MINUTE = 60_000
@@ -218,6 +219,11 @@ def read(driver: TopologyTestDriver, topic: str, wanted: list[tuple[Any, Any]]) 
 
 def test_every_example_has_a_case() -> None:
     assert {path.stem for path in FOLDER.glob("*.py")} == set(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_example_has_no_problem_that_check_finds(name: str) -> None:
+    assert [found for found in lint(load(name).build()) if found.level is Level.PROBLEM] == []
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -143,3 +144,8 @@ def test_an_option_can_be_copied(again: Callable[[Option], Option]) -> None:
 def test_what_is_no_name_is_refused_in_few_words(given: object, sentence: str) -> None:
     with pytest.raises(TopologyError, match=sentence):
         StreamsBuilder().stream("in").filter(bool, given)
+
+
+@pytest.mark.parametrize("option", [Materialized, StreamJoined])
+def test_the_signature_that_help_shows_has_values_as_defaults(option: type[Option]) -> None:
+    assert "changelog_config: 'Mapping[str, str]' = {}," in str(inspect.signature(option))

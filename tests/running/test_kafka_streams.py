@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from streams import ConfigError, KafkaStreams, StreamsBuilder, StreamsError, Topology
+from streams import ConfigError, KafkaStreams, StreamsBuilder, StreamsError, Topology, TopologyError
 from streams.config import StreamsConfig
 from streams.spark.notebook import NotebookProgress
 
@@ -226,6 +226,19 @@ def test_ctrl_c_stops_the_application_that_is_waited_for() -> None:
 def test_a_bad_setting_is_named() -> None:
     with pytest.raises(ConfigError, match="tasks"):
         KafkaStreams(topology(), application_id="app", tasks=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (topology, r"not the function topology: call it, as in KafkaStreams\(topology\(\), ...\)"),
+        (StreamsBuilder(), r"not a StreamsBuilder: write KafkaStreams\(builder.build\(\), ...\)"),
+        ("app:build", r"KafkaStreams takes a Topology, not 'app:build'\."),
+    ],
+)
+def test_what_is_no_topology_is_refused_at_once(given: object, says: str) -> None:
+    with pytest.raises(TopologyError, match=says):
+        KafkaStreams(given, application_id="app")  # type: ignore[arg-type]
 
 
 def test_settings_come_from_a_dictionary_and_keywords_win() -> None:

@@ -11,7 +11,7 @@ from streams.cli.command import OptionGroup
 from streams.errors import ConfigError
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)]
-Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics.", show_default=False)]
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="The topics.", show_default=False)]
 
 _PANEL = "Keys and values"
 

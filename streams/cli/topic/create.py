@@ -10,6 +10,7 @@ from streams.cli.command import command
 from streams.cli.connection import ClusterOptions
 from streams.cli.topic.arguments import Topics, pairs
 from streams.errors import ConfigError
+from streams.wording import counted
 
 
 @command
@@ -36,4 +37,6 @@ def create(
         try:
             admin.create_topics([TopicSpec(name, partitions, settings, replication) for name in topics])
         except TopicMismatchError as error:
-            raise ConfigError(f"topic {error.topic!r} exists already, with {error.found} partitions") from error
+            raise ConfigError(
+                f"topic {error.topic!r} exists already, with {counted(error.found, 'partition')}"
+            ) from error

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from streams.cli.command import command
 from streams.cli.connection import ClusterOptions
+from streams.cli.console import table_console
 from streams.cli.output import print_json, visible
 from streams.cli.settings import AsJson
 from streams.cli.topic.arguments import Topic
+from streams.wording import counted
 
 SHOWN = (
     "cleanup.policy",
@@ -53,14 +54,14 @@ def describe(topic: Topic, as_json: AsJson = False, *, cluster: ClusterOptions) 
 
 
 def _print(found: dict[str, Any]) -> None:
-    console = Console()
+    console = table_console()
     console.print(f"{found['topic']} (id {found['id']})", highlight=False, markup=False)
     table = Table(box=None, header_style="bold")
     for heading in ("Partition", "Begin", "End", "At most"):
         table.add_column(heading, justify="right")
     for one in found["partitions"]:
         table.add_row(
-            str(one["partition"]), f"{one['begin']:,}", f"{one['end']:,}", f"{one['end'] - one['begin']:,} records"
+            str(one["partition"]), f"{one['begin']:,}", f"{one['end']:,}", counted(one["end"] - one["begin"], "record")
         )
     console.print(table)
     for name in SHOWN:

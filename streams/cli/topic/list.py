@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
 from streams.cli.command import command
 from streams.cli.connection import ClusterOptions, printable, with_embedded_default
+from streams.cli.console import table_console
 from streams.cli.output import print_json
 from streams.cli.settings import AsJson
 
@@ -30,7 +30,7 @@ def list_topics(
     given = cluster.given()
     client = with_embedded_default(given, cluster.data_dir)
     sizes = sizes_on_disk(cluster.data_dir) if "bootstrap.servers" not in given else None
-    console = Console()
+    console = table_console()
     if not as_json:
         # Called first, so that the error for an unreachable cluster names its settings.
         console.print(f"Kafka: {escape(printable(client))}", highlight=False, soft_wrap=True)

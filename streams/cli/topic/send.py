@@ -12,6 +12,7 @@ from streams.cli.topic.arguments import SerdeOptions, Topic, pairs
 from streams.cli.topic.input import LineFormat, records_of
 from streams.cli.topic.serdes import topic_serdes
 from streams.cli.topic.times import to_timestamp
+from streams.wording import counted
 
 
 @command
@@ -62,4 +63,4 @@ def send(
     )
     client = cluster.client()
     count = write_records(client, topic, records_of(typer.get_binary_stream("stdin"), form))
-    typer.echo(f"{count} records written to {topic}", err=True)
+    typer.echo(f"{counted(count, 'record')} written to {topic}", err=True)

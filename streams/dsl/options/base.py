@@ -122,6 +122,13 @@ def _defaults(kind: type) -> dict[str, Any]:
     }
 
 
+def _shown_default(declared: Any) -> Any:
+    """What a signature shows as a default, of what the class body assigns: a value, or a `dataclasses.field`."""
+    if isinstance(declared, dataclasses.Field):
+        declared = declared.default if declared.default_factory is MISSING else declared.default_factory()
+    return Parameter.empty if declared is MISSING else declared
+
+
 def _no_place(kind: type, value: object, named: Mapping[str, object]) -> TopologyError:
     name = kind.__name__
     if hasattr(value, "spec"):
@@ -149,7 +156,12 @@ class Option(AnswersUnknownNames):
         super().__init_subclass__()
         # Shown by `help`, because the signature of `__init__` is not informative.
         fields = [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=vars(cls).get(name, Parameter.empty), annotation=annotation)
+            Parameter(
+                name,
+                Parameter.KEYWORD_ONLY,
+                default=_shown_default(vars(cls).get(name, MISSING)),
+                annotation=annotation,
+            )
             for name, annotation in get_annotations(cls).items()
         ]
         cls.__signature__ = Signature([Parameter("given", Parameter.VAR_POSITIONAL), *fields])

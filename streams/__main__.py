@@ -1,0 +1,6 @@
+"""`python -m streams`: the command `streams`, where its script is not on the search path."""
+
+from streams.cli.main import app
+
+if __name__ == "__main__":
+    app()
