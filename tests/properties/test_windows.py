@@ -92,8 +92,6 @@ def shapes(draw: Any, grace: Any) -> Shape:
     size = draw(st.integers(0 if kind in ("sliding", "session") else 1, 40))
     advance = draw(st.integers(1, size)) if kind == "hopping" else max(size, 1)
     wait, emit = draw(grace), draw(st.sampled_from(("update", "close", "suppress")))
-    if kind == "session" and emit == "suppress" and size + wait == 0:
-        wait = 1  # The exception that `docs/modes.md` names: these are emitted at once, as by Kafka Streams.
     return Shape(
         kind,
         size,
