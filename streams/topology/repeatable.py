@@ -1,7 +1,7 @@
-"""Finds functions of a program that give another result in each attempt: random numbers, the clock, new UUIDs.
+"""Finds functions of a program whose results differ in each attempt: random numbers, the clock, new UUIDs.
 
-An attempt of a step may be repeated after a failure. Where a key is made by such a function, the repeated record goes to
-another task, and the engine stops with `RoutingMismatchError`. The search reads compiled code; it calls nothing.
+A step may be repeated after a failure. If such a function computes a key, the repeated record goes to another task, and the engine
+stops with `RoutingMismatchError`. The search reads compiled code and calls nothing.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _DEEPEST = 12
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChangingCall:
-    """A call that gives another result in each attempt.
+    """A call whose result differs in each attempt.
 
     Attributes:
-        called: What is called, such as `random.random`.
-        place: File and line of the function that calls it.
+        called: The called function, such as `random.random`.
+        place: File and line of the calling function.
     """
 
     called: str
@@ -47,17 +47,17 @@ class ChangingCall:
 
 
 def changing_calls(node: Any) -> list[ChangingCall]:
-    """The calls in the functions and classes that a program has given to a node.
+    """The calls in the functions and classes that a program has passed to a node.
 
     Args:
-        node: A node of a topology; whatever it holds is searched.
+        node: A node of a topology, all of whose values are searched.
     """
     found = {call: None for function in _functions(node, set(), 0) for call in _calls(function)}
     return list(found)
 
 
 def _functions(held: Any, seen: set[int], depth: int) -> Iterator[types.FunctionType]:
-    """The program's own functions within a value: directly, in classes, partials, containers and closures of ours."""
+    """The program's own functions within a value: itself, or in classes, partials, containers and the engine's closures."""
     if id(held) in seen or depth > _DEEPEST:
         return
     seen.add(id(held))
