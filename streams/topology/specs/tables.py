@@ -76,7 +76,7 @@ class TableFilterSpec(CachingTableSpec):
         predicate: `(key, value) -> bool`.
         negate: Whether it is `filter_not`.
         knows_old: Whether updates of the table above hold the old value.
-        old_is_exact: Whether that old value is the one that went on before.
+        old_is_exact: Whether the old value is the value that was forwarded before.
         versioned: Whether the table above is versioned.
     """
 
