@@ -65,7 +65,7 @@ class SimulatedKafka(Topics):
         self.late: list[tuple[Transactional, int]] = []
         self._transactional: dict[str, Transactional] = {}
         # Partition -> the ends at the last request, and the ends before their last change.
-        self._told: dict[TopicPartition, tuple[tuple[int, int], tuple[int, int]]] = {}
+        self._reported_ends: dict[TopicPartition, tuple[tuple[int, int], tuple[int, int]]] = {}
 
     # --- producers without transactions, and readers
 
@@ -124,7 +124,7 @@ class SimulatedKafka(Topics):
     def delete_topic(self, name: str) -> None:
         """Deletes a topic with all its records."""
         super().delete_topic(name)
-        self._told = {place: ends for place, ends in self._told.items() if place[0] != name}
+        self._reported_ends = {place: ends for place, ends in self._reported_ends.items() if place[0] != name}
 
     def begin_offset(self, partition: TopicPartition) -> int:
         """First offset that the log has."""
@@ -146,10 +146,10 @@ class SimulatedKafka(Topics):
         for place in partitions:
             log = self.log(*place)
             now = (log.stable_end, log.end)
-            before, last = self._told.get(place, (now, now))
+            before, last = self._reported_ends.get(place, (now, now))
             if now != last:
                 before, last = last, now
-            self._told[place] = (before, last)
+            self._reported_ends[place] = (before, last)
             found[place] = before if stale else now
         return found
 
