@@ -51,6 +51,6 @@ def add_global_store(
             f"The global store '{store.name}' must be a key-value store, not one of kind '{store.spec.kind.value}': nothing would "
             f"ever leave it, because global stores have no stream time."
         )
-    kept = replace(store, spec=replace(store.spec, logged=False, changelog_config={}))
+    unlogged = replace(store, spec=replace(store.spec, logged=False, changelog_config={}))
     name = name or f"GLOBAL-STORE-{source.topics[0]}"
-    graph.topology.add_global(GlobalTable(name, source, kept, checked_supplier(supplier)))
+    graph.topology.add_global(GlobalTable(name, source, unlogged, checked_supplier(supplier)))

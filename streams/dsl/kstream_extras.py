@@ -67,8 +67,8 @@ class ExtrasMixin(KStreamPart[K, V]):
         `orders.join_all({"payment": payments, "shipment": shipments}, joiner, windows, this="order")`. All records of a
         result have the same key, and the oldest and the newest are at most the windows' time difference apart. Each result is
         emitted once, when the last of its records arrives, with the timestamp of the newest record and the headers of the last
-        to arrive. Null keys, null values and late records are dropped, as by `join`. If one record has several results, they
-        are ordered by the age of the first stream's record, then the second's; this stream is the first, followed by `others`.
+        to arrive. Null keys, null values and late records are dropped, as by `join`. Several results of one record are ordered
+        by the first stream's record, oldest first, then the second's; this stream is the first, followed by `others`.
 
         The cost is one result per combination. With m records per key and window in each of n streams, that is about
         `m ** (n - 1)` results per record: fine for keys that occur once or twice, such as order numbers, and impossible
@@ -208,7 +208,7 @@ class ExtrasMixin(KStreamPart[K, V]):
         key_serde: Serde[K] | None = None,
         named: NameLike = None,
     ) -> KStream[K, V]:
-        """Drops duplicates: records that repeat an earlier one less than `within` away in event time, before or after.
+        """Drops duplicates: records that repeat one already processed, less than `within` before or after in event time.
 
         Args:
             within: How far apart in event time duplicates may be.

@@ -75,10 +75,11 @@ class MockProcessorContext:
         self.forwarded: list[Forwarded] = []
         self.dropped: list[tuple[Record, str]] = []
         self._punctuations = Punctuations({}, now_ms)
-        kept = TaskStore(MemoryTable(), [store.spec for store in stores])
+        task_store = TaskStore(MemoryTable(), [store.spec for store in stores])
         in_process = _Clock(self)
         self._stores = {
-            store.name: user_store(store.name, typed_store(store, kept, store.name), in_process) for store in stores
+            store.name: user_store(store.name, typed_store(store, task_store, store.name), in_process)
+            for store in stores
         }
 
     def store(self, name: str) -> Any:

@@ -1,1 +1,1 @@
-"""What is to run: the graph of nodes, their names, the plan that cuts it into queries, and its texts and drawings."""
+"""The topology: the graph of nodes, their names, the plan that divides the graph into queries, and its texts and drawings."""

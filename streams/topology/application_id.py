@@ -1,4 +1,4 @@
-"""Which application ids there can be: they are part of the names of topics, and name folders."""
+"""Validates application ids, which are part of the names of topics and folders."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 
 def wrong_application_id(application_id: str) -> str | None:
-    """What is wrong with an application id, as a sentence without its end; None if nothing is."""
+    """What is wrong with an application id, as a sentence without a full stop; None if it is valid."""
     if not re.fullmatch(r"[A-Za-z0-9._-]+", application_id):
         return "use letters, digits, '.', '_' and '-'"
     if not application_id.strip("."):

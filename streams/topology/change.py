@@ -1,4 +1,4 @@
-"""One difference between two programs, and what it means: for the state, and for the start of the new program."""
+"""One difference between two programs, and its consequences for the state and for the start of the new program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REFUSED = (
 
 
 class Severity(str, Enum):
-    """What becomes of the state, from the least to the worst."""
+    """The consequence for the state, from the least to the worst."""
 
     SAFE = "safe"
     NEEDS_MIGRATION = "needs migration"
@@ -29,12 +29,12 @@ class TopologyChange:
     """One difference.
 
     Attributes:
-        severity: What it does to the state.
+        severity: The consequence for the state.
         where: The sub-topology.
-        what: The thing, such as `store 'counts'`.
-        says: What is different, and what to do where it is not safe.
-        refused: The engine does not start a program with this change.
-        depends: Whether it is refused depends on what Kafka holds at the start, as `says` tells.
+        what: What has changed, such as `store 'counts'`.
+        says: What is different, and what to do if the change is not safe.
+        refused: Whether the engine refuses to start a program with this change.
+        depends: Whether the refusal depends on the contents of Kafka at the start, as `says` explains.
     """
 
     severity: Severity
@@ -49,26 +49,26 @@ class TopologyChange:
 
 
 def safe(where: str, what: str, says: str) -> TopologyChange:
-    """A change after which the engine goes on, and nothing is lost."""
+    """A change after which the engine continues, and nothing is lost."""
     return TopologyChange(Severity.SAFE, where, what, says)
 
 
 def refused(where: str, what: str, says: str) -> TopologyChange:
-    """A change with which the engine does not start; it says so, and what to do."""
+    """A change with which the engine refuses to start, with an error that says what to do."""
     return TopologyChange(Severity.NEEDS_MIGRATION, where, what, f"{says}. {REFUSED}", refused=True)
 
 
 def worst_first(changes: Iterable[TopologyChange]) -> list[TopologyChange]:
-    """The changes, the worst first; of the same severity in the order in which they came."""
+    """The changes, worst first; those of the same severity stay in order."""
     return sorted(changes, key=lambda change: -_ORDER.index(change.severity))
 
 
 def worst(changes: Iterable[TopologyChange]) -> Severity:
-    """The worst of the changes; safe if there is none."""
+    """The worst severity of the changes; `safe` if there are none."""
     return max((change.severity for change in changes), key=_ORDER.index, default=Severity.SAFE)
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """What two sets of settings differ in."""
+    """The differences between two sets of settings."""
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     return ", ".join(f"{name} {old.get(name)} -> {new.get(name)}" for name in names)

@@ -1,6 +1,6 @@
-"""Checks that need the whole topology: who reads and writes which topic.
+"""Checks of the whole topology, mainly of which nodes read and write which topics.
 
-Kafka Streams finds some of these only at run time, or never; here they are a `TopologyError` with the fix in it.
+Kafka Streams finds some of these errors only at run time, or never; here they are a `TopologyError` that says how to fix them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from streams.topology.naming import is_generated
 
 
 def check_sources(topology: Graph) -> None:
-    """Raises `TopologyError` if nothing is read, or a topic by two sources."""
+    """Raises `TopologyError` if no topic is read, or two sources read the same topic."""
     reader: dict[Topic, SourceNode] = {}
     for source in topology.sources():
         for topic in source.topics:
@@ -47,17 +47,17 @@ def _check_patterns(topology: Graph, reader: Mapping[Topic, SourceNode]) -> None
 
 
 def check_topics(topology: Graph) -> None:
-    """Raises `TopologyError` where topics are used in ways that exclude each other."""
+    """Raises `TopologyError` if topics are used in contradictory ways."""
     check_sources(topology)
     _check_repartitions(list(topology.sources()), list(topology.sinks()))
 
 
 def check_use_of_internal(topology: Graph, internal: Mapping[str, str]) -> None:
-    """Raises `TopologyError` where the program reads or writes, as if it were its own, a topic that the engine makes for it.
+    """Raises `TopologyError` if the program itself reads or writes one of its internal topics.
 
     Args:
         topology: The finished graph.
-        internal: Real names of the internal topics, and what each of them is.
+        internal: The real names of the internal topics, and the purpose of each.
     """
     used = [
         *((f"The source '{s.name}' reads", topic) for s in topology.sources() for topic in s.topics),
@@ -75,8 +75,8 @@ def check_use_of_internal(topology: Graph, internal: Mapping[str, str]) -> None:
 def check_explicit_names(topology: Graph) -> None:
     """Raises `TopologyError` if the name of anything in Kafka or on disk was generated (KIP-1111).
 
-    Stores, with their changelogs, and repartition topics are found again by name alone: with names of your own, no change of
-    the program can rename them unseen. A generated name is known by its form, so one of yours must not look like one.
+    Stores, their changelogs and repartition topics are identified by name alone: with explicit names, no change of the program
+    can rename them unnoticed. A generated name is recognised by its form, so an explicit name must not look like one.
     """
     stores = [name for name in topology.stores if is_generated(name)]
     stores += [name for name in topology.global_tables if is_generated(name)]

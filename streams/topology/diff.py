@@ -1,12 +1,12 @@
-"""The changes between two versions of a program, and what each means for the state, known before the new one is started.
+"""Compares two versions of a program before the new one is started, and classifies each change by its consequence for the state.
 
-Kafka Streams finds out at run time, or never: a renamed store begins empty without a word. Here the manifest of the old
-program (`streams describe --format json`, or the one that the application keeps beside its checkpoint) is compared with the
-new program, and every change is *safe*, *needs migration* (the state stays, but this engine does not start on it as it is) or
-*loses state*; each also says whether the engine refuses to start. The start itself asks here, so it agrees with `streams diff`.
+Kafka Streams finds such changes at run time, or never: a renamed store silently begins empty. Here the manifest of the old program
+(`streams describe --format json`, or the one that the application stores beside its checkpoint) is compared with the new
+program. Every change is *safe*, *needs migration* (the state stays, but the engine does not start on it unchanged) or *loses
+state*, and says whether the engine refuses to start. A start makes the same comparison, so it agrees with `streams diff`.
 
-Invariants: whatever changes a sub-topology's hash, or moves a store or a source to where its commits are not known, is refused;
-functions cannot be compared, so a changed function is no change here.
+Invariants: a change of a sub-topology's hash is refused, and so is one that moves a store or a source to where its commits are not
+known; functions cannot be compared, so a changed function is no change here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Severity", "TopologyChange", "compare", "worst"]
 
 
 def compare(old: Mapping[str, Any], new: Graph) -> list[TopologyChange]:
-    """All differences to a program that is not run yet; as `compare_plan`.
+    """Compares a manifest with a topology that is not planned yet, like `compare_plan`.
 
     Raises:
         TopologyError: `old` is no manifest, or the new topology cannot be planned.
@@ -35,11 +35,11 @@ def compare(old: Mapping[str, Any], new: Graph) -> list[TopologyChange]:
 
 
 def compare_plan(old: Mapping[str, Any], new: Plan) -> list[TopologyChange]:
-    """All differences, the worst first; none for an equal topology.
+    """Compares a manifest with a plan and returns all differences, worst first.
 
     Args:
-        old: What `manifest(topology)` gave for the program that wrote the state.
-        new: The plan of the program to be started.
+        old: The `manifest(topology)` of the program that wrote the state.
+        new: The plan of the program to start.
 
     Raises:
         TopologyError: `old` is no manifest.
@@ -72,7 +72,7 @@ def _sub_topologies(old: Mapping[str, Any], now: Manifest) -> Iterator[TopologyC
 def _gone(
     where: str, old: Mapping[str, Any], after: Mapping[str, Mapping[str, Any]], owner: Mapping[str, str]
 ) -> Iterator[TopologyChange]:
-    """A sub-topology whose name is gone: its stores and sources may be elsewhere now."""
+    """The changes for a sub-topology whose name no longer exists; its stores and sources may be in another one now."""
     moved = [
         refused(
             where,
@@ -92,7 +92,7 @@ def _gone(
 
 
 def _overlap(one: str, other: str) -> bool:
-    """Whether two subscriptions, topics or patterns between slashes, are the same, or one matches the other."""
+    """Whether two subscriptions (topics, or patterns between slashes) are the same, or one matches the other."""
     return one == other or _matches(one, other) or _matches(other, one)
 
 
@@ -129,7 +129,7 @@ def _operators(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> It
     for name, was in before.items():
         now, what = after.get(name), f"operator '{name}'"
         if now is None:
-            # What becomes of its stores is said for each store.
+            # Each of its stores has a change of its own.
             yield refused(where, what, "is gone")
             continue
         for part in ("kind", "stores", "reads"):

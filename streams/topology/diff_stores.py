@@ -1,4 +1,4 @@
-"""What a changed, moved or missing store means for its rows."""
+"""The consequences of changed, moved and missing stores for their rows."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def _retention(where: str, what: str, old: int | None, new: int | None) -> Topol
 def missing_store(
     where: str, name: str, old: Mapping[str, Any], added: Mapping[str, Any], owner: Mapping[str, str], stays: bool
 ) -> TopologyChange:
-    """A store that its sub-topology has no more.
+    """The change for a store that its sub-topology no longer has.
 
     Args:
         where: The sub-topology.
         name: The store.
-        old: Its description.
-        added: The stores that the sub-topology has got instead.
-        owner: In which sub-topology each store of the new program is.
-        stays: Whether the sub-topology is still there.
+        old: The store's description.
+        added: The new stores of the sub-topology.
+        owner: The sub-topology of each store of the new program.
+        stays: Whether the sub-topology still exists.
     """
     what = f"store '{name}'"
     if name in owner:

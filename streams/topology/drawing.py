@@ -1,9 +1,9 @@
 """A topology as an SVG drawing, which a notebook shows without a network or a script.
 
-One frame per sub-topology, one below the other. In it the data flows from left to right: topics, then operators by their distance
-from the sources, then topics again. What runs in the readers is blue, what runs in the tasks is yellow and names its stores.
+Sub-topologies are frames, one below the other, in which data flows from left to right: topics, then operators by their distance
+from the sources, then topics again. Operators in readers are blue; operators in tasks are yellow and name their stores.
 
-Invariants: equal topologies give equal drawings; each text in it is escaped.
+Invariants: equal topologies have equal drawings; all text is escaped.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class _Box:
     """One topic or operator.
 
     Attributes:
-        look: The class of its rectangle.
-        lines: What is written in it.
-        x, y: Its upper left corner.
+        look: The CSS class of the rectangle.
+        lines: The text in the box.
+        x, y: The upper left corner.
     """
 
     look: str
@@ -96,7 +96,7 @@ def svg(graph: Graph) -> str:
 
 
 def _frame(graph: Graph, sub: SubTopology, top: int) -> tuple[str, int, int]:
-    """A sub-topology in its frame; the right edge of it, and where the next one begins."""
+    """Draws a sub-topology in its frame; returns the frame's right edge, and where the next one begins."""
     columns = _columns(graph, sub)
     boxes = {key: box for column in columns for key, box in column.items()}
     right, bottom = _place(columns, top + _TITLE)
@@ -112,7 +112,7 @@ def _frame(graph: Graph, sub: SubTopology, top: int) -> tuple[str, int, int]:
 
 
 def _columns(graph: Graph, sub: SubTopology) -> list[dict[str, _Box]]:
-    """What stands below each other: topics that are read, operators by distance, topics that are written."""
+    """The columns: topics that are read, operators by distance, topics that are written."""
     distance: dict[str, int] = {}
     for name in sub.nodes:  # parents first
         distance[name] = 1 + max((distance[parent] for parent in graph.nodes[name].parents), default=0)
@@ -130,12 +130,12 @@ def _columns(graph: Graph, sub: SubTopology) -> list[dict[str, _Box]]:
 
 
 def _box(look: str, *texts: str) -> _Box:
-    """A box with the texts in it, long ones in several lines."""
+    """A box with its text, long text in several lines."""
     return _Box(look, tuple(line for text in texts for line in _lines(text)))
 
 
 def _lines(text: str) -> list[str]:
-    """A text in lines of a fit length, broken behind dashes and spaces where it can be."""
+    """Text wrapped into lines, if possible after dashes and spaces."""
     lines = [""]
     for part in re.findall(r"[^ -]*[ -]?", text):
         if lines[-1] and len(lines[-1]) + len(part) > _LONGEST_LINE:
@@ -145,7 +145,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _place(columns: Iterable[dict[str, _Box]], top: int) -> tuple[int, int]:
-    """Puts each box in its place; gives the right and the lower edge."""
+    """Places each box; returns the right and the lower edge."""
     x, bottom = 2 * _PADDING, top
     for column in columns:
         y = top

@@ -1,8 +1,8 @@
 """The graph that the DSL builds and the planner cuts: frozen nodes, in the order in which they were added.
 
-Invariants: parents are added before their children, so the order of insertion is a topological one; the children of a
-node run in that order, depth first (Kafka Streams' order); names are unique over nodes, and over stores. Nothing in
-here runs: each node has a spec, picklable by cloudpickle, of which the task makes its operator.
+Invariants: parents are added before their children, so the order of insertion is a topological one; the children of a node run in
+that order, depth first (Kafka Streams' order); names of nodes are unique, and so are names of stores. Nothing runs here: each
+node has a spec, picklable by cloudpickle, from which the task makes its operator.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class InternalTopic:
     """A repartition topic, before the application's id is known.
 
     Attributes:
-        name: The name without the application's id and without the ending.
-        partitions: Their number, or None for as many as the writing sub-topology has tasks.
+        name: The name without the application's id and without the suffix.
+        partitions: The number of partitions; None: as many as the writing sub-topology has tasks.
     """
 
     name: str
@@ -53,7 +53,7 @@ class SourceNode:
     """Reads topics. In a `Graph` a topic may be an `InternalTopic`; in a plan all are real names (`str`).
 
     `offset_reset` is `"earliest"`, `"latest"`, `"none"`, `"duration:<ms>"` or None for the application's setting.
-    With a `pattern` it reads all topics that match it; `topics` are those that were there at the start, none before.
+    With a `pattern`, all matching topics are read; `topics` are those that exist at the start, and empty before.
     """
 
     name: str
@@ -66,17 +66,17 @@ class SourceNode:
 
     @property
     def subscription(self) -> tuple[str, ...]:
-        """What it reads, as the program says it: its topics, sorted, or its pattern between slashes."""
+        """The subscription as in the program: the sorted topics, or the pattern between slashes."""
         return tuple(sorted(map(str, self.topics))) if self.pattern is None else (pattern_text(self.pattern),)
 
     @property
     def lasting_topics(self) -> tuple[str, ...]:
-        """What lasting names are made of: its topics, sorted, or what its pattern is called in topics' names."""
+        """The topics for persistent names: the sorted topics, or the pattern's name in names of topics."""
         return tuple(sorted(map(str, self.topics))) if self.pattern is None else (pattern_name(self.pattern),)
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """A source has none; it is here so that every kind of node can be walked alike."""
+        """A source has no parents; the property exists for code that walks nodes of every kind."""
         return ()
 
     @property
@@ -87,21 +87,21 @@ class SourceNode:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorNode:
-    """One operator: what it is, and where it hangs in the graph.
+    """One operator and its position in the graph.
 
     Attributes:
-        name: Unique; the state of a stateful node lasts under it.
-        spec: What the node is.
+        name: The node's unique name, under which the state of a stateful node is stored.
+        spec: The definition of the node.
         parents: Names of the nodes that forward to it.
-        stores: Names of the stores that it reads or writes, in the order that its spec documents.
-        global_stores: Names of the stores of global tables that it reads.
-        stateless: Whether it may run in the reader, if all its ancestors may.
-        key_changing: Whether its output may have another key than its input.
-        key_serde: Of its output's key, None if not known.
-        value_serde: Of its output's value, None if not known.
-        input_key_serde: Serde by which records on their way to it are keyed and routed; None: that of its input.
-        takes_dropped: Whether it gets what its parents drop, and nothing else of them.
-        wrapper: Gives what runs in the place of the operator (`StreamsBuilder(processor_wrapper=...)`); None: the operator.
+        stores: Names of the stores that the node reads or writes, in the order that its spec documents.
+        global_stores: Names of the stores of global tables that the node reads.
+        stateless: Whether the node may run in the reader if all its ancestors may.
+        key_changing: Whether the output may have another key than the input.
+        key_serde: The serde of the output's keys, None if unknown.
+        value_serde: The serde of the output's values, None if unknown.
+        input_key_serde: The serde by which input records are keyed and routed; None: that of the input.
+        takes_dropped: Whether the node receives only the records that its parents drop.
+        wrapper: Wraps the operator (`StreamsBuilder(processor_wrapper=...)`); None: no wrapper.
     """
 
     name: str
@@ -124,21 +124,21 @@ class ProcessorNode:
 
     @property
     def parameters(self) -> Parameters:
-        """What the operator does besides its functions: part of the topology hash."""
+        """The operator's parameters besides its functions, which are part of the topology hash."""
         return self.spec.parameters
 
     def processor(self) -> AnyProcessor:
-        """A new operator: each task makes its own."""
+        """Makes a new operator, once for each task."""
         operator = partial(self.spec.processor, self.stores)
         return operator() if self.wrapper is None else wrapped(self.wrapper, self.name, operator)
 
 
 @dataclass(frozen=True, slots=True)
 class SinkNode:
-    """Writes records to a topic, or to the one that `topic_extractor(key, value, record_context)` names.
+    """Writes records to a topic, or to the topic that `topic_extractor(key, value, record_context)` returns.
 
-    `partitioner(topic, key, value, partitions)` gives a partition, a collection of them (which may be empty: dropped), or
-    None for Kafka's default partitioner. `repartitions`: a user's `repartition`, which loses null keys in compat mode.
+    `partitioner(topic, key, value, partitions)` returns a partition, a collection of partitions (empty: the record is dropped),
+    or None for Kafka's default partitioner. `repartitions` marks a user's `repartition`, which drops null keys in compat mode.
     """
 
     name: str
@@ -158,7 +158,7 @@ class SinkNode:
 
 @dataclass(frozen=True, slots=True)
 class StoreNode:
-    """A store and the serdes of what is in it."""
+    """A store and its serdes."""
 
     spec: StoreSpec
     key_serde: Serde
@@ -172,13 +172,13 @@ class StoreNode:
 
 @dataclass(frozen=True, slots=True)
 class GlobalTable:
-    """A table that every task has as a whole: it is read by no task, but by each process that runs some.
+    """A table of which every task has a full copy; each process that runs tasks reads it once.
 
     Attributes:
-        name: Of the node that fills it.
-        source: What reads its topic.
-        store: Its store; the topic is the changelog.
-        supplier: Makes the processor that fills the store; None: the store holds the last value of each key.
+        name: The name of the node that fills the table.
+        source: The source that reads the topic.
+        store: The table's store, whose changelog is the topic itself.
+        supplier: Makes the processor that fills the store; None: the store has the last value of each key.
     """
 
     name: str
@@ -192,15 +192,15 @@ Node: TypeAlias = SourceNode | ProcessorNode | SinkNode
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes, stores and global tables: what a builder fills and the planner cuts. What users get is a `Topology`.
+    """Nodes, stores and global tables, which a builder adds and the planner divides. Users get the subclass `Topology`.
 
     Attributes:
         nodes: All nodes by name, parents first.
         stores: All stores by name, without those of global tables.
         global_tables: All global tables by the names of their stores.
-        default_key_serde: For keys whose serde is not given.
-        default_value_serde: The same for values.
-        declared_at: Lines of the program, by the nodes and stores that they add; for messages.
+        default_key_serde: The serde for keys without one.
+        default_value_serde: The serde for values without one.
+        declared_at: The line of the program that added each node and store, for messages.
     """
 
     default_key_serde: Serde
@@ -264,7 +264,7 @@ class Graph:
         return f", the first one in {line}" if line else ""
 
     def add_global(self, table: GlobalTable) -> None:
-        """Adds a global table. Raises `TopologyError` if its store's name is taken, or its topic is read already."""
+        """Adds a global table. Raises `TopologyError` if the store's name is taken, or the topic is already read."""
         if table.store.name in self.stores or table.store.name in self.global_tables:
             raise TopologyError(
                 f"Two stores are called '{table.store.name}': name the global table's with Materialized(name=...)."

@@ -1,8 +1,8 @@
-"""The hash of a sub-topology, part of every commit marker: does the state on disk belong to this program?
+"""The hash of a sub-topology, part of every commit marker, which tells whether the state on disk belongs to this program.
 
-It covers what gives state its meaning: source topics, stateful operators with their windows and built-in aggregates,
-how they hang together, stores with their serdes. It leaves out what may change under a running application: functions
-(their text is no reliable identity), stateless operators, sinks, and settings that do not change bytes.
+The hash covers everything that determines the meaning of state: source topics, stateful operators with their windows and built-in
+aggregates, their connections, and stores with their serdes. The hash leaves out everything that may change without affecting state:
+functions (their text is no reliable identity), stateless operators, sinks, and settings that do not change bytes.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from streams.topology.graph import Node, ProcessorNode, SourceNode, StoreNode
 
 
 def topology_hash(nodes: dict[str, Node], stores: dict[str, StoreNode]) -> str:
-    """16 hex digits for the stateful skeleton of a sub-topology.
+    """The hash of a sub-topology's stateful structure, 16 hex digits.
 
     Args:
-        nodes: Its nodes, with real topic names or not (the application's id is not part of a structure, but it is
-            constant for an application).
-        stores: Its stores.
+        nodes: The nodes, with or without real topic names (the application's id is no part of the structure, but constant
+            for an application).
+        stores: The stores.
     """
     skeleton = {
         "sources": sorted([source.name, list(source.subscription)] for source in _sources(nodes)),

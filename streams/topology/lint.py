@@ -1,6 +1,6 @@
-"""What will hurt later in a topology that is right as it stands: `streams check`.
+"""Finds problems that a valid topology will cause later: `streams check`.
 
-Each finding is a problem, which should be solved before the program has state, or a note.
+Each finding is either a problem, which should be solved before the program has state, or a note.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Level(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class LintFinding:
-    """One thing that was found.
+    """One finding.
 
     Attributes:
         rule: The rule's name.
-        level: How much it matters.
+        level: How much the finding matters.
         where: The node, store or topic.
         says: What is wrong, and what to write instead.
     """
@@ -66,13 +66,13 @@ class LintFinding:
 
 
 def lint(topology: Graph) -> list[LintFinding]:
-    """Everything that was found, problems first.
+    """Returns all findings, problems first.
 
     Args:
         topology: A finished topology.
 
     Raises:
-        TopologyError: It cannot be planned.
+        TopologyError: The topology cannot be planned.
     """
     plan = plan_alone(topology)
     found = [
@@ -98,7 +98,7 @@ def lint(topology: Graph) -> list[LintFinding]:
 
 
 def _generated_names(topology: Graph) -> Iterator[LintFinding]:
-    # A table's store that is called after its topic stays as long as the table reads it.
+    # A table's store that is named after its topic keeps its name as long as the table reads that topic.
     after_topics = {f"{topic}-STATE-STORE" for source in topology.sources() for topic in source.topics}
     for name in topology.stores:
         if is_generated(name) and name not in after_topics:
@@ -146,7 +146,7 @@ def _reads(source: SourceNode, sink: SinkNode) -> bool:
 
 
 def _reached(topology: Graph, start: str) -> set[str]:
-    """Names of all nodes that a record of a source may come to, through topics too."""
+    """Names of all nodes that records of a source may reach, including through topics."""
     found: set[str] = set()
     waiting = [start]
     while waiting:

@@ -1,7 +1,7 @@
-"""The manifest of a topology: what lasts of it, by name, as plain JSON. It lies beside each checkpoint, and `diff` compares it.
+"""The manifest of a topology: its persistent parts by name, as plain JSON, stored beside each checkpoint and compared by `diff`.
 
-Invariants: no application id in it, so that a program can be described without being run; equal topologies give equal
-descriptions; functions are left out (their text is no identity), and so is what a serde connects to.
+Invariants: a manifest has no application id, so that a program can be described without being run; equal topologies have equal
+manifests; functions are left out (their text is no identity), and so are the addresses to which serdes connect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORMAT = 1
 
 
 def manifest(topology: Graph) -> Manifest:
-    """The manifest of a program that is looked at and not run; as `plan_manifest`.
+    """The manifest of a program that is not run, like `plan_manifest`.
 
     Raises:
         TopologyError: The topology cannot be planned.
@@ -33,7 +33,7 @@ def manifest(topology: Graph) -> Manifest:
 
 
 def manifest_json(topology: Graph) -> str:
-    """The manifest of a program as JSON text, indented, for files that people keep under version control."""
+    """The manifest of a program as indented JSON text, for files under version control."""
     return orjson.dumps(manifest(topology), option=orjson.OPT_INDENT_2).decode()
 
 
@@ -41,8 +41,8 @@ def plan_manifest(plan: Plan, known: Sequence[str] | None = None) -> Manifest:
     """`{"format", "sub_topologies": {name: ...}, "repartition_topics": {name: partitions}, "global_tables": {store: topic}}`.
 
     A sub-topology holds `hash` (of its structure, without the application's id), `sources` (name -> topics), `operators`
-    (stateful ones: kind, stores, parameters, what they read from), `stateless` (name -> kind), `sinks` (name -> topic; None:
-    chosen per record) and `stores` (name -> kind, serdes, retention in ms, ...).
+    (stateful ones: kind, stores, parameters, inputs), `stateless` (name -> kind), `sinks` (name -> topic; None:
+    chosen by the record) and `stores` (name -> kind, serdes, retention in ms, ...).
 
     Args:
         plan: The planned program.

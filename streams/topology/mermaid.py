@@ -1,7 +1,7 @@
 """A topology as a Mermaid flow chart, as GitHub draws it.
 
-One box per sub-topology, within it the readers (sources and head) and the tasks (what needs order or state): the arrow
-from one to the other is the shuffle. Topics and stores stand as cylinders.
+Each sub-topology is a box with the readers (sources and head) and the tasks (operators that need order or state). The arrow
+from one to the other is the shuffle. Topics and stores are cylinders.
 """
 
 from __future__ import annotations

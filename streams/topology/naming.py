@@ -1,10 +1,10 @@
-"""Names of nodes, stores and repartition topics: given by the user, or generated so that they stay.
+"""Names of nodes, stores and repartition topics: chosen by the user, or generated so that they are stable.
 
-Kafka Streams counts all operators of a topology into its generated names, so that one inserted filter renames every
-later store and loses its state. Here a generated name is the operator's kind, its *lineage* (source topics) and a short
-hash of what it is (kind, windows, grouping, stateful operators above it). Nothing else moves it: stateless operators
-may come and go. Where that is not enough to tell two stateful operators apart, the topology is refused until one has a
-name. Stateless nodes keep nothing under their name, so equal ones are simply numbered.
+Kafka Streams numbers all operators of a topology in its generated names, so one inserted filter renames every later store and loses
+its state. Here a generated name consists of the operator's kind, its *lineage* (source topics) and a short hash of its definition
+(kind, windows, grouping, stateful operators above). Adding or removing stateless operators does not change the name. If two
+stateful operators would have the same name, the topology is refused until one is named. No state is stored under the names of
+stateless nodes, so equal ones are simply numbered.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _LONGEST_LINEAGE = 60
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Where a stream comes from, as far as names depend on it.
+    """The origin of a stream, as used in names.
 
     Attributes:
-        topics: Its source topics, sorted.
-        through: The nearest stateful operators and repartitions it passed, by name, sorted.
+        topics: The source topics, sorted.
+        through: The names of the nearest stateful operators and repartitions that the stream passed, sorted.
     """
 
     topics: tuple[str, ...]
@@ -41,7 +41,7 @@ class Lineage:
         return Lineage(_union(self.topics, other.topics), _union(self.through, other.through))
 
     def behind(self, name: str) -> Lineage:
-        """The lineage of what a stateful operator or a repartition topic gives."""
+        """The lineage behind a stateful operator or a repartition topic."""
         return Lineage(self.topics, (name,))
 
     def __str__(self) -> str:
@@ -54,12 +54,12 @@ def _union(left: tuple[str, ...], right: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def stateless_name(kind: NodeKind, lineage: Lineage, taken: Container[str]) -> str:
-    """A name for a node that keeps nothing: kind and topics, numbered from the second on."""
+    """A name for a stateless node: kind and topics, numbered from the second on."""
     return numbered(f"{kind}-{lineage}", taken)
 
 
 def numbered(name: str, taken: Container[str]) -> str:
-    """The name, or with the first free `-2`, `-3`, ... behind it."""
+    """The name, followed by the first free `-2`, `-3`, ... if it is taken."""
     number, free = 1, name
     while free in taken:
         number += 1
@@ -68,7 +68,7 @@ def numbered(name: str, taken: Container[str]) -> str:
 
 
 def stateful_name(kind: NodeKind | str, lineage: Lineage, parameters: Parameters = ()) -> str:
-    """A name for something that has state: kind, topics, and 8 hex digits of what tells it from others."""
+    """A name for something with state: kind, topics, and 8 hex digits that distinguish it from others."""
     what = [str(kind), lineage.topics, lineage.through, parameters]
     digest = hashlib.sha256(json.dumps(what, separators=(",", ":")).encode()).hexdigest()[:8]
     return f"{kind}-{lineage}-{digest}"
@@ -78,12 +78,12 @@ _GENERATED = re.compile(r"[A-Z]+(-[A-Z]+)+-.+-[0-9a-f]{8}(-[a-z-]+|-.+-join-stor
 
 
 def is_generated(name: str) -> bool:
-    """Whether a store or repartition topic is called as `stateful_name` would call it, or after its table's topic."""
+    """Whether a store or repartition topic has the form of a name by `stateful_name`, or is named after its table's topic."""
     return _GENERATED.fullmatch(name) is not None
 
 
 def check_topic(topic: str) -> str:
-    """Gives the topic back, or raises `TopologyError` if Kafka would not take its name."""
+    """Returns the topic's name. Raises `TopologyError` if Kafka would reject the name."""
     if not isinstance(topic, str) or not _LEGAL.fullmatch(topic) or len(topic) > _LONGEST_TOPIC or topic in {".", ".."}:
         raise TopologyError(
             f"{described(topic)} cannot be the name of a topic: Kafka takes up to {_LONGEST_TOPIC} letters, digits, '.', '_' "
@@ -93,7 +93,7 @@ def check_topic(topic: str) -> str:
 
 
 def check_name(name: str) -> str:
-    """Gives a user's name back, or raises `TopologyError` if it could not be part of a topic name."""
+    """Returns a user's name. Raises `TopologyError` if the name could not be part of a topic's name."""
     if not isinstance(name, str) or not _LEGAL.fullmatch(name):
         raise TopologyError(
             f"{described(name)} cannot be the name of an operator or a store: use letters, digits, '.', '_' and '-' (it may become "

@@ -1,7 +1,7 @@
-"""`NodeKind`: what sort of operator a node is, in Kafka Streams' words.
+"""`NodeKind`: the kinds of operators, in Kafka Streams' words.
 
-Invariant: the texts never change. They are part of generated names, of topology hashes and of `describe()`, so a changed one
-would part running applications from their state.
+Invariant: the texts never change. Generated names, topology hashes and `describe()` contain these texts, so a change would separate
+running applications from their state.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from enum import Enum
 
 
 class NodeKind(Enum):
-    """The sorts of operators, each with its text in names, hashes and manifests.
+    """The kinds of operators, each with its text in names, hashes and manifests.
 
     Attributes:
-        value: Kafka Streams' text. `str(kind)` and f-strings give it, too.
+        value: Kafka Streams' text, also the result of `str(kind)` and f-strings.
     """
 
     KSTREAM_FILTER = "KSTREAM-FILTER"

@@ -1,4 +1,4 @@
-"""How a pattern of topics is called: state must be found again whatever topics match it at a start."""
+"""Names for patterns of topics, so that state is found again whichever topics match at a start."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ def fit_for_topic(name: str) -> str:
 
 
 def pattern_text(pattern: re.Pattern[str]) -> str:
-    """The pattern between slashes, behind which stand its flags as a number if there are any."""
+    """The pattern between slashes, followed by its flags as a number if there are any."""
     flags = pattern.flags & ~re.UNICODE
     return f"/{pattern.pattern}/{int(flags) or ''}"
 
 
 def pattern_name(pattern: re.Pattern[str]) -> str:
-    """A name for internal topics of what reads a pattern: its plain text and `-pattern`."""
+    """A name for the internal topics of a source with a pattern: the pattern's plain text and `-pattern`."""
     plain = re.sub(r"-{2,}", "-", fit_for_topic(pattern.pattern)).strip("-.")
     return f"{plain}-pattern" if plain else "pattern"

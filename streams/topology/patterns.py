@@ -1,7 +1,7 @@
-"""Which topics a pattern means: decided once, at the start (Kafka Streams: `stream(Pattern)`).
+"""Resolves patterns of topics once, at the start (Kafka Streams' `stream(Pattern)`).
 
-Kafka Streams looks for new topics while it runs. Here a run knows its topics when it starts, because their partitions are
-part of what Spark logs; a topic that comes later is read from the next start on. Invariant: nothing that lasts (names, hashes,
+Kafka Streams looks for new topics while it runs. Here the topics are fixed when a run starts, because Spark logs their
+partitions; a topic that is created later is read from the next start on. Invariant: nothing persistent (names, hashes,
 descriptions) depends on which topics match.
 """
 
@@ -28,15 +28,15 @@ def matches(source: SourceNode, topic: str) -> bool:
 
 
 def with_matching_topics(topology: G, known: Iterable[str]) -> G:
-    """The topology with the topics that its patterns match as a whole, in order of their names.
+    """The topology with the topics whose full names match its patterns, sorted by name.
 
     Args:
-        topology: What was built.
-        known: The topics that exist, without those that the application makes itself. Kafka's own, whose names begin with two
+        topology: The topology with patterns.
+        known: The existing topics, without the application's internal ones. Kafka's own topics, whose names begin with two
             underscores, never match.
 
     Raises:
-        TopologyError: Nothing matches a pattern.
+        TopologyError: No topic matches a pattern.
     """
     if not has_patterns(topology):
         return topology

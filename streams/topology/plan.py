@@ -1,12 +1,11 @@
-"""The plan: a topology cut into sub-topologies, one Spark query each.
+"""The plan: a topology divided into sub-topologies, one Spark query each.
 
-A sub-topology is a connected component of the graph (a shared node, source or store connects), cut only at repartition
-topics. Its *head* is what needs no state and no order: the stateless nodes whose ancestors are all head or source; they
-run in the readers, per topic-partition. Each edge out of the head is an *entry*: what crosses it is routed to its task
-by its key, so a re-key within the head costs no topic. A re-key of results that another attempt may not give again
-(`enrich`) is not head: the task of a record must be the same in every attempt. What only goes to a sink behind a re-key is
-routed by its source partition instead, as Kafka Streams does: no key then decides anything. All topic names in a plan are the
-real ones.
+A sub-topology is a connected component of the graph (connected by shared nodes, sources and stores), separated from others only
+by repartition topics. The *head* of a sub-topology are the stateless nodes all of whose ancestors are in the head or sources;
+they run in the readers, per topic-partition. Records that cross an edge out of the head are routed to tasks by key, so a new key
+within the head needs no topic. A new key computed from results that may differ between attempts (`enrich`) cannot be in the head,
+since the task of a record must be the same in every attempt. Records that only go to a sink behind a new key are routed by their
+source partition instead, as in Kafka Streams, so the key has no influence. All topic names in a plan are the real ones.
 """
 
 from __future__ import annotations
@@ -37,18 +36,18 @@ from streams.topology.task_input import TaskInput, task_inputs
 
 @dataclass(frozen=True)
 class SubTopology:
-    """What one Spark query runs.
+    """The part of a topology that one Spark query runs.
 
     Attributes:
-        index: Its number, as in `describe()`; may move when the topology changes, so nothing lasting is named by it.
-        name: Lasting things are named by this; see `sub_names`.
-        nodes: All its nodes by name, in the order in which they run (`run_order`).
-        sources, sinks, stores: Its own ones.
-        head: Names of the processors that run in the readers (sources are not among them).
+        index: The number, as in `describe()`; not used in persistent names, since it may change with the topology.
+        name: The name for everything persistent; see `sub_names`.
+        nodes: All nodes by name, in the order in which they run (`run_order`).
+        sources, sinks, stores: Those of this sub-topology.
+        head: Names of the processors that run in the readers (without sources).
         entries: The edges out of the head, in the order of their nodes.
-        global_tables: Those that its nodes read, by the names of their stores.
+        global_tables: The global tables that the nodes read, by the names of their stores.
         topology_hash: Changes if and only if the state's meaning may have changed.
-        reads_internal: It reads a topic that another sub-topology, or it itself, writes.
+        reads_internal: Whether a source reads a topic that this or another sub-topology writes.
     """
 
     index: int
@@ -68,30 +67,30 @@ class SubTopology:
         return tuple(node.name for node in self.nodes.values() if name in node.parents)
 
     def takers_of_dropped(self, name: str) -> tuple[str, ...]:
-        """Those of a node's children that get what it drops, and nothing else of it."""
+        """Names of a node's children that receive only the records that the node drops."""
         below = (self.nodes[child] for child in self.children(name))
         return tuple(node.name for node in below if isinstance(node, ProcessorNode) and node.takes_dropped)
 
     @property
     def keyed_by(self) -> tuple[str, ...]:
-        """Names of the operators in the head whose keys decide which task gets a record."""
+        """Names of the operators in the head whose keys decide the task of a record."""
         return tuple(dict.fromkeys(name for entry in self.entries if not entry.by_partition for name in entry.keyed_by))
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """All topics it reads, in the order of its sources."""
+        """All topics that are read, in the order of the sources."""
         return tuple(dict.fromkeys(str(topic) for source in self.sources for topic in source.topics))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that is to run for an application.
+    """Everything that an application runs.
 
     Attributes:
-        application_id: Prefix of all internal topics.
-        topology: What was planned.
-        sub_topologies: One query each, by index.
-        repartition_topics: Real name to number of partitions; None: as many as the tasks of its writer.
+        application_id: The prefix of all internal topics.
+        topology: The planned topology.
+        sub_topologies: The sub-topologies by index, one query each.
+        repartition_topics: Real name -> number of partitions; None: as many as the writer has tasks.
     """
 
     application_id: str
@@ -135,11 +134,11 @@ def repartition_topics(topology: Graph, application_id: str) -> dict[str, int | 
 
 
 def plan_alone(topology: Graph, known: Sequence[str] = ()) -> Plan:
-    """The plan of a program that is looked at and not run: it has no application id, so nothing of its real names may be shown.
+    """The plan of a program that is not run. Without an application id, the plan's real names must not be shown.
 
     Args:
-        topology: What the program built.
-        known: As of `build_plan`.
+        topology: The program's topology.
+        known: See `build_plan`.
 
     Raises:
         TopologyError: The topology cannot be planned.
@@ -148,16 +147,16 @@ def plan_alone(topology: Graph, known: Sequence[str] = ()) -> Plan:
 
 
 def build_plan(topology: Graph, application_id: str, known: Sequence[str] = ()) -> Plan:
-    """Checks a topology as a whole and cuts it.
+    """Checks a topology as a whole and divides it into sub-topologies.
 
     Args:
-        topology: What the program built.
-        application_id: Prefix of all internal topics.
-        known: Names of sub-topologies that have run before, which they keep, the preferred ones first.
+        topology: The program's topology.
+        application_id: The prefix of all internal topics.
+        known: Names of sub-topologies that have run before and keep their names, the preferred ones first.
 
     Raises:
-        TopologyError: No source, a topic used in two ways that exclude each other, or an application id that is not fit
-            for a topic name.
+        TopologyError: There is no source, a topic is used in contradictory ways, or the application id is not valid in a
+            topic's name.
     """
     if (wrong := wrong_application_id(application_id)) is not None:
         raise TopologyError(f"The application id '{application_id}' is not fit for topic names: {wrong}.")

@@ -1,7 +1,7 @@
-"""Finds functions of a program that give another result in each attempt: random numbers, the clock, new UUIDs.
+"""Finds functions of a program whose results differ in each attempt: random numbers, the clock, new UUIDs.
 
-An attempt of a step may be repeated after a failure. Where a key is made by such a function, the repeated record goes to
-another task, and the engine stops with `RoutingMismatchError`. The search reads compiled code; it calls nothing.
+A step may be repeated after a failure. If such a function computes a key, the repeated record goes to another task, and the engine
+stops with `RoutingMismatchError`. The search reads compiled code and calls nothing.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _DEEPEST = 12
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChangingCall:
-    """A call that gives another result in each attempt.
+    """A call whose result differs in each attempt.
 
     Attributes:
-        called: What is called, such as `random.random`.
-        place: File and line of the function that calls it.
+        called: The called function, such as `random.random`.
+        place: File and line of the calling function.
     """
 
     called: str
@@ -47,46 +47,46 @@ class ChangingCall:
 
 
 def changing_calls(node: Any) -> list[ChangingCall]:
-    """The calls in the functions and classes that a program has given to a node.
+    """The calls in the functions and classes that a program has passed to a node.
 
     Args:
-        node: A node of a topology; whatever it holds is searched.
+        node: A node of a topology, all of whose values are searched.
     """
     found = {call: None for function in _functions(node, set(), 0) for call in _calls(function)}
     return list(found)
 
 
-def _functions(held: Any, seen: set[int], depth: int) -> Iterator[types.FunctionType]:
-    """The program's own functions within a value: directly, in classes, partials, containers and closures of ours."""
-    if id(held) in seen or depth > _DEEPEST:
+def _functions(value: Any, seen: set[int], depth: int) -> Iterator[types.FunctionType]:
+    """The program's own functions within a value: itself, or in classes, partials, containers and the engine's closures."""
+    if id(value) in seen or depth > _DEEPEST:
         return
-    seen.add(id(held))
-    if isinstance(held, types.FunctionType) and not _is_ours(held.__module__):
-        yield held
+    seen.add(id(value))
+    if isinstance(value, types.FunctionType) and not _is_ours(value.__module__):
+        yield value
         return
-    for part in _parts(held):
+    for part in _parts(value):
         yield from _functions(part, seen, depth + 1)
 
 
-def _parts(held: Any) -> Iterator[Any]:
-    if isinstance(held, functools.partial):
-        yield from (held.func, *held.args, *held.keywords.values())
-    elif isinstance(held, types.FunctionType):
-        yield from (cell.cell_contents for cell in held.__closure__ or () if _is_full(cell))
-        yield from held.__defaults__ or ()
-    elif isinstance(held, types.MethodType):
-        yield from (held.__func__, held.__self__)
-    elif isinstance(held, type):
-        if not _is_ours(held.__module__):
-            yield from vars(held).values()
-    elif isinstance(held, Mapping):
-        yield from held.values()
-    elif isinstance(held, list | tuple | set | frozenset):
-        yield from held
-    elif dataclasses.is_dataclass(held):
-        yield from (getattr(held, field.name, None) for field in dataclasses.fields(held))
-    elif callable(held) and hasattr(held, "__dict__"):
-        yield from (type(held), *vars(held).values())
+def _parts(value: Any) -> Iterator[Any]:
+    if isinstance(value, functools.partial):
+        yield from (value.func, *value.args, *value.keywords.values())
+    elif isinstance(value, types.FunctionType):
+        yield from (cell.cell_contents for cell in value.__closure__ or () if _is_full(cell))
+        yield from value.__defaults__ or ()
+    elif isinstance(value, types.MethodType):
+        yield from (value.__func__, value.__self__)
+    elif isinstance(value, type):
+        if not _is_ours(value.__module__):
+            yield from vars(value).values()
+    elif isinstance(value, Mapping):
+        yield from value.values()
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from value
+    elif dataclasses.is_dataclass(value):
+        yield from (getattr(value, field.name, None) for field in dataclasses.fields(value))
+    elif callable(value) and hasattr(value, "__dict__"):
+        yield from (type(value), *vars(value).values())
 
 
 def _is_ours(module: str | None) -> bool:

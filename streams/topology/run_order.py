@@ -1,8 +1,8 @@
 """The order in which the nodes of a sub-topology are built, called and flushed: that of the data, not that of the program.
 
-Sources by their topics; from each one downwards, depth first. Where a program declares a thing only because it needs it later is
-then of no consequence: two declarations that know nothing of each other may be swapped, and every result stays where it was.
-Invariants: parents come before their children, and the children of one node in the order of the program (Kafka Streams' order).
+Sources are ordered by their topics, and nodes below each source depth first. The order of declarations in a program therefore has
+no effect: two independent declarations may be swapped, and every result stays the same. Invariants: parents come before their
+children, and the children of one node in the order of the program (Kafka Streams' order).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from streams.topology.graph import Graph, SourceNode
 
 
 def in_run_order(topology: Graph, names: Iterable[str]) -> list[str]:
-    """The nodes of one sub-topology, each behind its parents and behind the earlier children of its parents.
+    """The nodes of one sub-topology, each after its parents and after the earlier children of its parents.
 
     Args:
         topology: The graph.
@@ -25,7 +25,7 @@ def in_run_order(topology: Graph, names: Iterable[str]) -> list[str]:
     for name in wanted:
         for parent in topology.nodes[name].parents:
             children[parent].append(name)
-    # What must have been placed before a node: its parents, and under each of them the child just before it.
+    # The nodes that must come before a node: its parents, and under each of them the child just before it.
     before: dict[str, set[str]] = {name: set(topology.nodes[name].parents) for name in wanted}
     after: dict[str, list[str]] = {name: [] for name in wanted}
     for below in children.values():
@@ -36,7 +36,7 @@ def in_run_order(topology: Graph, names: Iterable[str]) -> list[str]:
     stack = _sources(topology, wanted)[::-1]
     while stack:
         name = stack.pop()
-        # What is not ready yet is looked at again when the last that it waits for has been placed.
+        # A node that is not ready is looked at again when the last of these has been placed.
         if name not in placed and before[name] <= placed.keys():
             placed[name] = None
             stack += [*after[name][::-1], *children[name][::-1]]

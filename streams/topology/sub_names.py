@@ -1,7 +1,7 @@
-"""The name of a sub-topology, by which all that lasts is found again: commits topic, transactional ids, checkpoint, local state.
+"""The name of a sub-topology, which identifies everything persistent: commits topic, transactional ids, checkpoint, local state.
 
-It is the smallest of the names of its topics, so the order of the program has no part in it. Where commits are known under the
-name of another of its topics, that one stays its name: the state was made under it.
+A sub-topology is named after the smallest name of its topics, so the order of the program does not matter. If commits exist under
+the name of another of its topics, the sub-topology keeps that name, since the state was made under it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def sub_topology_name(sources: Iterable[SourceNode], known: Iterable[str]) -> st
 
 
 def check_one_name(sources: Iterable[SourceNode], known: Collection[str]) -> None:
-    """A sub-topology has run under one name at most.
+    """Checks that a sub-topology has run under at most one name.
 
     Raises:
-        TopologyMismatchError: It has under several: they were apart once, or the program was started under two names.
+        TopologyMismatchError: There are several names: of sub-topologies that are now one, or of two starts of the program.
     """
     names = possible_names(sources)
     found = [name for name in names if name in known]

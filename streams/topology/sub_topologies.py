@@ -1,9 +1,8 @@
-"""Connected components of a topology: which nodes run together (Kafka Streams' `makeNodeGroups`).
+"""Connected components of a topology: the nodes that run together (Kafka Streams' `makeNodeGroups`).
 
-Two nodes are connected by an edge, by a store they share, or by being sources of one topic. A sink and the source of
-the repartition topic between them are not: there the graph is cut. Components are numbered in the order in which
-their first sources were declared, so along the data's way. (Kafka Streams takes the order of their sources' names,
-which hold a counter: the same.)
+Two nodes are connected by an edge, by a shared store, or as sources of the same topic. A sink and the source of the repartition
+topic between them are not connected. Components are numbered in the order in which their first sources were declared, and so
+follow the data. (Kafka Streams uses the order of the sources' names, which contain a counter: the same.)
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from streams.topology.graph import Graph, SourceNode
 
 
 def sub_topologies(topology: Graph) -> list[list[str]]:
-    """Node names of each component; within a component in the order of insertion (parents first)."""
+    """The names of the nodes of each component, in the order of insertion (parents first)."""
     root = {name: name for name in topology.nodes}
 
     def find(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What crosses from the readers to the tasks: one `TaskInput` for each edge out of the head.
+"""The records that readers send to tasks: one `TaskInput` for each edge out of the head.
 
 Records cross as raw bytes, as objects that head operators made, or as columns of the fields that a built-in aggregate reads.
 """
@@ -20,19 +20,19 @@ class TaskInput:
     """One edge out of the head, into a node that runs in the task.
 
     Attributes:
-        index: Its number within the sub-topology, as rows carry it.
-        node: The node it leads to: a stateful processor, one behind such a processor, or a sink.
-        from_node: The source or head node it comes from.
-        transport: `raw`: Kafka's bytes, untouched; `object`: what head operators made, key by `key_serde`, value
-            pickled; `columns`: key as in raw, of the value only `fields`.
-        source: The source whose serdes read the bytes, where the source is `from_node`; else None.
-        key_serde: Writes and reads the key on the way; for raw and columns, the source's.
+        index: The number within the sub-topology, which is part of each row.
+        node: The receiving node: a stateful processor, one behind such a processor, or a sink.
+        from_node: The sending node: a source or a node of the head.
+        transport: `raw`: Kafka's bytes, unchanged; `object`: objects made by head operators, with the key written by
+            `key_serde` and the value pickled; `columns`: the key as in `raw`, and only `fields` of the value.
+        source: The source whose serdes read the bytes if `from_node` is a source; else None.
+        key_serde: The serde of the key in transit; for `raw` and `columns`, the source's.
         fields: The dotted paths to decode, for `columns`.
-        rows_of: The entry whose rows it reads. Several nodes that want columns of one source share the rows of the first
-            of them, which then carry the fields of all.
-        keyed_by: Names of the operators in the head that have made the key; none: it is still the source's.
-        by_partition: Rows go to the task of their source partition, whatever their key.
-        repeatable: Every operator on the way gives the same results in every attempt.
+        rows_of: The input whose rows this one reads. Several nodes that need columns of one source share the rows of the
+            first of them, which then have the fields of all.
+        keyed_by: Names of the operators in the head that have computed the key; empty: the key is the source's.
+        by_partition: Whether rows go to the task of their source partition, whatever their key.
+        repeatable: Whether every operator on the way has the same results in every attempt.
     """
 
     index: int
@@ -100,8 +100,8 @@ def _way(nodes: dict[str, Node], name: str) -> list[ProcessorNode]:
 
 def _from_source(index: int, nodes: dict[str, Node], node: Node, source: SourceNode) -> TaskInput:
     projection = node.spec.projection if isinstance(node, ProcessorNode) else None
-    # Columns are processed ahead of the step's other records: a table that others look up must not run ahead of them, nor
-    # must stream time where a user's processor sees it or is called by it.
+    # Columns are processed before the step's other records. A table that other nodes look up must not be updated before them,
+    # nor may stream time advance early if a user's processor reads it or is scheduled by it.
     looked_up = any(other is not node and set(other.stores) & set(node.stores) for other in nodes.values())
     seen = any(isinstance(other, ProcessorNode) and other.spec.sees_stream_time for other in nodes.values())
     if projection is not None and is_plain_json(source.value_serde) and not looked_up and not seen:
@@ -110,7 +110,7 @@ def _from_source(index: int, nodes: dict[str, Node], node: Node, source: SourceN
 
 
 def _key_serde(topology: Graph, nodes: dict[str, Node], node: Node, above: Node) -> Serde:
-    """The serde that keys what enters `node` from the head: what is asked for downstream, else known upstream."""
+    """The serde for keys of records from the head to `node`: the one named downstream, else the one known upstream."""
     known = above.key_serde if isinstance(above, ProcessorNode) else None
     return _asked_for(nodes, node) or known or topology.default_key_serde
 

@@ -1,8 +1,8 @@
-"""A topology as text, in the format of Kafka Streams' `TopologyDescription`, so that its viewers draw ours.
+"""A topology as text, in the format of Kafka Streams' `TopologyDescription`, for which there are viewers.
 
-Sub-topologies by number; within one, nodes with more below them come first, then by name (Kafka Streams' comparator).
-After an arrow, children stand in the order in which they run. That is the one difference: Kafka Streams has them, and
-the stores of a node, in the order of Java's hashes.
+Sub-topologies are ordered by number, and nodes by how many are below them, most first, then by name (Kafka Streams' comparator).
+Children after an arrow are in the order in which they run. Only this order differs: in Kafka Streams, children and the stores of
+a node are in the order of Java's hashes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Topology`: a finished graph as users hold it, which can be looked at as text, as a chart, and as a drawing in a notebook."""
+"""`Topology`: a finished graph for users, to be viewed as text, as a chart, and as a drawing in a notebook."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from streams.wording import described
 
 @dataclass(frozen=True, repr=False)
 class Topology(Graph):
-    """What a builder gives: look at it with `describe()` and `mermaid()`, or let a notebook draw it."""
+    """The result of a builder, to be viewed with `describe()` and `mermaid()`, or as a drawing in a notebook."""
 
     def describe(self) -> str:
-        """The topology as text, in the format of Kafka Streams' `TopologyDescription`, which its viewers read."""
+        """Returns the topology as text, in the format of Kafka Streams' `TopologyDescription`, for which there are viewers."""
         return topology_text(self)
 
     def mermaid(self) -> str:
-        """The topology as a Mermaid flow chart, as GitHub draws it: heads, tasks, stores and topics."""
+        """Returns the topology as a Mermaid flow chart, which GitHub draws: heads, tasks, stores and topics."""
         return mermaid(self)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """What a notebook shows: a drawing, which needs neither network nor script; where it cannot, the chart or one line."""
+        """The drawing for a notebook, which needs neither network nor script; as alternatives, the chart and one line of text."""
         drawing = svg(self)
         return {
             "text/html": f'<div style="overflow-x:auto">{drawing}</div>',
@@ -35,7 +35,7 @@ class Topology(Graph):
         }
 
     def __repr__(self) -> str:
-        """One line: what each sub-topology reads, writes and keeps."""
+        """One line with the topics and stores of each sub-topology."""
         return f"Topology({short_text(self)})"
 
 

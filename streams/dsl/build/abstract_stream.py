@@ -1,7 +1,7 @@
-"""The bases of streams and tables, by which builders tell one from the other (`AbstractStream` in Kafka Streams).
+"""The base classes of streams and tables (`AbstractStream` in Kafka Streams).
 
-The functions that build joins ask here whether the other side is a stream or a table: they cannot import `KStream` and `KTable`,
-which import them.
+The functions that build joins use these classes to distinguish streams from tables: `KStream` and `KTable` import those functions,
+and so cannot be imported by them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from streams.dsl.facade import Facade
 
 
 class AbstractStream(Facade):
-    """Base of `KStream`, `KTable` and `GlobalKTable`: what belongs to one builder and can be joined."""
+    """Base of `KStream`, `KTable` and `GlobalKTable`, which belong to one builder and can be joined."""
 
 
 class StreamBase(AbstractStream):

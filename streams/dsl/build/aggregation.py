@@ -1,4 +1,4 @@
-"""What an aggregation of grouped streams computes, described once: the facades say it, `windowing` finds the operator."""
+"""What an aggregation of grouped streams computes. The public classes describe it; `windowing` chooses the operator."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class Aggregation:
     """What to compute per group.
 
     Attributes:
-        kind: The sort of operator.
-        functions: How, record by record.
-        fields: The aggregates of fields whose functions these are; None: they are the user's.
-        value_serde: Of the result, where that does not depend on the user; None: as materialised.
-        value_type: Type of the result, where the user's functions say it; None: unknown.
-        keeps_type: The result has the stream's type (reductions).
+        kind: The kind of operator.
+        functions: The functions that aggregate record by record.
+        fields: The built-in aggregates of fields that `functions` implement; None: the functions are the user's.
+        value_serde: The serde of the result, if it does not depend on the user; None: that of `Materialized`.
+        value_type: The type of the result, according to the user's functions; None: unknown.
+        keeps_type: Whether the result has the stream's type (reductions).
     """
 
     kind: NodeKind
@@ -67,29 +67,29 @@ class Aggregation:
 
     @property
     def parameters(self) -> Parameters:
-        """What is hashed of it."""
+        """The parameters that are part of the topology hash."""
         if self.fields is None or self.fields.bare:
             return ()
         return tuple((f"agg:{name}", one.identity) for name, one in self.fields.aggregates.items())
 
     @property
     def projection(self) -> tuple[str, ...] | None:
-        """The fields it needs of a value; None: the whole value."""
+        """The fields of a value that the aggregation needs; None: the whole value."""
         if self.fields is None:
             return None
         return tuple(dict.fromkeys(one.field for one in self.fields.aggregates.values() if one.field is not None))
 
     @property
     def view(self) -> Callable[[Any], Any] | None:
-        """What makes the table's values of those in its store, where they differ."""
+        """Converts the values in the store to the table's values; None: they are the same."""
         return None if self.fields is None or self.fields.bare else self.fields.result
 
     def check_values(self, node: str, serde: Serde | None) -> None:
-        """Raises `TopologyError` if fields are read of values that are known to have none.
+        """Raises `TopologyError` if fields are read from values that are known to have none.
 
         Args:
-            node: What the values come from.
-            serde: Theirs; None: not known.
+            node: The node that the values come from.
+            serde: The serde of the values; None: unknown.
         """
         if self.projection and type(serde) in _WITHOUT_FIELDS:
             field, name = self.projection[0], type(serde).__name__
@@ -106,12 +106,12 @@ def by_functions(
     merger: Callable[[Any, Any, Any], Any] | None = None,
     value_type: Type = None,
 ) -> Aggregation:
-    """An aggregation with functions of the user's."""
+    """An aggregation with the user's functions."""
     return Aggregation(kind, AggregationFunctions(aggregator, initializer, merger), value_type=value_type)
 
 
 def reduction(reducer: Callable[[Any, Any, Any], Any], merger: Callable[[Any, Any, Any], Any]) -> Aggregation:
-    """A reduction: the first value is taken as it is."""
+    """A reduction, whose first aggregate is the first value."""
     return Aggregation(NodeKind.KSTREAM_REDUCE, AggregationFunctions(reducer, None, merger), keeps_type=True)
 
 
@@ -121,10 +121,10 @@ def counting(value_serde: Serde) -> Aggregation:
 
 
 def of_fields(aggregates: Mapping[str, Aggregate]) -> Aggregation:
-    """The aggregation that computes these, by the name that each has in the result.
+    """The aggregation of built-in aggregates, by their names in the result.
 
     Raises:
-        TopologyError: One is no aggregate.
+        TopologyError: A value is no aggregate.
     """
     for name, aggregate in aggregates.items():
         if not isinstance(aggregate, Aggregate):

@@ -1,8 +1,7 @@
-"""Serdes of keys and values that a function makes, where the program names none.
+"""Derives serdes for keys and values that are made by a function, if the program names none.
 
-The defaults stay what they are: keys are text, values JSON, so whatever they can write has the same bytes with an annotation and
-without one. A type only decides about what they cannot write, or not read back as it was: a key that is a number, a value that is a
-dataclass.
+The defaults stay: keys are text, values are JSON, so whatever the defaults can write has the same bytes with and without an
+annotation. A type only matters for what the defaults cannot write or read back: a number as key, a dataclass as value.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ _NOT_READ_BACK = (BaseModel, Enum, date, time, timedelta, Decimal, UUID, set, fr
 
 
 def taken(candidates: tuple[Serde[Any] | None, ...], default: Serde[Any]) -> Serde[Any]:
-    """The first serde that is named, else the first that is derived from a type, else the default.
+    """The first named serde, else the first one derived from a type, else the default.
 
     Raises:
-        TopologyError: Nothing is named, and no serde suits the type.
+        TopologyError: No serde is named, and there is none for the type.
     """
     known = [serde for serde in candidates if serde is not None]
     named = next((serde for serde in known if not isinstance(serde, DerivedSerde)), None)
@@ -44,17 +43,17 @@ def taken(candidates: tuple[Serde[Any] | None, ...], default: Serde[Any]) -> Ser
 
 
 def without_mark(serde: Serde[Any] | None) -> Serde[Any] | None:
-    """The serde itself, without the mark that it was derived; None if it is no more than the default."""
+    """The serde itself, without its `DerivedSerde` wrapper; None if it is the default."""
     if not isinstance(serde, DerivedSerde):
         return serde
     return None if isinstance(serde.inner, DefaultKeySerde) else serde.inner
 
 
 def derived_key(kind: Type, default: Serde[Any], made_by: str) -> Serde[Any] | None:
-    """The serde of keys of a type, for want of a better one; None: the program's own default.
+    """The serde to use for keys of a type if none is named; None: the program's own default.
 
     Args:
-        kind: Type of the keys, None if unknown.
+        kind: The type of the keys, None if unknown.
         default: The builder's default.
         made_by: The operator whose function makes the keys.
     """
@@ -73,7 +72,7 @@ def derived_key(kind: Type, default: Serde[Any], made_by: str) -> Serde[Any] | N
 
 
 def derived_value(kind: Type, default: Serde[Any]) -> Serde[Any] | None:
-    """The serde of values of a type, for want of a better one; None: the builder's default."""
+    """The serde to use for values of a type if none is named; None: the builder's default."""
     if kind is None or not is_plain_json(default) or not _lost_in_json(kind):
         return None
     try:
@@ -83,7 +82,7 @@ def derived_value(kind: Type, default: Serde[Any]) -> Serde[Any] | None:
 
 
 def _may_be_text(kind: Type) -> bool:
-    """Whether values of a type may be, or are always, a `str`; also where nothing is known."""
+    """Whether values of a type may be, or are always, a `str`; true if nothing is known."""
     kind = plain_type(kind) if kind is not None else Any
     if kind in (Any, type(None)) or isinstance(kind, typing.TypeVar | str):
         return True
@@ -101,7 +100,7 @@ def _may_be_text(kind: Type) -> bool:
 
 
 def _lost_in_json(kind: Type) -> bool:
-    """Whether plain JSON reads values of a type back as something else, or cannot write them."""
+    """Whether plain JSON cannot write values of a type, or reads them back as another type."""
     kind = plain_type(kind)
     origin: Type = typing.get_origin(kind)
     arguments = typing.get_args(kind)

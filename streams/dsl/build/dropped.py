@@ -1,4 +1,4 @@
-"""`dropped()`: the side stream of what an operator dropped."""
+"""`dropped()`: the side stream of the records that an operator dropped."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from streams.topology.specs.base import OperatorSpec
 
 
 def add_dropped(graph: GraphBuilder, port: Port, name: str | None) -> Port:
-    """A node behind the operator that made `port`, which gets what that operator drops.
+    """Adds a node that receives the records dropped by the operator behind `port`.
 
     Raises:
-        TopologyError: The operator drops nothing.
+        TopologyError: The operator never drops records.
     """
     nodes = _dropping(graph, port)
     for node in nodes:
-        # Whole columns have no records that could be handed on.
+        # An operator on columns has no records to forward.
         graph.change_spec(node.name, node.spec.by_record())
     spec = OperatorSpec(NodeKind.KSTREAM_DROPPED, PassThrough)
     name = name or stateless_name(spec.kind, port.lineage, graph.topology.nodes)
@@ -34,16 +34,16 @@ def add_dropped(graph: GraphBuilder, port: Port, name: str | None) -> Port:
             takes_dropped=True,
         )
     )
-    # A stateless operator drops where it runs, in the reader, and what it drops may be other records in another attempt.
+    # A stateless operator drops records in the reader, and may drop other records in another attempt.
     in_head = port.in_head and all(node.stateless for node in nodes)
     repeatable = all(node.spec.repeatable for node in nodes)
-    # It is where the operator's input was, which its own new keys do not move.
+    # The dropped record is in the task of the operator's input, whatever new keys the operator makes.
     needs_repartition = any(node.name in graph.inputs_to_repartition for node in nodes)
     return Port(name, key_serde, value_serde, port.lineage, in_head, needs_repartition, repeatable)
 
 
 def _dropping(graph: GraphBuilder, port: Port) -> list[ProcessorNode]:
-    """The operator that made the port; of a join and of a cogroup, all its sides."""
+    """The operator that made the port; for a join or cogroup, the operators of all sides."""
     made = graph.topology.nodes[port.node]
     names = made.spec.dropped_by(made.name, made.parents) if isinstance(made, ProcessorNode) else ()
     found = [graph.topology.nodes[name] for name in names]
@@ -57,7 +57,7 @@ def _dropping(graph: GraphBuilder, port: Port) -> list[ProcessorNode]:
 
 
 def _key_serde(graph: GraphBuilder, node: ProcessorNode) -> Serde | None:
-    """The serde of the keys that come into an operator."""
+    """The serde of an operator's input keys."""
     if node.input_key_serde is not None:
         return node.input_key_serde
     if not node.key_changing:
@@ -67,7 +67,7 @@ def _key_serde(graph: GraphBuilder, node: ProcessorNode) -> Serde | None:
 
 
 def _value_serde(graph: GraphBuilder, nodes: list[ProcessorNode]) -> Serde | None:
-    """The serde of what comes into the operators; None if it is not known or differs."""
+    """The serde of the operators' input values; None if it is unknown or differs between them."""
     above = [graph.topology.nodes[parent] for node in nodes for parent in node.parents]
     serdes = [node.value_serde if isinstance(node, ProcessorNode | SourceNode) else None for node in above]
     return serdes[0] if all(serde == serdes[0] for serde in serdes) else None

@@ -1,4 +1,4 @@
-"""`enrich`: checks what it is given, and puts the operator where whole runs of records are read: into a head."""
+"""`enrich`: checks the arguments, and adds the operator to a head, where many records are read at once."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ TIMEOUT_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What sort of function it is.
+    """The form of a user's function.
 
     Attributes:
-        is_factory: It is a class, or a partial of one, of which an object is called.
-        called: What is called, with the arguments that it takes then.
-        is_async: It is `async def`.
+        is_factory: Whether it is a class, or a partial of one, whose object is called.
+        called: The function or method that is called, without `self`.
+        is_async: Whether it is `async def`.
     """
 
     is_factory: bool
@@ -46,7 +46,7 @@ class _Shape:
                     f"enrich({made.__name__}): objects of this class cannot be called; give it a __call__."
                 )
             call: Any = made.__call__
-            # Without its self, as what is made is called.
+            # Without `self`, since an object of the class is called.
             return cls(True, partial(call, None), inspect.iscoroutinefunction(call))
         if not callable(function):
             raise TopologyError(f"enrich takes a function, or a class whose objects are called, not {function!r}.")
@@ -56,15 +56,15 @@ class _Shape:
 
 @dataclass(frozen=True, slots=True)
 class EnrichOptions:
-    """How the function of an `enrich` is called, as the user says it.
+    """The user's settings of an `enrich`.
 
     Attributes:
-        batch_size: How many values a call gets at most; None: calls are for one value.
-        concurrency: How many calls may be under way; None: `CONCURRENCY`.
-        timeout: How long a call may take; None: `TIMEOUT_MS`.
-        retries: How often a call that fails is made again.
-        backoff: How long to wait before the first of these.
-        on_error: What becomes of a record for which all calls have failed.
+        batch_size: The most values in a call; None: one value per call.
+        concurrency: The most calls at the same time; None: `CONCURRENCY`.
+        timeout: The longest that a call may take; None: `TIMEOUT_MS`.
+        retries: How often to repeat a failed call.
+        backoff: The wait before the first retry.
+        on_error: What to do with a record for which all calls have failed.
     """
 
     batch_size: int | None
@@ -75,7 +75,7 @@ class EnrichOptions:
     on_error: OnError
 
     def rules(self, shape: _Shape, stop: bool) -> CallRules:
-        """The same, checked, with defaults; `stop`: a record that fails ends the calls."""
+        """The checked settings, with defaults; `stop`: a failed record ends the calls."""
         batch_size, is_async = self.batch_size, shape.is_async
         return CallRules(
             is_async=is_async,
@@ -89,7 +89,7 @@ class EnrichOptions:
         )
 
     def check_sort(self, function: functions.Function, shape: _Shape) -> None:
-        """A plain function runs in the reader's own thread: nothing runs beside it, and nothing can stop it."""
+        """Rejects settings for concurrency of a plain function, which runs in the reader's thread and cannot be stopped."""
         if shape.is_async:
             return
         name = getattr(function, "__name__", type(function).__name__)
@@ -109,7 +109,7 @@ class EnrichOptions:
 def add_enrich(
     graph: GraphBuilder, port: Port, function: functions.Function, options: EnrichOptions, name: str | None
 ) -> Port:
-    """A node in a head: in that of the stream, or behind a repartition topic in that of the next sub-topology."""
+    """Adds the node to the stream's head, or behind a repartition topic to the head of the next sub-topology."""
     shape = _Shape.of(function)
     options.check_sort(function, shape)
     failing = _on_error(options.on_error)

@@ -1,4 +1,4 @@
-"""What a builder does to all nodes and stores at the end: wraps processors, and decides where stores lie."""
+"""Completes all nodes and stores of a topology: wraps processors, and decides where stores are."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from streams.topology.topology import Topology
 
 
 def finalize(graph: Graph, wrapper: ProcessorWrapper | None, persistent: bool) -> Topology:
-    """The topology, which later calls of its builder do not change.
+    """Returns the topology, which later calls of the builder do not change.
 
     Args:
-        graph: As built so far.
-        wrapper: Wraps each processor, the engine's too. A wrapper sees records, so none is then handled as columns.
-        persistent: Whether a store lies on disk for which nothing is said; else in memory.
+        graph: The graph as built so far.
+        wrapper: Wraps each processor, including the engine's. Wrappers see records, so nothing is processed as columns then.
+        persistent: Whether stores without a setting of their own are on disk instead of in memory.
     """
     nodes, tables = dict(graph.nodes), dict(graph.global_tables)
     if wrapper is not None:

@@ -1,10 +1,10 @@
-"""Foreign-key joins of two tables: three parts in two places, with a repartition topic on each way between them.
+"""Foreign-key joins of two tables: three parts in two sub-topologies, connected by a repartition topic in each direction.
 
 ```
 left table  ──subscribe──▶ <name>-subscription-repartition ──▶ subscriptions ─┐
                                                                right table ──update──┴▶ <name>-response-repartition ──▶ result
 ```
-The right part runs in the right table's sub-topology, the result in the left table's: they share those tables' stores.
+The right part runs in the right table's sub-topology, the result in the left table's, so each can read its table's stores.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def join_foreign_key(
     name: str | None,
     how: Materialized,
 ) -> Table:
-    """A table with the left one's keys. Both tables have stores from here on."""
+    """Adds the join, a table with the left table's keys. Both tables get stores."""
     (left_port, left_node), (right_port, right_node) = left, right
     graph = left_node.graph
     base = name or stateful_name("KTABLE-FK-JOIN", left_port.lineage | right_port.lineage, (("kind", kind),))
@@ -81,7 +81,7 @@ def _right_part(
     left_key: Any,
     how: Materialized,
 ) -> Port:
-    """What runs where the right table is: the store of subscriptions, and what answers them."""
+    """Adds the part next to the right table: the store of subscriptions, and the nodes that answer them."""
     right_key = graph.key_serde(right_port.key_serde)
     keys, other = CombinedKeySerde(right_key, left_key), right_node.view()
     spec = StoreSpec(f"{base}-subscription-store", StoreKind.KEY_VALUE, persistent=how.persistent, logged=how.logging)
@@ -104,7 +104,7 @@ def _right_part(
 
 
 def _output(graph: GraphBuilder, joined: Port, base: str, registration: str, how: Materialized) -> Table:
-    """The result as a table; it has a store if it has a name, or once it is looked up."""
+    """Adds the resulting table, which has a store if it has a name or is looked up."""
     key_serde, value_serde = graph.key_serde(joined.key_serde), graph.value_serde(how.value_serde)
     spec = ForeignKeyOutputSpec(registration, caching=how.caching)
     name, store = table_names(spec.kind, joined.lineage, f"{base}-output", how, ())

@@ -1,8 +1,8 @@
-"""Adds nodes on behalf of streams and tables, and knows what a stream is at each point: a `Port`.
+"""Adds nodes for streams and tables, and describes the output of each node as a `Port`.
 
-Every call adds nodes right away (so that children run in the order of the calls) and gives the port behind them. Where
-records lie is followed along: in the head anything may be re-keyed, since the shuffle comes after it; behind a stateful
-operator a changed key leaves records in the wrong task, until a repartition topic puts them right (`colocated`).
+Every call adds its nodes at once (so that children run in the order of the calls) and returns the port behind them. A port also
+says whether records are in the task of their key: in the head, keys may change freely, since the shuffle follows; behind a stateful
+operator, a changed key leaves records in the wrong task until they go through a repartition topic (`colocated`).
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from streams.topology.specs.base import NodeSpec
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """What flows out of a node.
+    """The output of a node.
 
     Attributes:
-        node: Its name.
-        key_serde, value_serde: None where an operator made something new of unknown type; a `DerivedSerde` where it is known.
-        lineage: For names.
-        in_head: All nodes above are stateless.
-        needs_repartition: The key was changed behind a stateful operator, or behind one that is not repeatable.
-        repeatable: All nodes above, since the last topic, are (`NodeSpec.repeatable`).
+        node: The node's name.
+        key_serde, value_serde: The serdes; for objects made by an operator, a `DerivedSerde` if their type is known, else None.
+        lineage: The origin of the records, for names.
+        in_head: Whether all nodes above are stateless.
+        needs_repartition: Whether the key was changed behind an operator that is stateful or not repeatable.
+        repeatable: Whether all nodes above, since the last topic, are repeatable (`NodeSpec.repeatable`).
     """
 
     node: str
@@ -55,7 +55,7 @@ class GraphBuilder:
 
     Attributes:
         topology: What has been built so far.
-        optimize: Keep a stream that is joined with itself once.
+        optimize: Whether a self-join uses one store.
         open_splits: Splits that no `default_branch()` or `no_default_branch()` has ended yet.
         inputs_to_repartition: Stateful nodes that take records which are not in the task of their key.
     """
@@ -67,22 +67,22 @@ class GraphBuilder:
     _repartitioned: list[tuple[tuple[Port, Serde, Serde], Port]] = field(default_factory=list)
 
     def key_serde(self, *candidates: Serde | None) -> Serde:
-        """The first key serde that is named, else one by the keys' type, else the builder's default."""
+        """The first named key serde, else one for the keys' type, else the builder's default."""
         return taken(candidates, self.topology.default_key_serde)
 
     def value_serde(self, *candidates: Serde | None) -> Serde:
-        """The first value serde that is named, else one by the values' type, else the builder's default."""
+        """The first named value serde, else one for the values' type, else the builder's default."""
         return taken(candidates, self.topology.default_value_serde)
 
     def serde_of_values(self, kind: Type) -> Serde | None:
-        """The serde of values of a type, for want of a named one; None: the builder's default."""
+        """The serde to use for values of a type if none is named; None: the builder's default."""
         return derived_value(kind, self.topology.default_value_serde)
 
     def source(self, source: SourceNode) -> Port:
-        """Adds a source, or finds the one that reads the same topics in the same way.
+        """Adds a source, or finds the existing one that reads the same topics in the same way.
 
         Raises:
-            TopologyError: Some of the topics are read already, but together with others or in another way.
+            TopologyError: Some of the topics are already read, but together with others or in another way.
         """
         for other in self.topology.sources():
             shared = set(source.subscription) & set(other.subscription)
@@ -113,7 +113,7 @@ class GraphBuilder:
         key_type: Type = None,
         value_type: Type = None,
     ) -> Port:
-        """Adds a stateless operator behind one port or several; what it makes new has a serde by its type, if that is known."""
+        """Adds a stateless operator behind one or more ports; new keys and values get a serde for their type if that is known."""
         ports = (port, *others)
         lineage = port.lineage
         for other in others:
@@ -153,7 +153,7 @@ class GraphBuilder:
         key_serde: Serde,
         value_serde: Serde | None,
     ) -> Port:
-        """Adds a stateful operator behind one port or several; what it puts out stays in its task."""
+        """Adds a stateful operator behind one or more ports; its output stays in its task."""
         lineage = port.lineage
         for other in others:
             lineage = lineage | other.lineage
@@ -178,12 +178,12 @@ class GraphBuilder:
         )
 
     def store(self, spec: StoreSpec, key_serde: Serde, value_serde: Serde) -> str:
-        """Adds a store and gives its name."""
+        """Adds a store and returns its name."""
         self.topology.add_store(StoreNode(spec, key_serde, value_serde))
         return spec.name
 
     def materialize(self, node: str, spec: StoreSpec, key_serde: Serde, value_serde: Serde) -> str:
-        """Gives a table's node, which did without a store so far, a store; and the store's name."""
+        """Adds a store to a table's node that had none so far, and returns the store's name."""
         self.store(spec, key_serde, value_serde)
         table = self.operator(node)
         self.topology.nodes[node] = replace(table, stores=(*table.stores, spec.name), stateless=False)
@@ -196,23 +196,23 @@ class GraphBuilder:
         return node
 
     def change_spec(self, name: str, spec: NodeSpec) -> None:
-        """Makes an operator, which stands already, into another one of its kind.
+        """Replaces the spec of an existing operator.
 
         Args:
-            name: Of its node.
-            spec: What it is from now on.
+            name: The node's name.
+            spec: The new spec.
         """
         self.topology.nodes[name] = replace(self.operator(name), spec=spec)
 
     def colocated(self, port: Port, name: str | None, key_serde: Serde, value_serde: Serde) -> Port:
-        """The port, behind a repartition topic if its records are not where their keys belong.
+        """The port, behind a repartition topic if its records are not in the tasks of their keys.
 
-        Asked again without a name for the same port, it gives the topic that is there already.
+        Another call without a name for the same port returns the existing repartition topic.
         """
         return self._behind_topic(port, name, key_serde, value_serde) if port.needs_repartition else port
 
     def in_reader(self, port: Port, name: str | None, key_serde: Serde, value_serde: Serde) -> Port:
-        """The port, behind a repartition topic if what is added to it would not run in a reader."""
+        """The port, behind a repartition topic if an operator added to it would not run in a reader."""
         return port if port.in_head else self._behind_topic(port, name, key_serde, value_serde)
 
     def _behind_topic(self, port: Port, name: str | None, key_serde: Serde, value_serde: Serde) -> Port:
@@ -239,7 +239,7 @@ class GraphBuilder:
     ) -> Port:
         """Adds a repartition topic: a sink that ends one sub-topology, and a source that begins another.
 
-        `asked_for`: by the user's `repartition`.
+        `asked_for`: whether the program has called `repartition`.
         """
         topic = InternalTopic(name, partitions)
         sink, source = f"{topic}-sink", f"{topic}-source"
@@ -253,14 +253,14 @@ class GraphBuilder:
         return Port(source, key_serde, value_serde, port.lineage.behind(str(topic)))
 
     def numbered(self, name: str) -> str:
-        """A node name that is free."""
+        """A node name that is not taken."""
         return numbered(name, self.topology.nodes)
 
     def keyed_as(self, port: Port, asked: Serde | None) -> Serde:
-        """The serde by which the records of a port find their task.
+        """The serde that decides the task of a port's records.
 
-        What comes straight from a topic, or from a stateful operator, has its place by the serde it came with; what the
-        head or a repartition topic places, by the serde that is asked for.
+        Records that come directly from a topic or a stateful operator are placed by the serde of their origin; records that are
+        placed by the head or a repartition topic, by the requested serde.
         """
         from_source = isinstance(self.topology.nodes[port.node], SourceNode)
         if (from_source or not port.in_head) and not port.needs_repartition:

@@ -1,4 +1,4 @@
-"""Joins of a stream with a stream, a table or a global table: nodes, stores, and the check that both sides meet."""
+"""Joins of a stream with a stream, a table or a global table: nodes, stores, and the check that both sides have one key serde."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def join_any(
     how: StreamJoined | Joined,
     key_selector: functions.Function | None,
 ) -> Port:
-    """The join that the kind of the other side asks for.
+    """Adds the join for the kind of the other side.
 
     Args:
-        graph: Where it is built.
-        kind: Which sides give results without a partner.
+        graph: The graph under construction.
+        kind: Which sides have results without a match.
         left: The stream.
         other: The other side.
         joiner: The user's function.
-        windows: What stands in their place.
+        windows: The argument in the position of the windows.
         how: `StreamJoined` if the other side is a stream, else `Joined`.
-        key_selector: Of a global table.
+        key_selector: The key to look up, for a global table.
 
     Raises:
         TopologyError: The arguments do not fit the kind of the other side.
@@ -79,7 +79,7 @@ def _join_table(
     joiner: functions.Function,
     how: Joined,
 ) -> Port:
-    """Each record of the stream looks its key up; updates of the table do nothing."""
+    """Adds a join in which each record of the stream looks up its key; updates of the table have no results."""
     _refuse_windowed(stream, table_port)
     grace_ms = _grace(table, table_port, how)
     key_serde = graph.key_serde(how.key_serde, stream.key_serde, table_port.key_serde)
@@ -114,7 +114,7 @@ def _join_global(
     key_selector: functions.Function,
     how: Joined,
 ) -> Port:
-    """Each record looks a key of its own making up; every task has the whole table, so nothing is moved for it."""
+    """Adds a join in which each record looks up a selected key; every task has the whole table, so no record moves."""
     store = table.store_name
     selector = functions.key_value(key_selector, "key selector")
     spec = GlobalTableJoinSpec(table._view, functions.global_joiner(joiner), kind == "left", selector)
@@ -132,7 +132,7 @@ def _join_global(
 
 
 def _grace(table: TableNode, port: Port, how: Joined) -> int | None:
-    """How long records wait, ms; None: not at all. Raises `TopologyError` if the table cannot tell how it was then."""
+    """How long records wait, ms; None: not at all. Raises `TopologyError` if the table is not versioned that far back."""
     if how.grace is None:
         return None
     grace_ms = to_ms(how.grace, "Joined(grace=...)")

@@ -1,7 +1,6 @@
 """`join_all`: several streams joined within one window, a node and a store for each. Kafka Streams lacks it.
 
-Nodes and stores are called after the names that the user gives the streams, so these names last: who renames a stream
-renames its store.
+Nodes and stores are named after the user's names of the streams, so renaming a stream renames its store.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def join_all_streams(
     how: StreamJoined,
     value_serdes: Mapping[str, Serde],
 ) -> Port:
-    """A processor and a store for each stream, then a merge; `ports` in the order of the results, this stream first."""
+    """Adds a processor and a store for each stream, then a merge; `ports` are in the order of the results, this stream first."""
     _check_options(windows, how, ports, value_serdes)
     asked = graph.key_serde(how.key_serde, *(port.key_serde for port in ports.values()))
     serdes = {name: graph.value_serde(value_serdes.get(name), port.value_serde) for name, port in ports.items()}
@@ -71,7 +70,7 @@ def join_all_streams(
 
 
 def check_names(this: str, others: Any) -> None:
-    """Raises `TopologyError` unless there are some other streams, not too many, each with a fit name of its own."""
+    """Raises `TopologyError` unless the number of other streams is allowed, and each has a valid name of its own."""
     if not isinstance(others, Mapping) or not FEWEST <= len(others) <= MOST:
         found = f"{len(others)} of them" if isinstance(others, Mapping) else repr(others)
         raise TopologyError(
@@ -130,6 +129,6 @@ def _generated_name(ports: Mapping[str, Port], join: JoinAll) -> str:
     lineage = this.lineage
     for other in others:
         lineage = lineage | other.lineage
-    # The streams' names, which differ where a join of the same topics is another one; their order is only that of the results.
+    # Streams' names distinguish joins of the same topics; their order only affects the order of results.
     streams = {name: "|".join((*port.lineage.topics, *port.lineage.through)) for name, port in ports.items()}
     return stateful_name(NodeKind.KSTREAM_JOINALL, lineage, (*join.parameters, *sorted(streams.items())))

@@ -1,4 +1,4 @@
-"""Names and specifications of the stores behind tables and joins, as `Materialized` and `StreamJoined` say."""
+"""Names and specifications of the stores of tables and joins, according to `Materialized` and `StreamJoined`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streams.topology.specs.base import Parameters
 def table_names(
     kind: NodeKind, lineage: Lineage, named: str | None, how: Materialized, parameters: Parameters
 ) -> tuple[str, str]:
-    """Names of a table's node and of its store: each as given, else after the other, else generated."""
+    """The names of a table's node and store: each as given, else derived from the other, else generated."""
     store = how.name
     if store is None:
         store = f"{named}-store" if named else stateful_name(f"{kind}-STATE-STORE", lineage, parameters)
@@ -54,7 +54,7 @@ def key_value_store(name: str, how: Materialized) -> StoreSpec:
 
 
 def history_ms(how: Materialized) -> int | None:
-    """How far back a table remembers, ms; None: it is not versioned."""
+    """How far back a versioned table can look, ms; None: not versioned."""
     if how.history_retention is None:
         return None
     history = to_ms(how.history_retention, "history_retention")
@@ -64,7 +64,7 @@ def history_ms(how: Materialized) -> int | None:
 
 
 def is_materialized(how: Materialized) -> bool:
-    """Whether a table that could do without a store was asked to have one."""
+    """Whether a table that needs no store was explicitly materialised."""
     asked = (how.name, how.history_retention, how.retention, how.ttl)
     return any(one is not None for one in asked)
 
@@ -87,13 +87,13 @@ def table_store(name: str, how: Materialized) -> StoreSpec:
 def lazy_store(
     graph: GraphBuilder, node: str, store: str, how: Materialized, key_serde: Serde, value_serde: Serde
 ) -> tuple[str | None, Callable[[], str]]:
-    """The store of a table that may do without: its name if it has one from the start, and what makes it on demand."""
+    """The optional store of a table: its name if it exists from the start, and a function that adds it on demand."""
     make = partial(graph.materialize, node, table_store(store, how), key_serde, value_serde)
     return (make() if is_materialized(how) else None), make
 
 
 def join_store(name: str, how: StreamJoined, windows: JoinWindows) -> StoreSpec:
-    """The store of one side of a join of streams; it keeps every record, equal ones too."""
+    """The store of one side of a stream-stream join, which stores every record, including duplicates."""
     return StoreSpec(
         name,
         StoreKind.WINDOW,
@@ -106,7 +106,7 @@ def join_store(name: str, how: StreamJoined, windows: JoinWindows) -> StoreSpec:
 
 
 def waiting_store(name: str, how: StreamJoined) -> StoreSpec:
-    """The store of records that wait, ordered by time: of an outer join, or of a join with a table with grace."""
+    """The store of waiting records in the order of time, for an outer join or a stream-table join with grace."""
     return StoreSpec(
         name,
         StoreKind.KEY_VALUE,

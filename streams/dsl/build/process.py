@@ -1,4 +1,4 @@
-"""Processors of users within the DSL: `KStream.process` and `process_values`."""
+"""User-defined processors within the DSL: `KStream.process` and `process_values`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streams.topology.specs.streams import UserProcessorSpec
 def add_process(
     graph: GraphBuilder, port: Port, supplier: Callable[[], Processor], stores: Sequence[str], name: str | None
 ) -> Port:
-    """A processor that may change keys and values."""
+    """Adds a processor that may change keys and values."""
     made = _add(graph, port, UserProcessorSpec(NodeKind.KSTREAM_PROCESSOR, checked_supplier(supplier)), stores, name)
     key_type, value_type = forwarded_types(supplier)
     key_serde = derived_key(key_type, graph.topology.default_key_serde, made.node)
@@ -32,7 +32,7 @@ def add_process(
 def add_process_values(
     graph: GraphBuilder, port: Port, supplier: Callable[[], Processor], stores: Sequence[str], name: str | None
 ) -> Port:
-    """A processor that may change values only: its records stay where they are, right or wrong."""
+    """Adds a processor that may only change values, so its records stay in their task."""
     fixed = checked_supplier(supplier, FixedKeyProcessor)
     made = _add(graph, port, UserProcessorSpec(NodeKind.KSTREAM_PROCESSVALUES, fixed), stores, name)
     value_serde = graph.serde_of_values(forwarded_types(supplier)[1])
@@ -40,7 +40,7 @@ def add_process_values(
 
 
 def _add(graph: GraphBuilder, port: Port, spec: UserProcessorSpec, stores: Sequence[str], name: str | None) -> Port:
-    # Never part of the head, even without stores: it may schedule calls, and keep state in its context.
+    # Never part of the head, even without stores: a processor may schedule calls, and store state in its context.
     key_serde = graph.key_serde(port.key_serde)
     names, global_names = split_stores(graph, stores)
     parameters: Parameters = tuple((f"store:{store}", True) for store in (*names, *global_names))
@@ -57,7 +57,7 @@ def _add(graph: GraphBuilder, port: Port, spec: UserProcessorSpec, stores: Seque
 
 
 def split_stores(graph: GraphBuilder, stores: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of a task's own stores, and of global ones, which every task sees as a whole."""
+    """Divides the names of stores into those of the task's own stores and those of global stores."""
     names, known = tuple(dict.fromkeys(stores)), graph.topology.global_tables
     return tuple(name for name in names if name not in known), tuple(name for name in names if name in known)
 
@@ -65,11 +65,11 @@ def split_stores(graph: GraphBuilder, stores: Sequence[str]) -> tuple[tuple[str,
 def checked_supplier(
     supplier: Callable[[], Processor], run: Callable[[Callable[[], Processor]], UserProcessor] = UserProcessor
 ) -> Callable[[], UserProcessor]:
-    """What makes the node of a user's processor; refuses what cannot make processors.
+    """Returns the supplier of the node of a user's processor. Raises `TopologyError` if `supplier` does not return processors.
 
     Args:
-        supplier: The user's.
-        run: Runs such a processor as a node.
+        supplier: The user's supplier.
+        run: Wraps a user's processor as a node.
     """
     check_supplier(supplier)
     return partial(run, supplier)

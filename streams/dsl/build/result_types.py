@@ -1,8 +1,8 @@
-"""What a function of the program returns, as far as that can be known without calling it.
+"""Infers the type that a user's function returns, without calling the function.
 
-Its annotation says it, or, for a lambda that only reads fields of a typed value, the fields' annotations: both
-`def customer(order: Order) -> int` and `lambda order: order.customer_id` make keys that are numbers. Of a lambda that does
-anything else nothing is known.
+The type is that of the function's annotation, or, for a lambda that only reads fields of a typed value, of the fields' annotations:
+both `def customer(order: Order) -> int` and `lambda order: order.customer_id` return numbers. The type of any other lambda is
+unknown.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _METHOD_FLAG = (3, 12)
 
 
 def result_type(fn: Callable[..., Any], key: Serde[Any] | None = None, value: Serde[Any] | None = None) -> Type:
-    """The type of what a function returns; None: unknown.
+    """The type that a function returns; None: unknown.
 
     Args:
         fn: `fn(value)` or `fn(key, value)`.
-        key: Serde of the keys that it is handed, if known.
-        value: The same of the values.
+        key: The serde of the function's keys, if known.
+        value: The serde of the function's values, if known.
     """
     if isinstance(fn, functools.partial):
         fn = fn.func
@@ -56,17 +56,17 @@ def result_type(fn: Callable[..., Any], key: Serde[Any] | None = None, value: Se
     try:
         called = fn if isinstance(fn, types.FunctionType | types.MethodType) else type(fn).__call__
         return typing.get_type_hints(called).get("return")
-    except Exception:  # annotations are anything; one that cannot be read says nothing
+    except Exception:  # an annotation may be anything; one that cannot be evaluated is ignored
         return None
 
 
 def aggregate_type(initializer: Callable[..., Any], *aggregators: Callable[..., Any]) -> Type:
-    """The type of an aggregate: what the first function that says it returns, the initializer last."""
+    """The type of an aggregate: the return type of the first function for which it is known, the initializer last."""
     return next((kind for fn in (*aggregators, initializer) if (kind := result_type(fn)) is not None), None)
 
 
 def forwarded_types(supplier: Callable[[], Any]) -> tuple[Type, Type]:
-    """The types of keys and values that processors forward: what their class says, `Processor[str, Order, int, Spend]`."""
+    """The types of keys and values that processors forward, from their class: `Processor[str, Order, int, Spend]`."""
     for base in getattr(supplier, "__orig_bases__", ()):
         arguments = typing.get_args(base)
         if typing.get_origin(base) is Processor and len(arguments) == 4:
@@ -75,13 +75,13 @@ def forwarded_types(supplier: Callable[[], Any]) -> tuple[Type, Type]:
 
 
 def element_type(kind: Type) -> Type:
-    """The elements' type of an iterable's."""
+    """The type of an iterable's elements."""
     arguments = typing.get_args(kind)
     return arguments[0] if len(arguments) == 1 else None
 
 
 def pair_types(kind: Type) -> tuple[Type, Type]:
-    """The two types of a pair's."""
+    """The types of a pair's two elements."""
     origin: Type = typing.get_origin(kind)
     arguments = typing.get_args(kind)
     pair = origin is tuple and len(arguments) == 2 and arguments[1] is not ...
@@ -95,7 +95,7 @@ def _type_of(serde: Serde[Any] | None) -> Type:
 
 
 def _lambda_type(fn: types.FunctionType, known: list[Type]) -> Type:
-    """The type of a lambda's result, by its instructions; they are read, never run."""
+    """The type of a lambda's result, from its bytecode, which is read but never run."""
     code = fn.__code__
     if code.co_argcount not in (1, 2) or code.co_kwonlyargcount:
         return None
@@ -112,7 +112,7 @@ def _lambda_type(fn: types.FunctionType, known: list[Type]) -> Type:
 
 
 def _follow(step: dis.Instruction, named: dict[str, Type], stack: list[Type]) -> bool:
-    """Does to the types what an instruction does to the values; False: not known what that is."""
+    """Applies the effect of an instruction to the stack of types; False: the effect is unknown."""
     name = step.opname
     if name.startswith("LOAD_FAST"):
         read = step.argval if isinstance(step.argval, tuple) else (step.argval,)

@@ -45,7 +45,7 @@ _METHODS: dict[NodeKind, str | None] = {
 
 
 def way(graph: GraphBuilder, port: Port) -> str:
-    """The topics that a stream comes from, and the methods that it went through since."""
+    """The topics that a stream comes from, and the methods called since."""
     steps = _steps(graph, port.node)
     shown = steps if len(steps) <= _MOST else ["…", *steps[-_MOST:]]
     return " → ".join([", ".join(map(repr, port.lineage.topics)), *shown])
@@ -72,7 +72,7 @@ def _method(node: Node) -> str | None:
 
 
 def _above(graph: GraphBuilder, node: Node) -> Node | None:
-    """The first parent; of the source of a repartition topic, the sink that writes it."""
+    """The first parent; for the source of a repartition topic, the sink that writes the topic."""
     nodes = graph.topology.nodes
     if node.parents:
         return nodes[node.parents[0]]

@@ -31,7 +31,7 @@ def add_deduplicate(
     key_serde: Serde | None,
     name: str | None,
 ) -> Port:
-    """A node with a window store of what has passed."""
+    """Adds a node with a window store of the records that have passed."""
     within_ms, grace_ms = _positive(within, "deduplicate(within=...)"), _duration(grace, "deduplicate(grace=...)")
     key_serde = graph.key_serde(key_serde, port.key_serde)
     placed = graph.colocated(port, name, key_serde, graph.value_serde(port.value_serde))
@@ -61,7 +61,7 @@ def join_as_of(
     is_left_join: bool,
     how: StreamJoined,
 ) -> Port:
-    """A node for each side, a store of right records, one of left records that wait, and a merge."""
+    """Adds a node for each side, a store of right records, a store of waiting left records, and a merge."""
     within_ms, grace_ms = _duration(within, "as_of_join(within=...)"), _duration(grace, "as_of_join(grace=...)")
     key_serde = graph.key_serde(how.key_serde, left.key_serde, right.key_serde)
     value_serde = graph.value_serde(how.value_serde, left.value_serde)
@@ -92,12 +92,12 @@ def join_as_of(
 def _as_of_stores(
     graph: GraphBuilder, join: AsOf, how: StreamJoined, base: str, values: tuple[Serde, Serde]
 ) -> tuple[str, str]:
-    """The store of right records, and that of the left ones that wait."""
+    """The store of right records, and the store of waiting left records."""
     value_serde, other_value_serde = values
     right = StoreSpec(
         f"{base}-right-store",
         StoreKind.TIMESTAMPED_WINDOW,
-        # A left record that is as late as can be still sees `within` back.
+        # Even the latest allowed left record must find right records `within` before it.
         retention_ms=join.within_ms + join.grace_ms + 1,
         persistent=how.persistent,
         logged=how.logging,

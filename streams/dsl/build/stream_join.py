@@ -1,4 +1,4 @@
-"""Joins of two streams: a node and a store for each side, or one of both for a stream that is joined with itself."""
+"""Joins of two streams: a node and a store for each side, or a single node and store for a self-join."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def join_streams(
     windows: JoinWindows,
     how: StreamJoined,
 ) -> Port:
-    """A processor and a store for each side, a store for those without a partner, then a merge."""
+    """Adds a processor and a store for each side, a store for records without a match, then a merge."""
     key_serde = graph.key_serde(how.key_serde, left.key_serde, right.key_serde)
     value_serde = graph.value_serde(how.value_serde, left.value_serde)
     other_value_serde = graph.value_serde(how.other_value_serde, right.value_serde)
@@ -66,7 +66,7 @@ def join_streams(
 def _join_itself(
     graph: GraphBuilder, join: StreamJoin, port: Port, values: tuple[Serde, Serde], how: StreamJoined, base: str
 ) -> Port:
-    """One node and one store for both sides (`single.store.self.join`)."""
+    """Adds one node and one store for both sides (`single.store.self.join`)."""
     spec = join_store(f"{how.store_name or base}-this-join-store", how, join.windows)
     store = graph.store(spec, join.key_serde, values[0])
     return graph.stateful(
@@ -83,7 +83,7 @@ def _join_itself(
 def _outer_join_buffer(
     graph: GraphBuilder, join: StreamJoin, values: tuple[Serde, Serde], how: StreamJoined, base: str
 ) -> list[str]:
-    """The store of records that have found no partner yet; none for an inner join."""
+    """The store of records without a match so far; none for an inner join."""
     if join.join_kind == "inner":
         return []
     spec = waiting_store(f"{how.store_name or base}-{join.join_kind}-shared-join-store", how)
@@ -91,7 +91,7 @@ def _outer_join_buffer(
 
 
 def common_key_serde(graph: GraphBuilder, left: Port, right: Port, asked: Serde) -> Serde:
-    """The key serde of both sides; `TopologyError` if they differ: equal keys would lie in different tasks."""
+    """The key serde of both sides. Raises `TopologyError` if they differ, because equal keys would be in different tasks."""
     ours, theirs = graph.keyed_as(left, asked), graph.keyed_as(right, asked)
     if ours != theirs:
         raise TopologyError(
@@ -103,7 +103,7 @@ def common_key_serde(graph: GraphBuilder, left: Port, right: Port, asked: Serde)
 
 
 def sides(left: Port, right: Port) -> Parameters:
-    """The two sides for names: `a.join(b)` and `b.join(a)` are different joins."""
+    """The two sides, in order, for names: `a.join(b)` and `b.join(a)` are different joins."""
     return tuple(
         (side, "|".join((*port.lineage.topics, *port.lineage.through))) for side, port in (("l", left), ("r", right))
     )

@@ -18,7 +18,7 @@ from streams.topology.specs.tables import SuppressSpec
 
 
 def add_suppress(port: Port, above: TableNode, how: Suppressed, name: str | None) -> tuple[Port, TableNode]:
-    """The node and its stores. It needs the old values of the table above: they are what others see meanwhile."""
+    """Adds the node and its stores. The table above must send old values, which readers see while an update is delayed."""
     if not isinstance(how, Suppressed):
         raise TopologyError(
             f"suppress takes Suppressed.until_window_closes() or Suppressed.until_time_limit(...), not {how!r}."
@@ -30,7 +30,7 @@ def add_suppress(port: Port, above: TableNode, how: Suppressed, name: str | None
         )
     above.send_old_values(True)
     if how.limit_ms is not None or above.filters_updates:
-        # What is held back, since when, and what moves time on here must not depend on how records are cut into steps.
+        # Which updates are delayed, since when, and what moves time here must not depend on how records are divided into steps.
         above.disable_caching()
     graph, rules = above.graph, _rules(above.graph.topology, port, how)
     if rules.by_window:
@@ -56,7 +56,7 @@ def add_suppress(port: Port, above: TableNode, how: Suppressed, name: str | None
     )
 
     def computed() -> ValueGetter:
-        # Else an update that lies in a cache above would be seen though it has not come here, to be held back.
+        # Otherwise readers would see an update that is still in a cache above and has not reached this node.
         above.disable_caching()
         return SuppressValueGetter(above.view(), buffer, places, key_serde, value_serde)
 
@@ -75,7 +75,7 @@ def _rules(topology: Graph, port: Port, how: Suppressed) -> SuppressRules:
             )
         if any(not windows.closes for windows in found):
             raise TopologyError(f"The windows of '{port.node}' never close, so nothing would ever be emitted.")
-        # As Kafka Streams (GraphGraceSearchUtil): of several, the longest.
+        # The longest one, as in Kafka Streams (GraphGraceSearchUtil).
         wait_ms, inclusive = max((windows.wait_ms, windows.inclusive_end) for windows in found)
     buffer = how.buffer
     return SuppressRules(
@@ -95,10 +95,10 @@ def _windowed_above(topology: Graph, name: str) -> dict[str, AggregationSpec]:
 
 
 def _update_sessions_at_once(graph: GraphBuilder, port: Port) -> None:
-    """Switches the cache of session aggregations off: suppress holds their updates back itself.
+    """Disables the cache of session aggregations, because suppress delays their updates itself.
 
-    A session that closes and is merged with a younger one within one step would leave a cache before it left suppress, so
-    its result would depend on how records are cut into steps.
+    A cache could remove a session that closes and is merged with a younger one within one step, so the result would depend on how
+    records are divided into steps.
     """
     for name, spec in _windowed_above(graph.topology, port.node).items():
         if isinstance(spec.windows, SessionWindows):

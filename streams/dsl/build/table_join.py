@@ -1,4 +1,4 @@
-"""Joins of two tables by key: a node for each side, and a merge that may keep the result."""
+"""Joins of two tables by key: a node for each side, and a merge that may store the result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def join_tables(
     name: str | None,
     how: Materialized,
 ) -> Table:
-    """A joined table. The table whose rows may stand alone sends its old values, as Kafka Streams has it."""
+    """Adds a joined table. A table whose rows may be without a match sends its old values, as in Kafka Streams."""
     (left_port, left_node), (right_port, right_node) = left, right
     graph = left_node.graph
     key_serde = common_key_serde(graph, left_port, right_port, graph.key_serde(left_port.key_serde))
@@ -61,7 +61,7 @@ def join_tables(
     def computed() -> ValueGetter:
         return JoinValueGetter(left_node.view(), right_node.view(), joiner, kind)
 
-    # Without a store, and with one that old values ask for, every update goes on at once.
+    # Without a store, or with one that exists only for old values, every update is forwarded at once.
     merged = graph.stateless(TableJoinMergeSpec(caching=False), this, base, others=(that,))
     serdes = how.key_serde or key_serde, graph.value_serde(how.value_serde)
     make_store = partial(graph.materialize, merged.node, table_store(f"{base}-store", how), *serdes)
@@ -82,13 +82,13 @@ def _stored(
 
 
 def _are_related(topology: Graph, nodes: tuple[str, str], views: tuple[ValueGetter, ValueGetter]) -> bool:
-    """Whether one update may change both tables: they are made of one table, or one is made of the other."""
+    """Whether one update may change both tables: both derive from the same table, or one derives from the other."""
     shared = not set(views[0].stores).isdisjoint(views[1].stores)
     return shared or _made_of(topology, nodes[0], views[1]) or _made_of(topology, nodes[1], views[0])
 
 
 def _made_of(topology: Graph, node: str, table: ValueGetter) -> bool:
-    """Whether a node's table is made of another one, within the same task: then one update changes both before either is joined."""
+    """Whether a node's table derives from another within the same task, so that one update changes both before the join."""
     filled_by = {next(name for name, one in topology.nodes.items() if store in one.stores) for store in table.stores}
     above, waiting = set[str](), [node]
     while waiting:

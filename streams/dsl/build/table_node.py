@@ -1,10 +1,10 @@
-"""A table under construction: its store, what it is made of, and whether its updates hold old values.
+"""A table under construction: its store, the tables it derives from, and whether its updates have old values.
 
-Rules (Kafka Streams: `KTableImpl.enableSendingOldValues`, `valueGetterSupplier`): a table has a store only if it has a
-name, is looked up, or its old values are needed; a filtered or mapped one without a name never has: it is computed from the
-tables above at each look-up. A joined one is computed, too, unless both sides are made of one table and its old values are
-needed: what can be computed then was never sent (the other side has changed with the same update), which only compat mode
-puts up with. Changes of a node come late, when something below asks; so it is replaced in place.
+Rules (Kafka Streams: `KTableImpl.enableSendingOldValues`, `valueGetterSupplier`): a table has a store only if it has a name, is
+looked up, or its old values are needed. A filtered or mapped table without a name never has one, but is computed from the tables
+above at each look-up. A joined table is computed, too, unless both sides derive from one table and its old values are needed: the
+computed old value would never have been sent (the other side has changed with the same update), which only compat mode accepts.
+Such needs become known late, when an operator below is added, so the node is then replaced in place.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ class TableNode:
     """A table under construction.
 
     Attributes:
-        graph: Where it is built.
-        nodes: The operators that can fill `Change.old`, by name.
-        store: Its store; None while it has none.
-        materialize: Makes one; None where it cannot be had later.
-        parents: The tables that it is made of.
-        computed: How it is looked up without a store.
-        from_stored: Makes the table's values of those in its store, where they differ.
-        history_ms: How far back its own versioned store remembers; None: it has none.
-        joined: Made of two tables, which need stores for old values to be known at all.
-        related: Joined of two sides that are made of one table, or of which one is made of the other.
-        forwards_all: Each update of the table above goes on, whatever its value.
+        graph: The graph under construction.
+        nodes: The names of the operators that can fill `Change.old`.
+        store: The table's store; None if there is none so far.
+        materialize: Adds a store; None if that is not possible later.
+        parents: The tables that this one derives from.
+        computed: How to look rows up without a store.
+        from_stored: Converts stored values to the table's values; None: they are the same.
+        history_ms: How far back the table's own versioned store can look; None: not versioned.
+        joined: Whether this is a join of two tables, which need stores for old values to be known.
+        related: Whether this is a join whose sides derive from one table, or one from the other.
+        forwards_all: Whether every update of the table above is forwarded, whatever its value.
     """
 
     graph: GraphBuilder
@@ -51,26 +51,26 @@ class TableNode:
 
     @property
     def versioned(self) -> bool:
-        """Whether its updates are those of a versioned table, so that some may be of the past (KIP-914)."""
+        """Whether updates are those of a versioned table, and so may be out of order (KIP-914)."""
         if self.store is not None:
             return self.history_ms is not None
         return any(parent.versioned for parent in self.parents)
 
     @property
     def history(self) -> int | None:
-        """How far back it can be looked up, ms; None: only as it is now."""
+        """How far back rows can be looked up, ms; None: only the current rows."""
         if self.store is not None:
             return self.history_ms
         return self.parents[0].history if len(self.parents) == 1 and self.computed is not None else None
 
     def send_old_values(self, force: bool) -> bool:
-        """Makes its updates hold the old value.
+        """Adds the old value to the table's updates.
 
         Args:
-            force: Give a table above a store, if that is what it takes.
+            force: Whether to add a store to a table above if necessary.
 
         Returns:
-            Whether they do now.
+            Whether updates now have the old value.
         """
         if not self._sends_old and self._can_send_old(force):
             for name in self.nodes:
@@ -89,14 +89,14 @@ class TableNode:
 
     @property
     def old_values_are_exact(self) -> bool:
-        """Whether its old values, where they are sent, are those that went on before."""
+        """Whether old values, if sent, are exactly those that were forwarded before."""
         if self.store is not None:
             return True
         return not self.related and all(parent.old_values_are_exact for parent in self.parents)
 
     @property
     def filters_updates(self) -> bool:
-        """Whether some updates of the tables that it is made of do not go on, depending on their values."""
+        """Whether some updates of the parents are not forwarded, depending on their values."""
         return bool(self.parents) and (not self.forwards_all or self.parents[0].filters_updates)
 
     def _can_send_old(self, force: bool) -> bool:
@@ -113,20 +113,20 @@ class TableNode:
         return force
 
     def require_store(self) -> str:
-        """Its store; made now if there was none."""
+        """The table's store, which is added if there was none."""
         if self.store is None:
             assert self.materialize is not None, "a table without a store knows how to make one"
             self.store = self.materialize()
         return self.store
 
     def view(self) -> ValueGetter:
-        """How operators look it up."""
+        """How operators look rows up."""
         if self.store is None and self.computed is not None:
             return self.computed()
         return StoreValueGetter(self.require_store(), self.from_stored, self.history_ms is not None)
 
     def disable_caching(self) -> None:
-        """Switches the caches off, its own and those of the tables it is made of, so that each update goes on as it comes."""
+        """Disables the caches of this table and of its parents, so that each update is forwarded at once."""
         for name in self.nodes:
             self.graph.change_spec(name, self._spec(name).without_caching())
         for parent in self.parents:

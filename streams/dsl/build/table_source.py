@@ -1,4 +1,4 @@
-"""Tables that are read from a topic or made of a stream; such a table has a store from the start, or once it is needed."""
+"""Tables that are read from a topic or made from a stream, with a store from the start or once it is needed."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def add_table(
     key_serde: Serde,
     value_serde: Serde,
 ) -> tuple[Port, TableNode]:
-    """The table's operator behind a port whose records lie where they belong.
+    """Adds the table's operator behind a port whose records are in the tasks of their keys.
 
     Args:
-        graph: Where it is built.
-        kind: Whether it is read from a topic or made of a stream.
+        graph: The graph under construction.
+        kind: Whether the table is read from a topic or made from a stream.
         port: The records.
-        name: Of the operator.
-        store: Of the store, if there comes to be one.
-        how: As the user says.
-        key_serde: Of the records' keys.
-        value_serde: Of their values.
+        name: The operator's name.
+        store: The store's name, if there will be one.
+        how: The user's options.
+        key_serde: The serde of the records' keys.
+        value_serde: The serde of the records' values.
     """
     if how.ttl is not None:
         return _add_expiring(graph, kind, port, name, store, how, key_serde, value_serde)
@@ -64,7 +64,7 @@ def _add_expiring(
     key_serde: Serde,
     value_serde: Serde,
 ) -> tuple[Port, TableNode]:
-    """A table whose rows expire; it has its store from the start, and one of their deadlines."""
+    """Adds a table whose rows expire, with a store of rows and a store of deadlines from the start."""
     ttl_ms = to_ms(how.ttl or 0, "Materialized(ttl=...)")
     if ttl_ms <= 0 or how.history_retention is not None:
         raise TopologyError(

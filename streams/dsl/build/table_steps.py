@@ -1,4 +1,4 @@
-"""`filter`, `map_values` and `transform_values` of tables: a node without a store, or one with it."""
+"""`filter`, `map_values` and `transform_values` of tables: nodes with an optional store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_filter(
     name: str | None,
     how: Materialized,
 ) -> tuple[Port, TableNode]:
-    """A filtered table. It leaves needless deletions out if the table above can tell old values for nothing."""
+    """Adds a filtered table. Needless deletions are left out if the table above has old values at no cost."""
     knows_old = above.send_old_values(False)
     spec = TableFilterSpec(
         predicate, negate, knows_old, above.old_values_are_exact, above.versioned, caching=how.caching
@@ -49,7 +49,7 @@ def add_map_values(
     how: Materialized,
     value_type: Type = None,
 ) -> tuple[Port, TableNode]:
-    """A table with mapped values; `value_type`: of what the function makes, if that is known."""
+    """Adds a table with mapped values; `value_type` is the type that the function returns, if known."""
 
     def computed() -> ValueGetter:
         return MapValueGetter(above.view(), fn)
@@ -59,7 +59,7 @@ def add_map_values(
     made, node = _add(spec, port, above, name, how, how.value_serde or derived, computed)
     if node.store is None:
         made = replace(made, value_serde=derived)
-    # In a store a row that comes and goes would be left out.
+    # With a store, a row that appears and disappears within a step would be left out.
     node.forwards_all = node.store is None
     return made, node
 
@@ -72,7 +72,7 @@ def add_transform_values(
     name: str | None,
     how: Materialized,
 ) -> tuple[Port, TableNode]:
-    """A table whose values a transformer makes; it has a store if it has a name, is looked up, or its old values are needed."""
+    """Adds a table whose values a transformer computes; it has a store if it has a name, is looked up, or must send old values."""
     if isinstance(supplier, ValueTransformer) or not callable(supplier):
         raise TopologyError(
             f"transform_values takes something that makes value transformers, such as the class or a lambda, not "
@@ -125,7 +125,7 @@ def add_stored(
     how: Materialized,
     value_serde: Serde,
 ) -> tuple[Port, str]:
-    """Adds an operator whose table has a store; the port behind it, and the store's name."""
+    """Adds an operator whose table has a store; returns the port behind it, and the store's name."""
     key_serde = graph.key_serde(ports[0].key_serde)
     graph.store(table_store(store, how), how.key_serde or key_serde, value_serde)
     port = graph.stateful(

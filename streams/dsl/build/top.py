@@ -1,4 +1,4 @@
-"""`top`: the best n of each group, of streams (values only come) and of tables (rows change and leave)."""
+"""`top`: the best n of each group, for streams (values are only added) and tables (rows change and are deleted)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class TopAggregator:
     """Puts a value into the ordered list of the best n; among equal scores the earlier one stays ahead.
 
     Args:
-        n: How many.
+        n: The length of the list.
         by: `(value) -> score`; a value whose score is None is not ranked.
         largest: Whether the largest score is the best.
     """
@@ -32,7 +32,7 @@ class TopAggregator:
         return best[: self.n]
 
     def merge(self, key: Any, earlier: list[Any], later: list[Any]) -> list[Any]:
-        """The best n of two lists, for sessions that become one."""
+        """The best n of two lists, for sessions that are merged."""
         return sorted((*earlier, *later), key=self._rank)[: self.n]
 
     def _rank(self, value: Any) -> Any:

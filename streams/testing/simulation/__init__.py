@@ -1,4 +1,4 @@
-"""A Kafka and a disk in memory, in which everything that can go wrong can be made to, at any place and the same way again."""
+"""A simulated Kafka and disk in memory, in which every failure can be injected at any point, and reproduced."""
 
 from streams.testing.simulation.disk import SimulatedTable
 from streams.testing.simulation.events import Crash, Event, Fate, Hook

@@ -1,4 +1,4 @@
-"""A disk in memory that survives the process, but for what the process had not flushed."""
+"""A disk in memory that survives the process, except for writes that were not flushed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class SimulatedTable(MemoryTable):
     """An ordered table whose every write is atomic, and flushed before it returns, as `state.tables.rocks` does it.
 
     Args:
-        hook: Told of every write and flush.
-        location: Name of the disk.
+        hook: Called for every write and flush.
+        location: The name of the disk.
 
     Attributes:
-        atomic: False: a write is torn if the process dies in it, so that a test can show that it must not be.
-        owner: Who has it open.
+        atomic: False: a crash during a write leaves part of it, so that a test can show why writes must be atomic.
+        owner: The process that has the table open.
     """
 
     atomic = True
@@ -32,21 +32,21 @@ class SimulatedTable(MemoryTable):
         self._unflushed: list[RowChange] = []
 
     def lock(self, owner: object) -> None:
-        """Opens it for one process.
+        """Opens the table for one process.
 
         Raises:
-            StateLockedError: Another one has it open.
+            StateLockedError: Another process has the table open.
         """
         if self.owner not in (None, owner):
             raise StateLockedError(self.location, 0, "simulated")
         self.owner = owner
 
     def close(self) -> None:
-        """Lets go of the lock."""
+        """Releases the lock."""
         self.owner = None
 
     def crash(self) -> None:
-        """The process that has it open is gone: the lock too, and all that was not flushed."""
+        """Ends the process that has the table open; the lock and all writes that were not flushed are lost."""
         for key, value in reversed(self._unflushed):
             super().write([(key, value)])
         self._unflushed = []

@@ -1,8 +1,8 @@
-"""What happens in a simulation, as events that a test can see coming, forbid, delay, or die at.
+"""The events of a simulation, which a test can observe, reject, delay, or crash at.
 
-Every request to the simulated Kafka and every write to a simulated disk is an event: the hook is asked before it and told
-after it. A crash before an event is a process that died with its request dirty; a crash after it, one that never read
-the reply. An error after it is a reply that was lost.
+Every request to the simulated Kafka and every write to a simulated disk is an event; the hook is called before and after it. A
+crash before an event is a process that ended without sending its request; a crash after an event, one that never read the
+reply. An error after an event is a lost reply.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class Event(NamedTuple):
     Attributes:
         kind: `init`, `send`, `offsets`, `commit`, `control` (a control record that ends a transaction on one partition), `read`,
             `ends`, `begins`, `delete` (DeleteRecords), `write` or `flush` (of a disk).
-        where: Transactional id, topic-partition or disk.
-        detail: For people.
+        where: The transactional id, topic-partition or disk.
+        detail: A description for people.
     """
 
     kind: str
@@ -30,7 +30,7 @@ class Event(NamedTuple):
 
 
 class Fate(Enum):
-    """What is to become of an event."""
+    """The outcome of an event."""
 
     NOW = "now"
     LATE = "late"
@@ -39,17 +39,17 @@ class Fate(Enum):
 
 
 class Hook(Protocol):
-    """Decides what goes wrong."""
+    """Decides which events fail."""
 
     def before(self, event: Event) -> Fate:
-        """Called before an event; an error that it raises is the event's, and the event does not happen."""
+        """Called before an event; an error raised here prevents the event and is raised to the caller."""
 
     def after(self, event: Event) -> None:
-        """Called after it; an error that it raises is the caller's, but the event has happened."""
+        """Called after an event; an error raised here is raised to the caller, although the event has happened."""
 
 
 class NothingHappens:
-    """All goes well."""
+    """A hook that lets every event succeed."""
 
     def before(self, event: Event) -> Fate:
         """See `Hook`."""
@@ -60,4 +60,4 @@ class NothingHappens:
 
 
 class Crash(BaseException):
-    """The process dies here. Not an error: no handler of the code that dies may take it for one."""
+    """Ends the process at this point. Not an `Exception`, so that no handler of the simulated process catches it."""

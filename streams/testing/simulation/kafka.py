@@ -1,11 +1,11 @@
 """`SimulatedKafka`: one broker in memory, exact where the commit protocol depends on it.
 
-Exact are: transactions with producer epochs and fencing, control records that take offsets and may be written late, the last
-stable offset, readers that end by position, group offsets within transactions, compaction, DeleteRecords, retention, and
-topic ids. There are no replicas, no time but `now_ms`, and requests return at once unless a hook says otherwise.
+The simulation is exact for transactions with producer epochs and fencing, control records that take offsets and may be written
+late, the last stable offset, readers that end by position, group offsets within transactions, compaction, DeleteRecords,
+retention, and topic ids. There are no replicas, the only time is `now_ms`, and requests return at once unless a hook intervenes.
 
-The same object is what a step needs (`state.commit.step.KafkaAccess`), what a restore needs (`ChangelogSource`,
-`RecordDeleter`) and what the planner needs (`streams.source.planner.Admin`).
+The same object implements the interfaces of a step (`state.commit.step.KafkaAccess`), of a restore (`ChangelogSource`,
+`RecordDeleter`) and of the planner (`streams.source.planner.Admin`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SAMPLE = 20
 
 
 class SampledRecord(NamedTuple):
-    """What the planner looks at of a record."""
+    """The part of a record that the planner reads."""
 
     offset: int
     timestamp_ms: int
@@ -45,9 +45,9 @@ class SimulatedKafka(Topics):
     """A broker.
 
     Args:
-        partitions: Number of partitions by topic, to begin with.
-        auto_create: A topic that is asked for and is not there is created, with one partition.
-        hook: Told of every event.
+        partitions: The initial number of partitions by topic.
+        auto_create: Whether a missing topic is created on first use, with one partition.
+        hook: Called for every event.
 
     Attributes:
         now_ms: The broker's clock, the timestamp of control records.
@@ -64,8 +64,8 @@ class SimulatedKafka(Topics):
         self.groups: dict[str, dict[TopicPartition, int]] = {}
         self.late: list[tuple[Transactional, int]] = []
         self._transactional: dict[str, Transactional] = {}
-        # Partition -> its ends when somebody asked last, and what they were before they changed.
-        self._told: dict[TopicPartition, tuple[tuple[int, int], tuple[int, int]]] = {}
+        # Partition -> the ends at the last request, and the ends before their last change.
+        self._reported_ends: dict[TopicPartition, tuple[tuple[int, int], tuple[int, int]]] = {}
 
     # --- producers without transactions, and readers
 
@@ -78,7 +78,7 @@ class SimulatedKafka(Topics):
         headers: bytes | None = None,
         partition: int | None = None,
     ) -> int:
-        """Writes one record, without a transaction; gives its offset. Without a partition the key decides."""
+        """Writes one record without a transaction and returns its offset. Without a partition, the key decides."""
         if partition is None:
             partition = max(0, partition_for_key(key, self.partition_count(topic)))
         return self.log(topic, partition).append(key, value, timestamp, headers)
@@ -112,7 +112,7 @@ class SimulatedKafka(Topics):
         return found
 
     def columns(self, topic: str, partition: int, start: int = 0, end: int | None = None) -> RecordColumns | None:
-        """Committed records that the log has of [start, end), None if there are none; for tests: no event, no error."""
+        """The committed records of [start, end), None if there are none; for tests, without events and errors."""
         return as_columns(topic, partition, self.log(topic, partition).readable(start, end))
 
     def partitions_for(self, send: Send) -> npt.NDArray[np.int32]:
@@ -122,9 +122,9 @@ class SimulatedKafka(Topics):
     # --- admin
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic with all that it has."""
+        """Deletes a topic with all its records."""
         super().delete_topic(name)
-        self._told = {place: ends for place, ends in self._told.items() if place[0] != name}
+        self._reported_ends = {place: ends for place, ends in self._reported_ends.items() if place[0] != name}
 
     def begin_offset(self, partition: TopicPartition) -> int:
         """First offset that the log has."""
@@ -140,29 +140,29 @@ class SimulatedKafka(Topics):
         return {place: ends[0 if committed else 1] for place, ends in self.log_ends(partitions).items()}
 
     def log_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Partition -> (last stable offset, end of the log); of a while ago, if one asks a leader that is none any more."""
+        """Partition -> (last stable offset, end of the log); outdated if a former leader answers."""
         stale = self.hook.before(Event("ends", "")) is Fate.LATE
         found = {}
         for place in partitions:
             log = self.log(*place)
             now = (log.stable_end, log.end)
-            before, last = self._told.get(place, (now, now))
+            before, last = self._reported_ends.get(place, (now, now))
             if now != last:
                 before, last = last, now
-            self._told[place] = (before, last)
+            self._reported_ends[place] = (before, last)
             found[place] = before if stale else now
         return found
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Ids of topics, of those that exist."""
+        """The ids of those topics that exist."""
         return {name: info.topic_id for name, info in self.describe_topics(topics).items()}
 
     def delete_retention_ms(self, topic: str) -> int:
-        """How long a topic keeps tombstones."""
+        """How long a topic retains tombstones."""
         return DELETE_RETENTION_MS
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """First offset with a timestamp at or past a time; control records count, as in Kafka. The stable end if there is none."""
+        """The first offset with a timestamp at or after a time (control records count, as in Kafka), or else the stable end."""
         found = {}
         for place, time_ms in times.items():
             log = self.log(*place)
@@ -178,7 +178,7 @@ class SimulatedKafka(Topics):
         """Deletes records below the offsets.
 
         Raises:
-            KafkaClientError: The topic is only compacted, or the offset lies behind the end.
+            KafkaClientError: The topic is only compacted, or the offset is after the end.
         """
         for (topic, partition), offset in before.items():
             event = Event("delete", f"{topic}-{partition}", f"below {offset}")
@@ -199,7 +199,7 @@ class SimulatedKafka(Topics):
         )
 
     def fence(self, transactional: Transactional) -> int:
-        """InitProducerId: aborts what is open, waits until all is decided, and gives the new epoch."""
+        """InitProducerId: aborts an open transaction, waits until all are decided, and returns the new epoch."""
         event = Event("init", transactional.name)
         self.hook.before(event)
         epoch = self._fence(transactional)
@@ -222,7 +222,7 @@ class SimulatedKafka(Topics):
         timestamp: int,
         headers: bytes | None,
     ) -> int:
-        """Writes one record within a transaction; gives its offset."""
+        """Writes one record within a transaction and returns its offset."""
         event = Event("send", f"{place[0]}-{place[1]}")
         self.hook.before(event)
         offset = transactional.append(epoch, self.log(*place), key, value, timestamp, headers)
@@ -240,7 +240,7 @@ class SimulatedKafka(Topics):
         self.hook.after(event)
 
     def end_transaction(self, transactional: Transactional, epoch: int, committed: bool) -> None:
-        """EndTxn of the old protocol: ends what the producer of this epoch has open now, whichever transaction was meant."""
+        """EndTxn of the old protocol: ends the open transaction of this epoch's producer, even if an earlier one was meant."""
         transactional.check(epoch)
         for group, offsets in transactional.end(committed).items():
             self.groups.setdefault(group, {}).update(offsets)
@@ -248,19 +248,19 @@ class SimulatedKafka(Topics):
             self.decide(transactional)
 
     def decide(self, transactional: Transactional) -> None:
-        """Writes the control records that a decided transaction still lacks: only then readers see it."""
+        """Writes the missing control records of a decided transaction, which readers do not see before."""
         for log, span in transactional.decided:
             log.close_span(span, self.now_ms)
         transactional.decided = []
 
-    # --- what a test lets happen
+    # --- failures for tests
 
     def delay_commit(self, transactional: Transactional, epoch: int) -> None:
-        """A commit is on its way, and its sender has given up waiting."""
+        """Delays a commit until its sender has given up waiting."""
         self.late.append((transactional, epoch))
 
     def deliver(self) -> None:
-        """All that is late arrives: commits (refused, where their producer was fenced meanwhile) and control records."""
+        """Delivers all delayed commits (refused if their producer was fenced meanwhile) and control records."""
         late, self.late = self.late, []
         for transactional, epoch in late:
             try:
@@ -271,11 +271,11 @@ class SimulatedKafka(Topics):
             self.decide(transactional)
 
     def time_out(self, transactional_id: str) -> None:
-        """A transaction has been open for too long: it is aborted, and its producer fenced."""
+        """Aborts a transaction that has been open for too long, and fences its producer."""
         self._fence(self._transactional[transactional_id])
 
     def hang(self, topic: str, partition: int) -> Span:
-        """A transaction that nobody will end begins to write to a partition: the last stable offset stops here."""
+        """Begins a transaction on a partition that never ends, so that the last stable offset stops here."""
         log = self.log(topic, partition)
         span = log.open_span()
         log.append(b"?", b"of a transaction that hangs", self.now_ms, span=span)

@@ -1,4 +1,4 @@
-"""The log of one topic-partition: records, control records, open transactions, and what a reader may see of them."""
+"""The log of one topic-partition: records, control records, open transactions, and the part that readers may see."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from state.kafka.columns import RecordColumns
 
 
 class Span:
-    """What one transaction has written to one partition, from its first record to its control record.
+    """The records of one transaction in one partition, from the first record to the control record.
 
     Attributes:
-        first: Offset of its first record.
-        decided: What the coordinator has decided, None while it is open.
-        committed: What readers know of that: None while the control record is not written.
+        first: The offset of the first record.
+        decided: The coordinator's decision; None while the transaction is open.
+        committed: The decision as readers see it; None until the control record is written.
     """
 
     __slots__ = ("committed", "decided", "first")
@@ -35,12 +35,12 @@ class Entry(NamedTuple):
 
     Attributes:
         offset: Its offset.
-        key: Of the record.
-        value: None = tombstone.
-        timestamp: Ms since the epoch.
-        headers: Encoded (`state.kafka.headers`), None = none.
-        span: The transaction that wrote it, None = a producer without transactions.
-        control: It is a control record, which nobody gets to see.
+        key: The record's key.
+        value: The record's value; None: tombstone.
+        timestamp: Milliseconds since the epoch.
+        headers: Encoded headers (`state.kafka.headers`); None: no headers.
+        span: The transaction that wrote the record; None: a producer without transactions.
+        control: Whether this is a control record, which readers never receive.
     """
 
     offset: int
@@ -53,7 +53,7 @@ class Entry(NamedTuple):
 
     @property
     def readable(self) -> bool:
-        """Whether `read_committed` readers get it."""
+        """Whether `read_committed` readers receive the record."""
         return not self.control and (self.span is None or self.span.committed is True)
 
 
@@ -61,9 +61,9 @@ class PartitionLog:
     """One partition.
 
     Attributes:
-        begin: First offset that the log still has.
+        begin: The first offset that the log still has.
         end: The next offset (the high watermark; there are no replicas).
-        entries: What it has, by rising offsets; compaction leaves gaps.
+        entries: The entries in the order of offsets; compaction leaves gaps.
     """
 
     def __init__(self, topic: str, partition: int) -> None:
@@ -82,20 +82,20 @@ class PartitionLog:
         headers: bytes | None = None,
         span: Span | None = None,
     ) -> int:
-        """Writes one record; gives its offset."""
+        """Writes one record and returns its offset."""
         offset = self.end
         self.entries.append(Entry(offset, key, value, timestamp, headers, span))
         self.end += 1
         return offset
 
     def open_span(self) -> Span:
-        """A transaction begins to write here."""
+        """Begins the part of a transaction in this partition."""
         span = Span(self.end)
         self._open.append(span)
         return span
 
     def close_span(self, span: Span, timestamp: int) -> None:
-        """Writes the control record of a decided transaction: it takes an offset and has the broker's clock."""
+        """Writes the control record of a decided transaction, which takes an offset and has the broker's time."""
         span.committed = span.decided
         self._open.remove(span)
         self.entries.append(Entry(self.end, None, None, timestamp, None, span, control=True))
@@ -107,8 +107,8 @@ class PartitionLog:
         return self._open[0].first if self._open else self.end
 
     def between(self, start: int, end: int) -> Sequence[Entry]:
-        """Entries [start, end), control records and aborted ones too."""
-        # Nearly always the log has no gaps yet, and an offset's place is its distance from the first.
+        """The entries [start, end), including control records and aborted records."""
+        # A log nearly always has no gaps yet, and an offset's index is its distance from the first.
         if self.entries and self.entries[-1].offset - self.entries[0].offset == len(self.entries) - 1:
             first = self.entries[0].offset
             return self.entries[max(0, start - first) : max(0, end - first)]
@@ -116,17 +116,17 @@ class PartitionLog:
         return self.entries[bisect_left(offsets, start) : bisect_left(offsets, end)]
 
     def readable(self, start: int = 0, end: int | None = None) -> list[Entry]:
-        """What a `read_committed` reader gets of [start, end)."""
+        """The records of [start, end) that a `read_committed` reader receives."""
         stable = self.stable_end
         last = stable if end is None else min(end, stable)
         return [entry for entry in self.between(max(start, self.begin), last) if entry.readable]
 
     def read(self, start: int, end: int) -> RecordColumns | None:
-        """The same as columns, None if there is nothing; ends by position, as `state.kafka.range_reader` does.
+        """The same records as columns, None if there are none; ends by position, like `state.kafka.range_reader`.
 
         Raises:
             OffsetsLostError: `start` is not in the log.
-            ReadTimeoutError: `end` lies behind the last stable offset.
+            ReadTimeoutError: `end` is after the last stable offset.
         """
         if start >= end:
             return None
@@ -143,10 +143,10 @@ class PartitionLog:
             self.begin = before
 
     def compact(self, tombstones: bool = False) -> None:
-        """Keeps the last committed record of each key below the last stable offset; control records and aborted ones go.
+        """Retains the last committed record of each key below the last stable offset; removes control and aborted records.
 
         Args:
-            tombstones: Those that are older than `delete.retention.ms` go, too: all of them.
+            tombstones: Whether to remove all tombstones, too, as if `delete.retention.ms` had passed.
         """
         stable = self.stable_end
         last = {entry.key: entry.offset for entry in self.entries if entry.offset < stable and entry.readable}
@@ -159,7 +159,7 @@ class PartitionLog:
 
 
 def as_columns(topic: str, partition: int, entries: Sequence[Entry]) -> RecordColumns | None:
-    """Records as a reader gives them."""
+    """The records as columns, like a reader returns them."""
     if not entries:
         return None
     offsets, keys, values, timestamps, headers, _, _ = zip(*entries, strict=True)

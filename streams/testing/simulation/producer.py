@@ -1,4 +1,4 @@
-"""A transactional producer of the simulated Kafka, as librdkafka is one: it does not stop its user from doing wrong."""
+"""A transactional producer of the simulated Kafka, which like librdkafka does not prevent incorrect use."""
 
 # ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Coordinator(Protocol):
-    """What a producer asks of `SimulatedKafka`."""
+    """The part of `SimulatedKafka` that a producer uses."""
 
     hook: Hook
 
@@ -45,13 +45,13 @@ class Coordinator(Protocol):
 
 
 class SimulatedProducer:
-    """What a step needs of `state.kafka.producer.TransactionalProducer`.
+    """The part of `state.kafka.producer.TransactionalProducer` that a step uses.
 
-    Unlike that one it can be used for one transaction after the other, so that a test can show what comes of it.
+    Unlike the real producer, this one can be used for several transactions, so that a test can show the consequences.
 
     Args:
-        kafka: Where it writes.
-        transactional: Its transactional id, as the coordinator knows it.
+        kafka: The simulated Kafka.
+        transactional: The coordinator's state of the transactional id.
     """
 
     def __init__(self, kafka: Coordinator, transactional: Transactional) -> None:
@@ -67,11 +67,11 @@ class SimulatedProducer:
         return self._transactional.name
 
     def init_transactions(self) -> None:
-        """Fences every older producer of the id; what these have open is aborted."""
+        """Fences every older producer of the id and aborts their open transactions."""
         self._epoch = self._kafka.fence(self._transactional)
 
     def begin(self) -> None:
-        """Begins a transaction; the broker hears of it with the first record."""
+        """Begins a transaction, of which the first record informs the broker."""
         if self._epoch < 0:
             raise ProducerStateError("begin before init_transactions")
         self._begun, self._sent = True, {}
@@ -128,15 +128,15 @@ class SimulatedProducer:
         self._sent[topic, partition] = (first, offset)
 
     def send_offsets(self, offsets: Mapping[TopicPartition, int], group_id: str) -> None:
-        """Source offsets, as part of the transaction."""
+        """Sends source offsets as part of the transaction."""
         self._in_transaction("send_offsets")
         self._kafka.produce_offsets(self._transactional, self._epoch, offsets, group_id)
 
     def flush(self) -> None:
-        """Nothing waits: what was sent is at the broker."""
+        """Does nothing, because every sent record is at the broker already."""
 
     def delivered(self, topic: str, partition: int) -> int | None:
-        """Offset of the last record that this transaction has sent to a partition; None if there is none."""
+        """The offset of the last record that this transaction has sent to a partition; None if there is none."""
         sent = self._sent.get((topic, partition))
         return None if sent is None else sent[1]
 
@@ -145,7 +145,7 @@ class SimulatedProducer:
 
         Raises:
             FencedError: Another producer has taken over, or the transaction took too long.
-            ProduceError: No reply came in time: nobody knows what became of it.
+            ProduceError: No reply came in time, so the outcome is unknown.
         """
         self._in_transaction("commit")
         self._begun = False
@@ -159,7 +159,7 @@ class SimulatedProducer:
         self._kafka.hook.after(event)
 
     def close(self) -> None:
-        """Lets go of the client; what is open at the broker stays open."""
+        """Closes the client; an open transaction stays open at the broker."""
 
     def _in_transaction(self, what: str) -> None:
         if not self._begun:

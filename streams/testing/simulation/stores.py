@@ -1,4 +1,4 @@
-"""The local stores of a task on a simulated disk; all else is the engine's own `TaskStateManager`."""
+"""The local stores of a task on a simulated disk; everything else is the engine's own `TaskStateManager`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class SimulatedStores(TaskStateManager):
         source: Kafka.
         identity: The task.
         specs: Its stores.
-        table: The task's place on a disk.
-        memory: What the worker process keeps from step to step.
-        now_ms: What the clock says.
+        table: The task's table on a disk.
+        memory: The state that the worker process has from step to step.
+        now_ms: The current time.
     """
 
     def __init__(

@@ -15,8 +15,8 @@ class Topic:
     """A topic.
 
     Attributes:
-        topic_id: Another one each time that a topic of this name is created.
-        logs: Its partitions.
+        topic_id: The topic's id, new each time that a topic of this name is created.
+        logs: The topic's partitions.
         cleanup_policy: `delete`, `compact` or `compact,delete`.
     """
 
@@ -29,8 +29,8 @@ class Topics:
     """All topics of a broker.
 
     Args:
-        partitions: Number of partitions by topic, to begin with.
-        auto_create: A topic that is asked for and is not there is created, with one partition.
+        partitions: The initial number of partitions by topic.
+        auto_create: Whether a missing topic is created on first use, with one partition.
     """
 
     def __init__(self, partitions: Mapping[str, int], auto_create: bool) -> None:
@@ -46,7 +46,7 @@ class Topics:
         return set(self._topics)
 
     def create_topic(self, name: str, partitions: int = 1, cleanup_policy: str = "delete") -> None:
-        """Creates a topic; one that exists gets further partitions if it has fewer."""
+        """Creates a topic, or adds partitions to an existing one that has fewer."""
         if name in self._topics:
             logs = self._topics[name].logs
             logs += [PartitionLog(name, number) for number in range(len(logs), partitions)]
@@ -56,11 +56,11 @@ class Topics:
         self._topics[name] = Topic(f"{name}#{self._created}", logs, cleanup_policy)
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic with all that it has."""
+        """Deletes a topic with all its records."""
         self._topics.pop(name, None)
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Ids and partition counts of those that exist."""
+        """Ids and partition counts of those topics that exist."""
         found = {name: self._topics[name] for name in names if name in self._topics}
         return {name: TopicInfo(topic.topic_id, len(topic.logs)) for name, topic in found.items()}
 
@@ -76,7 +76,7 @@ class Topics:
         """A partition.
 
         Raises:
-            TopicNotFoundError: There is none.
+            TopicNotFoundError: The topic or partition does not exist.
         """
         logs = self._topic(topic).logs
         if not 0 <= partition < len(logs):

@@ -1,8 +1,8 @@
 """The transaction coordinator of the simulated Kafka, with the old EndTxn that librdkafka speaks.
 
-The old protocol names a transaction by producer id and epoch only, and both stay the same from one transaction of a producer
-to the next: so a request to commit one transaction, when it is delayed, commits whatever the same producer has written of
-its next one by then. The simulation has this flaw, because the engine must not step into it.
+The old protocol identifies a transaction by producer id and epoch only, and both stay the same from one transaction of a producer
+to the next. So a delayed request to commit one transaction commits whatever the same producer has written of the next one by
+then. The simulation has this flaw, because the engine must not be affected by it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from streams.testing.simulation.log import PartitionLog, Span
 
 @dataclass(slots=True)
 class Transactional:
-    """What the coordinator knows of one transactional id.
+    """The coordinator's state of one transactional id.
 
     Attributes:
         name: The transactional id.
-        epoch: Of the producer that is alive; all others are fenced.
-        open: Partition -> what the present transaction has written there.
-        offsets: Group -> source offsets of the present transaction.
-        decided: What still lacks its control record: readers do not see it yet.
+        epoch: The epoch of the current producer; all others are fenced.
+        open: Partition -> the current transaction's records there.
+        offsets: Group -> the source offsets of the current transaction.
+        decided: The parts that still need their control record, without which readers do not see them.
     """
 
     name: str
@@ -34,10 +34,10 @@ class Transactional:
     decided: list[tuple[PartitionLog, Span]] = field(default_factory=list)
 
     def check(self, epoch: int) -> None:
-        """Refuses a producer that is not the newest.
+        """Checks that a producer is the newest.
 
         Raises:
-            FencedError: It is not.
+            FencedError: There is a newer producer.
         """
         if epoch != self.epoch:
             raise FencedError(
@@ -54,7 +54,7 @@ class Transactional:
         timestamp: int,
         headers: bytes | None = None,
     ) -> int:
-        """Writes a record within the transaction; gives its offset."""
+        """Writes a record within the transaction and returns its offset."""
         self.check(epoch)
         place = (log.topic, log.partition)
         if place not in self.open:
@@ -62,7 +62,7 @@ class Transactional:
         return log.append(key, value, timestamp, headers, self.open[place][1])
 
     def end(self, committed: bool) -> Mapping[str, Mapping[TopicPartition, int]]:
-        """Decides the transaction; its control records are then to be written. Gives the offsets that it commits."""
+        """Decides the transaction, whose control records must then be written; returns the offsets to commit."""
         for _, span in self.open.values():
             span.decided = committed
         self.decided += self.open.values()

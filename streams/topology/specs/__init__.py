@@ -1,1 +1,1 @@
-"""What each sort of node is, one frozen class each: its kind, its parameters in names and hashes, and how its operator is made."""
+"""The specs of all nodes, one frozen class each: kind, parameters in names and hashes, and how to make the operator."""

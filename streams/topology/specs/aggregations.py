@@ -1,4 +1,4 @@
-"""What the aggregation of a grouped stream is, over all time or in windows."""
+"""The spec of aggregations of grouped streams, over all time or in windows."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class AggregationSpec(CachingTableSpec):
     """An aggregation. Its stores: the results, and the index of open windows for results on close.
 
     Attributes:
-        kind: The sort of aggregation.
+        kind: The kind of aggregation.
         windows: The windows; None: over all time.
-        parameters: How it is grouped, its windows, and its built-in aggregates.
+        parameters: The grouping, windows and built-in aggregates.
         operator: Makes the operator.
-        fields: The fields that it reads where it works on columns; None: it works on records.
+        fields: The fields to read for an aggregation of columns; None: records are aggregated one by one.
     """
 
     kind: NodeKind = field()
@@ -40,14 +40,14 @@ class AggregationSpec(CachingTableSpec):
     fields: tuple[str, ...] | None = None
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator over the stores, whose names it has already."""
+        """An operator over the stores, whose names `operator` contains already."""
         return self.operator(caching=self.caching, send_old=self.send_old)
 
     @property
     def projection(self) -> tuple[str, ...] | None:
         """The fields, with caching.
 
-        Without a cache every update goes on at its place among the step's records, ahead of which columns are processed.
+        Without a cache every update is forwarded in the order of the step's records, but columns are processed before them.
         """
         return self.fields if self.caching else None
 

@@ -1,8 +1,8 @@
-"""`NodeSpec`: what a node of the graph is, from which everything else about it follows.
+"""`NodeSpec`: the complete definition of a node of the graph.
 
-A spec knows the kind of the node, what names and the topology hash say of it, what the planner must know, and how its operator
-is made. Changes that come while a program is built (a store that a table gets late, old values that something below asks for)
-are a new spec in place of the old one; the operator is made of the last one, in each task.
+A spec has the kind of the node, its parameters in names and in the topology hash, the properties that the planner needs, and the
+way to make the operator. Late changes while a program is built (a store added to a table, old values needed by an operator below)
+replace the spec; each task makes its operator from the last one.
 
 Invariants: specs are frozen, and picklable by cloudpickle; `parameters` hold plain values only and never change for a program
 that did not change.
@@ -27,13 +27,13 @@ Parameters: TypeAlias = tuple[tuple[str, str | int | bool | None], ...]
 
 
 class NodeSpec(ABC):
-    """What one node of the graph is. Subclasses are frozen dataclasses."""
+    """The definition of one node of the graph. Subclasses are frozen dataclasses."""
 
     __slots__ = ()
 
     @property
     def kind(self) -> NodeKind:
-        """The sort of operator."""
+        """The kind of operator."""
         raise NotImplementedError
 
     @abstractmethod
@@ -46,7 +46,7 @@ class NodeSpec(ABC):
 
     @property
     def parameters(self) -> Parameters:
-        """What the operator does besides its functions: part of the topology hash and, mostly, of generated names."""
+        """The operator's parameters besides its functions, part of the topology hash and usually of generated names."""
         return ()
 
     @property
@@ -65,20 +65,20 @@ class NodeSpec(ABC):
 
     @property
     def repeatable(self) -> bool:
-        """Whether the same records always give the same results.
+        """Whether the same records always have the same results.
 
-        Where they do not, a key that is made behind the node must not decide which task a record goes to: an attempt that is
-        repeated would send it to another one.
+        If not, a key computed behind the node must not decide the task of a record: a repeated attempt would send the record to
+        another task.
         """
         return True
 
     @property
     def sees_stream_time(self) -> bool:
-        """Whether a user's code in the operator may ask for the task's stream time, or be called by it."""
+        """Whether a user's code in the operator may read the task's stream time, or be scheduled by it."""
         return False
 
     def dropped_by(self, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
-        """The nodes that drop what is missing in the node's results: the node itself, unless it only ends a group of nodes.
+        """The nodes that drop the records missing in the node's results: the node itself, unless it only merges a group of nodes.
 
         Args:
             name: The name of the node.
@@ -89,11 +89,11 @@ class NodeSpec(ABC):
 
 @dataclass(frozen=True, slots=True)
 class OperatorSpec(NodeSpec):
-    """An operator about which nothing else needs to be known, such as a filter of a stream.
+    """An operator without further properties, such as a filter of a stream.
 
     Attributes:
-        kind: The sort of operator.
-        supplier: Makes a new operator on each call.
+        kind: The kind of operator.
+        supplier: Returns a new operator on each call.
     """
 
     kind: NodeKind = field()
@@ -115,7 +115,7 @@ class TableSpec(NodeSpec):
     send_old: bool = field(default=False, kw_only=True)
 
     def with_old_values(self) -> Self:
-        """The same, for an operator whose updates hold the old value."""
+        """The same, for an operator whose updates have the old value."""
         return replace(self, send_old=True)
 
     def without_caching(self) -> Self:
@@ -125,10 +125,10 @@ class TableSpec(NodeSpec):
 
 @dataclass(frozen=True, slots=True)
 class CachingTableSpec(TableSpec):
-    """An operator of a table that may hold updates back until the end of the step.
+    """An operator of a table that may cache updates until the end of the step.
 
     Attributes:
-        caching: Whether it does: then only the last update of a key in a step goes on.
+        caching: Whether updates are cached, so that only the last one of a key in each step is forwarded.
     """
 
     caching: bool = field(default=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What the nodes of joins are whose left side is a stream: with streams, tables and global tables."""
+"""The specs of joins whose left side is a stream: with streams, tables and global tables."""
 
 from __future__ import annotations
 
@@ -130,12 +130,12 @@ class AsOfJoinSpec(NodeSpec):
 
 @dataclass(frozen=True, slots=True)
 class StreamTableJoinSpec(NodeSpec):
-    """A stream that looks each record up in a table. Its stores: those of the table.
+    """A join that looks each record of a stream up in a table. Its stores: those of the table.
 
     Attributes:
-        table: How the table is looked up.
+        table: How to look rows of the table up.
         joiner: `(key, stream value, table value) -> value`.
-        is_left_join: Whether a record that finds nothing is joined with None.
+        is_left_join: Whether a record without a match is joined with None.
     """
 
     table: ValueGetter
@@ -144,7 +144,7 @@ class StreamTableJoinSpec(NodeSpec):
 
     @property
     def kind(self) -> NodeKind:
-        """By whether a record that finds nothing gives a result."""
+        """Inner or left join."""
         return NodeKind.KSTREAM_LEFTJOIN if self.is_left_join else NodeKind.KSTREAM_JOIN
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
@@ -177,7 +177,7 @@ class GraceTableJoinSpec(StreamTableJoinSpec):
 
 @dataclass(frozen=True, slots=True)
 class GlobalTableJoinSpec(StreamTableJoinSpec):
-    """The same with a global table, in which a key of the record's choice is looked up. It has no stores of its own.
+    """The same with a global table, in which a selected key is looked up. It has no stores of its own.
 
     Attributes:
         selector: `(key, value) -> table key`.

@@ -1,4 +1,4 @@
-"""What the nodes of streams are: merges, users' processors, `enrich` and `deduplicate`. Plain ones are an `OperatorSpec`."""
+"""The specs of streams: merges, user-defined processors, `enrich` and `deduplicate`. All others are an `OperatorSpec`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from streams.topology.specs.base import NodeSpec, Parameters
 
 @dataclass(frozen=True, slots=True)
 class MergeSpec(NodeSpec):
-    """Passes on what its parents forward: a `merge` of streams, or the end of an operator that has a node for each side.
+    """Forwards all records of its parents: a `merge` of streams, or the end of an operator with a node for each side.
 
     Attributes:
-        kind: The sort of merge.
+        kind: The kind of merge.
     """
 
     kind: NodeKind = field(default=NodeKind.KSTREAM_MERGE)
@@ -37,7 +37,7 @@ class MergeSpec(NodeSpec):
 
 @dataclass(frozen=True, slots=True)
 class UserProcessorSpec(NodeSpec):
-    """A processor of the user's. Its stores are those that the user has connected with it.
+    """A user-defined processor. Its stores are those that the user has connected.
 
     Attributes:
         kind: The method that added it.
@@ -53,7 +53,7 @@ class UserProcessorSpec(NodeSpec):
 
     @property
     def sees_stream_time(self) -> bool:
-        """It may: its context knows the stream time, and calls it when it is time."""
+        """True, because the processor's context has the stream time and schedules calls by it."""
         return True
 
 
@@ -62,9 +62,9 @@ class EnrichSpec(NodeSpec):
     """Calls another system for the values of a stream.
 
     Attributes:
-        client: The user's function, or what it is made of.
-        rules: How it is called.
-        on_error: What becomes of a record for which all calls have failed.
+        client: The user's function, or the class that makes it.
+        rules: How the function is called.
+        on_error: What to do with a record for which all calls have failed.
     """
 
     kind = NodeKind.KSTREAM_ENRICH
@@ -83,18 +83,18 @@ class EnrichSpec(NodeSpec):
 
     @property
     def repeatable(self) -> bool:
-        """Never: another system may answer otherwise in another attempt."""
+        """False, because another system may answer differently in another attempt."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class DeduplicateSpec(NodeSpec):
-    """Drops repetitions. Its store: the window store of what has passed.
+    """Drops duplicates. Its store: the window store of the records that have passed.
 
     Attributes:
-        within_ms: How far apart repetitions may be.
+        within_ms: How far apart duplicates may be.
         grace_ms: How late a record may be.
-        by: `(key, value) -> id`, what a repetition repeats besides the key; None: the key alone.
+        by: `(key, value) -> id`, in which duplicates agree besides the key; None: the key alone.
     """
 
     kind = NodeKind.KSTREAM_DEDUPLICATE

@@ -1,4 +1,4 @@
-"""What the nodes of joins of two tables are: by key, and by a foreign key."""
+"""The specs of joins of two tables, by key and by a foreign key."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TableJoinSpec(TableSpec):
 
 @dataclass(frozen=True, slots=True)
 class TableJoinMergeSpec(CachingTableSpec):
-    """What both sides of a join of two tables give. Its store, if it has one: the joined rows."""
+    """Merges the results of both sides of a join of two tables. Its store, if it has one: the joined rows."""
 
     kind = NodeKind.KTABLE_MERGE
 
@@ -108,7 +108,7 @@ class ForeignKeySubscribeSpec(NodeSpec):
 
 @dataclass(frozen=True, slots=True)
 class ForeignKeySubscriptionsSpec(NodeSpec):
-    """Keeps and answers subscriptions. Its stores: the subscriptions, and those of the right table.
+    """Stores and answers subscriptions. Its stores: the subscriptions, and those of the right table.
 
     Attributes:
         other: How the right table is looked up.
@@ -184,5 +184,5 @@ class ForeignKeyOutputSpec(CachingTableSpec):
         return TableSource(only(stores), self.caching, self.send_old)
 
     def dropped_by(self, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
-        """Where left rows come in: of the rest of such a join only messages of its own would be dropped."""
+        """The node that reads left rows, since the other nodes of the join could only drop internal messages."""
         return (self.registration,)

@@ -1,6 +1,6 @@
-"""What the nodes of tables are: sources, steps, aggregations of tables, and `suppress`.
+"""The specs of tables: sources, `filter` and the like, aggregations of tables, and `suppress`.
 
-Invariant: where a table may do without a store, the spec is the same with and without; the node's stores tell.
+Invariant: if a table's store is optional, the spec is the same with and without a store; only the node's `stores` differ.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from streams.topology.specs.base import CachingTableSpec, Parameters, TableSpec
 
 
 def only(stores: tuple[str, ...]) -> str | None:
-    """The one store of a table that may do without; None: it does."""
+    """The optional store of a table; None: the table has no store."""
     return stores[0] if stores else None
 
 
 @dataclass(frozen=True, slots=True)
 class TableSourceSpec(CachingTableSpec):
-    """A table whose rows are the records that come. Its store, if it has one: the rows.
+    """A table whose rows are the records of its input. Its store, if it has one: the rows.
 
     Attributes:
-        kind: Whether it is read from a topic or made of a stream.
+        kind: Whether the table is read from a topic or made from a stream.
     """
 
     kind: NodeKind = field()
@@ -48,7 +48,7 @@ class ExpiringTableSpec(CachingTableSpec):
     """A table whose rows expire. Its stores: the rows, and their deadlines.
 
     Attributes:
-        kind: Whether it is read from a topic or made of a stream.
+        kind: Whether the table is read from a topic or made from a stream.
         key_serde: Of the keys of the deadlines.
         ttl_ms: How long a row stays.
     """
@@ -76,7 +76,7 @@ class TableFilterSpec(CachingTableSpec):
         predicate: `(key, value) -> bool`.
         negate: Whether it is `filter_not`.
         knows_old: Whether updates of the table above hold the old value.
-        old_is_exact: Whether that old value is the one that went on before.
+        old_is_exact: Whether the old value is the value that was forwarded before.
         versioned: Whether the table above is versioned.
     """
 
@@ -119,7 +119,7 @@ class TableMapValuesSpec(CachingTableSpec):
 
 @dataclass(frozen=True, slots=True)
 class TransformValuesSpec(CachingTableSpec):
-    """A table whose values a user's transformer makes. Its stores: the user's, then that of the rows, if it has one.
+    """A table whose values a user's transformer computes. Its stores: the user's, then the optional one of the rows.
 
     Attributes:
         supplier: Makes a new transformer on each call.
@@ -132,7 +132,7 @@ class TransformValuesSpec(CachingTableSpec):
 
     @property
     def sees_stream_time(self) -> bool:
-        """It may: its context knows the stream time."""
+        """True, because the transformer's context has the stream time."""
         return True
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
@@ -146,9 +146,9 @@ class TableAggregateSpec(CachingTableSpec):
 
     Attributes:
         kind: Whether it is a reduction.
-        initializer: `() -> aggregate`; None for a reduction, whose first value is taken as it is.
+        initializer: `() -> aggregate`; None for a reduction, whose first value becomes the first aggregate.
         adder: `(key, value, aggregate) -> aggregate`.
-        subtractor: The same, for a value that leaves.
+        subtractor: The same, for a value that is removed.
     """
 
     kind: NodeKind = field()
@@ -204,10 +204,10 @@ class TableTopSpec(CachingTableSpec):
 
 @dataclass(frozen=True, slots=True)
 class SuppressSpec(TableSpec):
-    """Holds updates of a table back. Its stores: the updates by place, and, where places do not follow from keys, the places.
+    """Delays updates of a table. Its stores: the updates by place, and, if places do not follow from keys, the places.
 
     Attributes:
-        rules: Until when.
+        rules: How long to delay updates.
         key_serde: Of the table's keys.
         value_serde: Of its values.
     """
@@ -219,7 +219,7 @@ class SuppressSpec(TableSpec):
 
     @property
     def parameters(self) -> Parameters:
-        """What is waited for, and for how long."""
+        """The rules: until when updates are delayed."""
         return (("until", "window_closes" if self.rules.by_window else "time_limit"), ("ms", self.rules.wait_ms))
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:

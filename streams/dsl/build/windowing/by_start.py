@@ -1,4 +1,4 @@
-"""Windows that are known by their start: tumbling and hopping ones, by the calendar, without an end, of users' own."""
+"""Windows that are identified by their start: tumbling, hopping, calendar, unlimited and user-defined."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ W = TypeVar("W", bound=Windows)
 
 
 class _ByStart(WindowKind[W]):
-    """What all of them have in common: the store and the operators."""
+    """The store and the operators of all windows that are identified by their start."""
 
     def store(self, name: str, how: Materialized) -> StoreSpec:
-        """A window store; a window stays for its size plus grace."""
+        """A window store, which retains a window for its size plus grace."""
         size_ms, grace_ms = self.windows.size_ms, self.windows.grace_ms
         why = f"their size plus grace, {size_ms} + {grace_ms} ms"
         return segmented_store(name, StoreKind.TIMESTAMPED_WINDOW, how, size_ms + grace_ms, why, size_ms + grace_ms)
@@ -39,7 +39,7 @@ class _ByStart(WindowKind[W]):
 
 @kind_of.register(TimeWindows)
 class TumblingOrHopping(_ByStart[TimeWindows]):
-    """`TimeWindows`: all of one size, so that the key's end need not be stored."""
+    """`TimeWindows`, which have one size, so that a window's end need not be stored."""
 
     on_columns = True
 
@@ -59,7 +59,7 @@ class TumblingOrHopping(_ByStart[TimeWindows]):
 
 @kind_of.register(Windows)
 class Custom(_ByStart[Windows]):
-    """`CalendarWindows`, `UnlimitedWindows`, and classes of users': only the windows themselves know their ends."""
+    """`CalendarWindows`, `UnlimitedWindows`, and user-defined classes, which compute the ends of their windows."""
 
     def __init__(self, windows: Windows) -> None:
         super().__init__(windows)
@@ -72,7 +72,7 @@ class Custom(_ByStart[Windows]):
 
     @property
     def parameters(self) -> Parameters:
-        """The text by which they are known, and their grace; a memory address in it would be another one at each start."""
+        """The windows' `repr` and grace; a memory address in the `repr` is refused, since it would change with each start."""
         text = repr(self.windows)
         if " at 0x" in text:
             raise TopologyError(

@@ -1,4 +1,4 @@
-"""The contract of a kind of windows, and how the kind of some windows is found."""
+"""The contract of a kind of windows, and the registry of kinds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ W = TypeVar("W")
 
 
 class WindowKind(ABC, Generic[W]):
-    """What some windows mean for an aggregation.
+    """How an aggregation in a kind of windows is stored and computed.
 
     Args:
         windows: The windows.
@@ -38,7 +38,7 @@ class WindowKind(ABC, Generic[W]):
     @property
     @abstractmethod
     def parameters(self) -> Parameters:
-        """What names and the topology hash know of the windows."""
+        """The windows' parameters in names and in the topology hash."""
 
     @abstractmethod
     def key_serde(self, inner: Serde) -> Serde:
@@ -52,22 +52,22 @@ class WindowKind(ABC, Generic[W]):
     def operator(
         self, functions: AggregationFunctions, store: str, open_store: str | None, how: Materialized
     ) -> Supplier:
-        """What makes the operator.
+        """The function that makes the operator.
 
         Args:
-            functions: What is computed.
-            store: Name of the store of the results.
-            open_store: Name of the index of open windows: results come on close; None: with every update.
-            how: Settings.
+            functions: The functions of the aggregation.
+            store: The name of the store of the results.
+            open_store: The name of the index of open windows, for emission on close; None: results are emitted with every update.
+            how: The user's options.
         """
 
 
 @singledispatch
 def kind_of(windows: object) -> WindowKind[Any]:
-    """The kind of some windows.
+    """The kind of the windows.
 
     Raises:
-        TopologyError: They are none.
+        TopologyError: The argument is not a definition of windows.
     """
     raise TopologyError(
         f"windowed_by takes TimeWindows, SlidingWindows, SessionWindows, CalendarWindows, UnlimitedWindows or Windows of "
@@ -79,15 +79,15 @@ def segmented_store(name: str, kind: StoreKind, how: Materialized, needed_ms: in
     """The specification of a store of windows.
 
     Args:
-        name: Its name.
-        kind: Its kind.
-        how: Settings; a retention that is asked for goes before `kept_ms`.
-        needed_ms: The least retention with which no open window is forgotten, ms.
-        why: Where that comes from, for the error.
-        kept_ms: The retention if none is asked for, ms.
+        name: The store's name.
+        kind: The store's kind.
+        how: The user's options, whose retention overrides `kept_ms`.
+        needed_ms: The smallest retention that keeps all open windows, ms.
+        why: The reason for `needed_ms`, for the error.
+        kept_ms: The default retention, ms.
 
     Raises:
-        TopologyError: The retention that is asked for is too short.
+        TopologyError: The user's retention is too short.
     """
     retention = kept_ms if how.retention is None else to_ms(how.retention, "Retention")
     if retention < needed_ms:

@@ -29,7 +29,7 @@ class Session(WindowKind[SessionWindows]):
         return SessionWindowedSerde(inner)
 
     def store(self, name: str, how: Materialized) -> StoreSpec:
-        """A session store; sessions stay for as long as they can matter, unless another retention is asked for."""
+        """A session store, which by default retains sessions for as long as they can change."""
         gap_ms, grace_ms = self.windows.gap_ms, self.windows.grace_ms
         why = f"their gap plus grace, {gap_ms} + {grace_ms} ms"
         return segmented_store(name, StoreKind.SESSION, how, gap_ms + grace_ms, why, gap_ms + grace_ms)

@@ -29,7 +29,7 @@ class Sliding(WindowKind[SlidingWindows]):
         return TimeWindowedSerde(inner, self.windows.difference_ms)
 
     def store(self, name: str, how: Materialized) -> StoreSpec:
-        """A window store; a record in time may look at windows that begin two differences before it."""
+        """A window store, in which a record in time may read windows that begin up to two differences before it."""
         difference, grace_ms = self.windows.difference_ms, self.windows.grace_ms
         why = f"twice their time difference plus grace, 2 * {difference} + {grace_ms} ms"
         needed_ms, kept_ms = 2 * difference + grace_ms, 3 * difference + grace_ms

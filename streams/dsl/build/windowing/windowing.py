@@ -1,7 +1,7 @@
-"""How an aggregation is divided into windows, if it is, and when its results are emitted.
+"""The windows of an aggregation, if any, and when its results are emitted.
 
-Aggregates of fields work on columns where the windows allow it and every update is emitted; everywhere else they are
-functions like any other.
+Built-in aggregates of fields process whole columns if the windows allow it and every update is emitted; otherwise they process
+records one by one like user functions.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Windowing:
     """Windows, and when their results are emitted.
 
     Attributes:
-        windows: None: no windows.
-        emit: With every update, or on close.
-        kind: What the windows mean.
+        windows: The windows; None: over all time.
+        emit: Whether results are emitted with every update or on close.
+        kind: The kind of the windows.
 
     Raises:
-        TopologyError: These are no windows, or they never close and results are to come on close.
+        TopologyError: The argument is not a definition of windows, or results on close are requested but windows never close.
     """
 
     windows: GroupingWindows | None
@@ -52,12 +52,12 @@ class Windowing:
 
     @property
     def on_columns(self) -> bool:
-        """Whether aggregates of fields work on columns."""
+        """Whether built-in aggregates of fields process columns."""
         return self.kind.on_columns and not self.emit.on_close
 
     @property
     def parameters(self) -> Parameters:
-        """What names and the topology hash know of it."""
+        """The parameters in names and in the topology hash."""
         closes: Parameters = (("emit", "on_close"),) if self.emit.on_close else ()
         return (*self.kind.parameters, *closes)
 
@@ -68,7 +68,7 @@ class Windowing:
     def add_stores(
         self, graph: GraphBuilder, name: str, how: Materialized, key_serde: Serde, value_serde: Serde
     ) -> tuple[str, ...]:
-        """Adds the store of the results and, for emission on close, the index of open windows; gives their names."""
+        """Adds the store of the results and, for emission on close, the index of open windows; returns their names."""
         store = graph.store(self.kind.store(name, how), key_serde, value_serde)
         if not self.emit.on_close:
             return (store,)
@@ -76,9 +76,9 @@ class Windowing:
         return store, graph.store(index, BytesSerde(), BytesSerde())
 
     def supplier(self, what: Aggregation, stores: tuple[str, ...], how: Materialized) -> Supplier:
-        """What makes the operator; it also takes `send_old`."""
+        """The function that makes the operator, which also takes `send_old`."""
         if what.fields is not None and self.on_columns:
-            # Brings numba along, which takes longer to import than all the rest of the DSL.
+            # Imports numba, which takes longer than importing all the rest of the DSL.
             from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
 
             fields, windows = what.fields, self.kind.windows
@@ -89,10 +89,10 @@ class Windowing:
 
 
 def windowing_of(windows: GroupingWindows) -> Windowing:
-    """The windows that a user gives, emitting with every update.
+    """The user's windows, with results for every update.
 
     Raises:
-        TopologyError: These are none.
+        TopologyError: The argument is not a definition of windows.
     """
     kind_of(windows)
     return Windowing(windows)
