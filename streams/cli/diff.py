@@ -88,7 +88,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"The description {path} cannot be read: {error.strerror}.") from error
     except orjson.JSONDecodeError as error:
         raise ConfigError(
-            f"The description {path} is not JSON: {error}. The old program comes first, as the "
-            f"topology.json of its checkpoint folder, or as what `streams describe --format json` has printed."
+            f"The old program {path} is not JSON ({error}): give what `streams describe --format json` printed for it, or "
+            f"topology.json from the application's checkpoint folder."
         ) from error
     return found if isinstance(found, dict) else {}
