@@ -60,7 +60,7 @@ def test_what_is_its_own_goes_in_this_order_and_nothing_else(config: StreamsConf
     )
     assert set(files(tmp_path)) == {"checkpoint/orders-eu/in/offsets/0", "state/orders-eu/in/0/db/0"}
     assert not Path(config.checkpoint_dir).exists()
-    assert said[-2:] == ["deleted local state of 1 tasks", f"deleted checkpoint {config.checkpoint_dir}"]
+    assert said[-2:] == ["deleted local state of 1 task", f"deleted checkpoint {config.checkpoint_dir}"]
 
 
 def test_looking_changes_nothing_and_tells_all(config: StreamsConfig, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_looking_changes_nothing_and_tells_all(config: StreamsConfig, tmp_path: 
     assert "orders-in-commits: up to 2 records (known from topology.json)" in told
     assert "not orders-eu-in-commits: it belongs to the application orders-eu" in told
     assert "not orders-eu-changelog, orders-old-changelog: nothing proves" in told
-    assert f"{tmp_path / 'state/orders'}, 1 tasks" in told
+    assert f"{tmp_path / 'state/orders'}, 1 task (on" in told
     assert f"{config.checkpoint_dir}, 3 queries" in told
     assert "topology.json in" not in told
     assert "warning" not in told
@@ -82,7 +82,7 @@ def test_without_a_description_the_markers_tell(config: StreamsConfig) -> None:
     (Path(config.checkpoint_dir) / "topology.json").unlink()
     kafka = neighbours(all_made()).put("orders-old-changelog", b"row")
     told = "\n".join(planned(config, kafka).lines())
-    assert "there is no topology.json" in told
+    assert "checkpoint/orders has no topology.json: only commit markers say" in told
     assert "(known from the commits of query query-1)" in told
     do(config, kafka, "orders-old-changelog")
     assert set(kafka.topics) == OTHERS

@@ -154,7 +154,7 @@ def test_create_list_describe_delete(streams, broker: EmbeddedBroker, topic) -> 
     assert streams("topic", "delete", name, *place, answer="n\n").exit_code == 1
     assert "cleanup.policy = compact" in streams("topic", "describe", name, *place).output
     deleted = streams("topic", "delete", name, "--yes", *place)
-    assert (deleted.exit_code, "1 topics deleted" in deleted.output) == (0, True), deleted.output
+    assert (deleted.exit_code, "1 topic deleted" in deleted.output) == (0, True), deleted.output
     gone = streams("topic", "describe", name, *place)
     assert (gone.exit_code, "does not exist" in gone.output) == (1, True)
 

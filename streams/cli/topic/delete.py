@@ -9,6 +9,7 @@ import typer
 from streams.cli.command import command
 from streams.cli.connection import ClusterOptions, printable
 from streams.cli.topic.arguments import Topics
+from streams.wording import counted
 
 
 @command
@@ -34,4 +35,4 @@ def delete(
         if not yes:
             typer.confirm(f"Delete {', '.join(topics)} of Kafka {printable(client)}?", abort=True)
         admin.delete_topics(topics)
-    typer.echo(f"{len(found)} topics deleted", err=True)
+    typer.echo(f"{counted(len(found), 'topic')} deleted", err=True)
