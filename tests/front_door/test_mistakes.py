@@ -159,7 +159,10 @@ FUNCTIONS: list[Row] = [
     # Built-in aggregates of values without fields.
     ('lines.group_by_key().sum("n")', "are those of StringSerde, which have no fields: read them with JsonSerde"),
     ('numbers.group_by_key().aggregate(total=agg.sum("n"))', "are those of Int64Serde, which have no fields"),
-    ('stream.map_values(lambda v: v["n"]).group_by_key().sum("n")', "record at in-0 offset 0 made … which has no fields: make a dict or an object of it"),
+    (
+        'stream.map_values(lambda v: v["n"]).group_by_key().sum("n")',
+        "record at in-0 offset 0 made … which has no fields: make a dict or an object of it",
+    ),
     # Times.
     ('builder.stream("in", timestamp_extractor=timestamp_field("at"))', "For ISO 8601 text: timestamp_field('at', unit='iso')"),
     ('builder.stream("in", timestamp_extractor=timestamp_field("at", unit="iso")).to("out")', UNCHANGED),
