@@ -138,7 +138,7 @@ AnyProcessor: TypeAlias = BaseProcessor[Any, Any, Any]
 
 
 class Processor(BaseProcessor[KIn, VIn, ProcessorContext[KOut, VOut]], Generic[KIn, VIn, KOut, VOut]):
-    """A node of your own. A new object is created for every micro-batch, so its attributes are lost.
+    """A node of your own. A new object is created for every micro-batch, so its attributes remember nothing.
 
     State that must survive belongs in a store (`self.ctx.store(name)`) or in `self.ctx.state`, a small dictionary. An attribute
     that changes after `init` is an error at the end of the micro-batch, unless the class declares it in `transient`: a cache, whose

@@ -21,7 +21,8 @@ from streams.operators.table.table_materializer import TableOperator
 class ValueTransformer(ABC, Generic[K, V, VOut]):
     """Computes a table's new values from the old ones, with stores (Kafka Streams: `ValueTransformerWithKey`).
 
-    A new object is created for every micro-batch, so its attributes are lost: use `self.ctx.store(name)` or `self.ctx.state`.
+    A new object is created for every micro-batch, so its attributes remember nothing: use `self.ctx.store(name)` or
+    `self.ctx.state`.
     As in a `Processor`, an attribute that changes after `init` is an error unless it is declared in `transient`.
 
     Attributes:

@@ -217,7 +217,7 @@ class _LastValues:
 
 
 class _Processed:
-    """Lets the user's processor maintain the store; the processor is closed at the end of the run of records."""
+    """Lets the user's processor maintain the store; the processor is flushed at the end of the run of records."""
 
     takes_null_keys = True
 
