@@ -1,4 +1,4 @@
-"""Everything that the processes of one streaming query must know, made on the driver and sent along once."""
+"""The data that all processes of one streaming query need, created on the driver and sent along once."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class QueryJob:
     Attributes:
         sub: The sub-topology.
         tasks: Number of its tasks, and of Spark's shuffle partitions.
-        settings: Of the runtime.
-        source: What to read.
-        client: Librdkafka client properties; kept out of `repr`.
+        settings: Settings of the runtime.
+        source: Settings of the source.
+        client: Librdkafka client properties; excluded from `repr`.
         state_dir: Folder of the local stores on each executor.
-        transaction_timeout_ms: Of the producers.
+        transaction_timeout_ms: Transaction timeout of the producers.
         spill_bytes: Bound of a step's write buffer.
-        bulk_io: librdkafka's C API instead of the ordinary client.
-        crash: Where a fault drill wants a worker to die; nowhere, as a rule.
-        trim_delay_ms: How long changelog records stay that are not needed any more.
+        bulk_io: Use librdkafka's C API instead of the ordinary client.
+        crash: The crash points of workers; normally none.
+        trim_delay_ms: How long changelog records stay after they ceased to be needed.
     """
 
     sub: SubTopology
@@ -46,12 +46,12 @@ class QueryJob:
 
     @property
     def outputs(self) -> list[str]:
-        """The topics that the program and the settings name to be written to."""
+        """The output topics named by the program and the settings."""
         named = {str(sink.topic) for sink in self.sub.sinks if sink.topic is not None}
         return sorted(named | ({self.settings.dead_letter_topic} if self.settings.dead_letter_topic else set()))
 
     def identity(self, task: int, query_id: str) -> TaskIdentity:
-        """Who runs a step of `task`."""
+        """The identity of `task`."""
         return TaskIdentity(
             self.settings.application_id, self.sub.name, task, self.tasks, query_id, self.sub.topology_hash
         )

@@ -1,7 +1,7 @@
-"""Cuts a logged micro-batch into the partitions that readers take: one for each offset range, and one that calls every task.
+"""Splits a logged micro-batch into partitions for readers: one for each offset range, and one that calls every task.
 
-Every task must be called, records or not, at a tick, and in a micro-batch that an earlier run may have logged: a task that
-committed it then and is not called again would find, in its next step, a marker that Spark knows nothing of.
+Every task must be called, with or without records, at a tick, and in a micro-batch that an earlier run may have logged: a task
+that committed it then and is not called again would find, in its next step, a marker unknown to Spark.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class PlannedRange:
     Attributes:
         batch: Digest of the whole micro-batch.
         topic_id: Kafka's id of the topic.
-        offsets: What to read.
-        time: The partition time so far, ms; None where no timestamp extractor asks for it.
-        global_topics: Up to where the topics of global tables are to be read, as JSON; None where there are none.
+        offsets: The range to read.
+        time: The partition time so far, ms; None where no timestamp extractor needs it.
+        global_topics: Offsets up to which the topics of global tables are read, as JSON; None where there are none.
         backlog: Records are left for a later micro-batch.
-        now_ms: When the micro-batch was planned, as logged; None: it was logged by a version that did not say.
+        now_ms: When the micro-batch was planned, as logged; None: logged by a version without that time.
         repeated: An earlier run may have logged the micro-batch, and committed some of its tasks.
     """
 
@@ -43,7 +43,7 @@ class PlannedRange:
 
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
-    """Calls every task, and brings no records; the fields are those of `PlannedRange`."""
+    """A call of every task, without records; the fields are those of `PlannedRange`."""
 
     batch: str
     global_topics: str | None = None
@@ -54,7 +54,7 @@ PlannedPartition: TypeAlias = PlannedRange | PlannedCall
 
 
 class BatchPartitioner:
-    """Cuts the micro-batches of one run of a query.
+    """Splits the micro-batches of one run of a query.
 
     Args:
         planner: Knows which micro-batches it has planned itself.
@@ -68,7 +68,7 @@ class BatchPartitioner:
         """The partitions of the micro-batch [start, end).
 
         Raises:
-            KafkaClientError: A topic has gone, is another one now, or has lost records that are needed.
+            KafkaClientError: A topic was deleted or recreated, or has lost records that are needed.
         """
         digest = batch_digest(start, end)
         # Only the first micro-batch of a run can be one that an earlier run has logged.

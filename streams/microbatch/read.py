@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 import orjson
 
@@ -18,9 +19,9 @@ from streams.runtime.rows import encode
 def read_range(job: QueryJob, planned: PlannedRange, pieces: Iterable[RecordColumns]) -> Iterator[TaskRow]:
     """Rows for one range.
 
-    The last one has no payload: it carries the head's counters (and the partition time, where an extractor asks for it)
-    to the task that reports this partition's progress, which so runs even if no record is for it. Nor have the rows for tasks
-    that must be called because another attempt may have had rows for them: those that `ReaderPipeline.touched` names.
+    The last row has no payload: it carries the head's counters (and the partition time, where an extractor needs it) to the
+    task that reports this partition's progress, which therefore runs even without records. Rows without payload also go to the
+    tasks that must be called because another attempt may have had rows for them (`ReaderPipeline.touched`).
 
     Args:
         job: The query.
@@ -35,45 +36,33 @@ def read_range(job: QueryJob, planned: PlannedRange, pieces: Iterable[RecordColu
     if planned.time is not None:
         head.partition_times[place] = planned.time
 
-    def row(
-        task: int,
-        payload: bytes | None = None,
-        counters: str | None = None,
-        time: int | None = None,
-        routing: str | None = None,
-    ) -> TaskRow:
-        return TaskRow(
-            task,
-            planned.batch,
-            offsets.topic,
-            offsets.partition,
-            offsets.start,
-            offsets.end,
-            planned.topic_id,
-            counters,
-            None if time is None else str(time),
-            planned.global_topics,
-            payload,
-            planned.backlog,
-            routing,
-        )
-
+    row = partial(
+        TaskRow,
+        batch=planned.batch,
+        topic=offsets.topic,
+        partition=offsets.partition,
+        first=offsets.start,
+        last=offsets.end,
+        topic_id=planned.topic_id,
+        global_topics=planned.global_topics,
+        backlog=planned.backlog,
+    )
     records = 0
     for columns in pieces:
         records += len(columns)
         for task, rows in head.run(columns):
-            yield row(task, encode(rows))
+            yield row(task, payload=encode(rows))
     for task in sorted(head.touched):
         yield row(task)
     routings = head.routings()
     for task in range(job.tasks) if planned.repeated and job.sub.keyed_by else routings:
         yield row(task, routing=f"{records} {routings.get(task, NO_KEYS)}")
     counters = orjson.dumps(head.counters).decode()
-    time = None if planned.time is None else head.partition_times.get(place, planned.time)
-    yield row(job.owner(offsets.partition), None, counters, time)
+    time = None if planned.time is None else str(head.partition_times.get(place, planned.time))
+    yield row(job.owner(offsets.partition), counters=counters, partition_time=time)
 
 
 def call_every_task(job: QueryJob, call: PlannedCall) -> Iterator[TaskRow]:
-    """Rows that have every task called; they are of no topic."""
+    """Rows that cause every task to be called; they have no topic."""
     for task in range(job.tasks):
         yield TaskRow(task, call.batch, global_topics=call.global_topics, backlog=call.backlog)

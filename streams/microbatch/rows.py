@@ -1,7 +1,7 @@
-"""Rows on their way from the readers to the tasks of a micro-batch, and the input that a task makes of its own.
+"""Rows from the readers to the tasks of a micro-batch, and a task's input made from them.
 
-A row carries records for one task (`payload`), or says something about a range that it was read from. Every row names its
-range, so that a task can tell a repeated micro-batch from a new one.
+A row carries records for one task (`payload`), or facts about the range that it was read from. Every row names its
+range, so that a task can distinguish a repeated micro-batch from a new one.
 """
 
 # ruff: noqa: D102 - members of protocols are described in `TaskRow`
@@ -22,7 +22,7 @@ class TaskRow:
     """One row.
 
     Attributes:
-        task: The task that it is for.
+        task: The target task.
         batch: Digest of the micro-batch.
         topic: Source topic; empty: the row only calls the task.
         partition: Source partition.
@@ -31,11 +31,11 @@ class TaskRow:
         topic_id: Kafka's id of the topic.
         counters: The reader's counts, as JSON.
         partition_time: Largest timestamp of the partition at the end of the range, as text, ms.
-        global_topics: Up to where the topics of global tables are to be read, as JSON.
+        global_topics: Offsets up to which the topics of global tables are read, as JSON.
         payload: Records, one `streams.runtime.rows.RowBatch`.
         backlog: Records are left for a later micro-batch.
-        routing: How many records the range had, a blank, and the digest of the keys that functions before the shuffle made of those
-            for this task.
+        routing: Number of records in the range, a blank, and the digest of the keys that functions before the shuffle made for the
+            records of this task.
     """
 
     task: int
@@ -54,7 +54,7 @@ class TaskRow:
 
 
 class Row(Protocol):
-    """A `TaskRow` as a task gets it: without the task, the fields by name (a row of a pandas frame has them, too)."""
+    """A `TaskRow` as received by a task: without the task, with fields by name (as in a row of a pandas frame)."""
 
     @property
     def batch(self) -> str: ...
@@ -84,7 +84,7 @@ class Row(Protocol):
 
 @dataclass
 class TaskInput:
-    """What the rows of one task in one micro-batch say.
+    """The input of one task in one micro-batch, from its rows.
 
     Attributes:
         batch: Digest of the micro-batch.
@@ -92,10 +92,10 @@ class TaskInput:
         topic_ids: Topic -> Kafka's id.
         counters: Counts of the readers, for the task that reports their partitions.
         partition_times: (topic, partition) -> (end of its range, partition time there).
-        global_topics: Up to where the topics of global tables are to be read.
+        global_topics: Offsets up to which the topics of global tables are read.
         batches: The records.
         backlog: Records are left for a later micro-batch.
-        routing: By which keys that functions made records came to this task (`state.commit.marker.Routing`).
+        routing: The function-made keys by which records came to this task (`state.commit.marker.Routing`).
     """
 
     batch: str = ""
@@ -110,7 +110,7 @@ class TaskInput:
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> TaskInput:
-        """Reads all rows; their order does not matter."""
+        """Reads all rows, in any order."""
         found = cls()
         for row in rows:
             found.batch = row.batch

@@ -1,4 +1,4 @@
-"""One step of one task: rows and Spark's copy of the marker in, the new copy out."""
+"""One step of one task: from rows and Spark's copy of the marker to the new copy."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ GlobalStores = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """What Spark says of the micro-batch.
+    """Spark's facts about the micro-batch.
 
     Attributes:
         batch_id: Its number.
         now_ms: Its logged time.
-        start: Names the run of the query.
+        start: Identifies the run of the query.
     """
 
     batch_id: int
@@ -49,12 +49,12 @@ def run_step(
 
     Args:
         job: The query.
-        step: Of the task; it may be fencing already while the rows are taken apart.
+        step: The commit step of the task, which may already be fencing while the rows are decoded.
         batch: The micro-batch.
-        rows: The task's rows of it.
+        rows: The task's rows of the micro-batch.
         copy: The marker in Spark's GroupState; None before the first step.
-        global_stores: Gives the global tables that the sub-topology reads.
-        topics: What Kafka knows of the topics that are written to; None: all of them take everything.
+        global_stores: Provides the global tables that the sub-topology reads.
+        topics: What Kafka knows of the output topics; None = all of them accept everything.
 
     Raises:
         StreamsError: The attempt is over.

@@ -1,1 +1,1 @@
-"""Operators: what happens to a record. One operator per file; no Spark and no Kafka client is imported here."""
+"""Operators: the processing of records. One operator per file; neither Spark nor a Kafka client is imported here."""

@@ -1,4 +1,4 @@
-"""The side stream of what an operator dropped, each record with the reason. Kafka Streams only counts them."""
+"""The side stream of records dropped by an operator, each with the reason. Kafka Streams only counts them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ NODE_HEADER = "__streams.dropped.node"
 
 
 def dropped_record(record: Record, reason: str, node: str) -> Record:
-    """The record as it came (of a table's update the new value), with two more headers.
+    """The original record (for a table's update, with the new value), with two more headers.
 
     Args:
-        record: What is dropped.
-        reason: Why: `late`, `null_key`, `null_value`, `duplicate`, `not_latest`, ...
-        node: Who dropped it.
+        record: The dropped record.
+        reason: The reason: `late`, `null_key`, `null_value`, `duplicate`, `not_latest`, ...
+        node: The node that dropped it.
     """
     value = record.value.new if isinstance(record.value, Change) else record.value
     headers = (*record.headers, (REASON_HEADER, reason.encode()), (NODE_HEADER, node.encode()))

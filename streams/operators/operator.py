@@ -9,4 +9,4 @@ from streams.operators.processor import BaseProcessor
 
 
 class Operator(BaseProcessor[Any, Any, OperatorContext]):
-    """One of the engine's own operators: lives as a `Processor` does, with the wider `OperatorContext`."""
+    """One of the engine's own operators, with the life cycle of a `Processor` and the wider `OperatorContext`."""

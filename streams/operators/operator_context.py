@@ -1,7 +1,7 @@
-"""`OperatorContext`: what the engine's own operators may ask of the runtime, besides what `ProcessorContext` has.
+"""`OperatorContext`: the runtime's interface for the engine's own operators, beyond `ProcessorContext`.
 
-Users see none of it: these calls hold records back, guard pieces of work and count, and are right only together with
-how an operator's stores and the commit work.
+Users do not see it: these calls hold records back, guard parts of the work and count, and are correct only in combination
+with an operator's stores and the commit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Mode = Literal["strict", "compat"]
 
 
 class OperatorContext(ProcessorContext[Any, Any], Protocol):
-    """The context of an operator. One object per node and step; `store` gives the typed store with all of its methods."""
+    """The context of an operator, one object per node and step. `store` returns the typed store with all of its methods."""
 
     @property
     def mode(self) -> Mode:
@@ -25,37 +25,37 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
 
     @property
     def emit_interval_ms(self) -> int:
-        """In `compat` mode, the least wall-clock time between two looks for closed windows, ms."""
+        """In `compat` mode, the least wall-clock time between two checks for closed windows, ms."""
 
     @property
     def flushing(self) -> bool:
-        """Whether the step is at its end and operators emit what they held back."""
+        """Whether the step is at its end and operators emit their pending results."""
 
     def shared_state(self, name: str) -> dict[str, Any]:
-        """As `state`, shared by all nodes of the task that ask for `name` (the two sides of a join)."""
+        """A state like `state`, shared by all nodes of the task that use `name` (the two sides of a join)."""
 
     def drop_many(self, count: int, reason: str) -> None:
-        """`drop` for a number of records that were handled as columns."""
+        """`drop` for a number of records that were processed as columns."""
 
     def count(self, what: str, number: int) -> None:
         """Add to the counter `<what>:<node>` of the step."""
 
     def hold(self, record: Record) -> Any:
-        """Keep the place of the record in process, whose results `forward` shall give later: what `resume` takes."""
+        """Reserve the place of the current record, whose results are forwarded later; returns the argument of `resume`."""
 
     def resume(self, held: Any) -> AbstractContextManager[None]:
-        """Within it, the record that was held back is in process again: its metadata, its errors, its place in the order."""
+        """A context within which the record is current again: its metadata, its errors, its place in the order."""
 
     def attempt(self, action: Callable[[], None], held: HeldRecord | None = None) -> None:
-        """Run one piece of the work under the processing policy, so that a failure of it spares the others.
+        """Run one part of the work under the processing policy, so that its failure does not affect the others.
 
         Args:
-            action: What to do.
-            held: The record for which it is done, if that is not the one in process: it is what errors and dead letters name.
+            action: The work.
+            held: The record named by errors and dead letters, if that is not the current one.
         """
 
     def expire(self, store: str, stream_time: int) -> None:
-        """Tell a windowed store its stream time: rows older than its retention before that can never matter again.
+        """Pass stream time to a windowed store: rows older than its retention before that time can never matter again.
 
-        Of several nodes that share a store, the one that is furthest behind decides.
+        If several nodes share a store, the smallest of their times counts.
         """

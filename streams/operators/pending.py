@@ -1,4 +1,4 @@
-"""What operators with a cache do at the end of a step: each row's last update goes on, the oldest first."""
+"""The pending updates of operators with a cache, emitted at the end of a step: each row's last update, the oldest first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.operators.stores.window import TypedTimestampedWindowStore
 
 Pending: TypeAlias = "dict[Any, tuple[Any, Headers, CachedRow]]"
-"""By place in the store: the key, the headers and the row of its last update."""
+"""By location in the store: the key, the headers and the row of its last update."""
 
 
 def emit_pending(
@@ -22,14 +22,14 @@ def emit_pending(
     pending: Pending,
     emit: Callable[[Any, Headers, CachedRow], None],
 ) -> None:
-    """Take out the updates that were held back and emit them, in order of time.
+    """Remove the pending updates and emit them, in order of time.
 
-    Each is a piece of work of its own: one that fails spares the others.
+    Each is guarded separately, so that a failure does not affect the others.
 
     Args:
         ctx: The operator's context.
-        store: Where the rows are.
-        pending: What was held back; empty afterwards.
+        store: The store of the rows.
+        pending: The pending updates; empty afterwards.
         emit: Writes a row and forwards its update.
     """
     for key, headers, row in drain_pending(store, pending):

@@ -1,9 +1,9 @@
-"""The two interfaces of the Processor API: `Processor`, which users write, and `ProcessorContext`, which they are handed.
+"""The two interfaces of the Processor API: `Processor`, which users implement, and `ProcessorContext`, which they receive.
 
-The engine's own operators have the same life (`BaseProcessor`) and a wider context (`streams.operators.operator`).
+The engine's own operators have the same life cycle (`BaseProcessor`) and a wider context (`streams.operators.operator`).
 
-Invariant: a processor keeps nothing between steps in its own attributes. What must survive a step lives in stores or in
-`ProcessorContext.state`, because a task is thrown away after every step.
+Invariant: a processor's attributes are lost after each step, because a task exists for one step only. What must survive a step is
+in stores or in `ProcessorContext.state`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streams.operators.punctuation import Cancellable, PunctuationType
 
 
 class ProcessorContext(Protocol[KOut, VOut]):
-    """What a processor may ask of the task that it runs in. Type parameters: key and value of what it forwards.
+    """The interface of a task for its processors. Type parameters: key and value of forwarded records.
 
     Example:
         >>> class Double(Processor[str, int, str, int]):
@@ -43,7 +43,7 @@ class ProcessorContext(Protocol[KOut, VOut]):
 
     @property
     def stream_time(self) -> int:
-        """Largest timestamp that the task has read, this record included, plus idle time; -1 before the first."""
+        """Largest timestamp that the task has read, including this record, plus idle time; -1 before the first."""
 
     @property
     def now_ms(self) -> int:
@@ -51,19 +51,19 @@ class ProcessorContext(Protocol[KOut, VOut]):
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Source topic, partition and offset of the record in process; None while flushing or punctuating."""
+        """Source topic, partition and offset of the current record; None while flushing or punctuating."""
 
     @property
     def topic(self) -> str | None:
-        """Source topic of the record in process; None while flushing or punctuating."""
+        """Source topic of the current record; None while flushing or punctuating."""
 
     @property
     def headers(self) -> Headers:
-        """Headers of the record in process; none while flushing or punctuating."""
+        """Headers of the current record; none while flushing or punctuating."""
 
     @property
     def state(self) -> dict[str, Any]:
-        """This node's small state: JSON-able, survives restarts, never forgotten."""
+        """This node's small state: a dictionary of JSON values that survives restarts and never expires."""
 
     def current_stream_time_ms(self) -> int:
         """The same as `stream_time`."""
@@ -72,13 +72,13 @@ class ProcessorContext(Protocol[KOut, VOut]):
         """The same as `now_ms`."""
 
     def store(self, name: str) -> Any:
-        """The state store `name`: a `KeyValueStore`, `WindowStore`, `SessionStore` ... of the kind that `Stores` made."""
+        """The state store `name`: a `KeyValueStore`, `WindowStore`, `SessionStore` ... of the kind declared with `Stores`."""
 
     def get_state_store(self, name: str) -> Any:
         """The same as `store`."""
 
     def forward(self, record: Record[KOut, VOut], child: str | None = None) -> None:
-        """Hand a record to all children in the order they were added, depth first, or only to the one named."""
+        """Pass a record to all children in the order they were added, depth first, or only to the named one."""
 
     def drop(self, record: Record[Any, Any], reason: str) -> None:
         """Count a record that gives no result."""
@@ -91,7 +91,7 @@ class ProcessorContext(Protocol[KOut, VOut]):
         Args:
             interval: A `timedelta` or milliseconds.
             kind: `PunctuationType.STREAM_TIME` or `PunctuationType.WALL_CLOCK_TIME`, or its name as text.
-            callback: What to call, with the time in milliseconds.
+            callback: The function to call, with the time in milliseconds.
         """
 
 
@@ -99,7 +99,7 @@ ContextT = TypeVar("ContextT", bound=ProcessorContext[Any, Any], default=Any)
 
 
 class BaseProcessor(ABC, Generic[KIn, VIn, ContextT]):
-    """The life of a node within one step: `init`, then `process` for each record, then `flush` and `close`."""
+    """The life cycle of a node within one step: `init`, then `process` for each record, then `flush` and `close`."""
 
     ctx: ContextT
 
@@ -112,37 +112,37 @@ class BaseProcessor(ABC, Generic[KIn, VIn, ContextT]):
         """Handle one record; results go to `ctx.forward`."""
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """The task is idle (`idle_timeout_ms`): stream time moves on, as if a record of the later time had come.
+        """Called while the task is idle (`idle_timeout_ms`): stream time advances, as if a record with the later time had come.
 
-        Called just before `flush`, so all that comes from above has come. An operator that keeps no stream time and holds
-        nothing back need not do anything; one that holds records back by time should override it.
+        The call comes just before `flush`, after all records from above. An operator that has no stream time and holds nothing back
+        need not do anything; one that holds records back by time should override it.
 
         Args:
-            elapsed_ms: How much of the wall clock has passed, milliseconds.
-            limit: Where stream time must stop, ms: what operators above hold back may still come with that time.
+            elapsed_ms: How much wall-clock time has passed, milliseconds.
+            limit: Where stream time must stop, ms: records held back by operators above may still come with that time.
 
         Returns:
-            The limit for the operators below: at most `limit`, and no later than anything that is still held back here.
+            The limit for the operators below: at most `limit`, and no later than any record still held back here.
         """
         return limit
 
     def flush(self) -> None:
-        """End of the step, called in topological order: emit what was held back."""
+        """Called at the end of the step, in topological order: emit pending results."""
 
     def close(self) -> None:
-        """After `flush`, also when the step failed: let go of resources."""
+        """Called after `flush`, also when the step failed: release resources."""
 
 
 AnyProcessor: TypeAlias = BaseProcessor[Any, Any, Any]
-"""What runs as a node: an operator of the engine, or what runs a user's processor."""
+"""The processors that run as nodes: an operator of the engine, or the one that runs a user's processor."""
 
 
 class Processor(BaseProcessor[KIn, VIn, ProcessorContext[KOut, VOut]], Generic[KIn, VIn, KOut, VOut]):
-    """A node of your own. A new object is made for every micro-batch, so its attributes remember nothing.
+    """A node of your own. A new object is created for every micro-batch, so its attributes remember nothing.
 
-    What must last goes into a store (`self.ctx.store(name)`) or into `self.ctx.state`, a small dictionary. An attribute that
-    changes after `init` is an error at the end of the micro-batch, unless the class declares it in `transient`: a cache, which
-    may be lost at any time without a change of any result.
+    State that must survive belongs in a store (`self.ctx.store(name)`) or in `self.ctx.state`, a small dictionary. An attribute
+    that changes after `init` is an error at the end of the micro-batch, unless the class declares it in `transient`: a cache, whose
+    loss at any time changes no result.
 
     Example:
         >>> class Total(Processor[str, int, str, int]):
@@ -156,7 +156,7 @@ class Processor(BaseProcessor[KIn, VIn, ProcessorContext[KOut, VOut]], Generic[K
         ...         self.ctx.forward(record.with_value(total))
 
     `init` runs once per micro-batch before its first record, `process` for each record, `flush` at its end, `close` last.
-    Results are forwarded, not returned. Type parameters: key and value of what comes in, then of what is forwarded.
+    Results are forwarded, not returned. Type parameters: key and value of the input, then of the forwarded records.
 
     Attributes:
         ctx: The context.
@@ -167,7 +167,7 @@ class Processor(BaseProcessor[KIn, VIn, ProcessorContext[KOut, VOut]], Generic[K
 
 
 class OuterProcessor(Processor[KIn, VIn, KOut, VOut]):
-    """A processor around another one: hands everything on to it.
+    """A processor around another one, to which it delegates everything.
 
     Attributes:
         inner: The other one.

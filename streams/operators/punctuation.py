@@ -1,4 +1,4 @@
-"""What `schedule` takes and gives: the two clocks, and the handle of a schedule."""
+"""The arguments and result of `schedule`: the two clocks, and the handle of a schedule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BY_TEXT = {text: one for one in PunctuationType for text in (one.value, one.nam
 
 
 def punctuation_type(given: PunctuationType | str) -> PunctuationType:
-    """The clock that was meant.
+    """The clock for a type or its name.
 
     Raises:
         TopologyError: There is no such clock.
@@ -39,4 +39,4 @@ class Cancellable(Protocol):
     """Handle of a scheduled punctuation."""
 
     def cancel(self) -> None:
-        """Stop it for good."""
+        """Cancels the punctuation for good."""

@@ -1,9 +1,9 @@
-"""Stream time of operators: the largest timestamp of their records, which moves on with the wall clock while a task is idle.
+"""Stream time of operators: the largest timestamp of their records, which follows the wall clock while a task is idle.
 
-Each operator keeps its own (as Kafka Streams' processors do with `observedStreamTime`), but in its state, so that a restart
-forgets no lateness. Idle time (`idle_timeout_ms`, `Processor.advance`) never moves it beyond what operators above hold back:
-what these emit later would be late. Invariants: an operator that has seen no record has no time, and idle time gives it none;
-time never goes back.
+Each operator has its own (like `observedStreamTime` in Kafka Streams' processors), stored in its state, so that a restart does
+not change which records are late. Idle time (`idle_timeout_ms`, `Processor.advance`) never advances it beyond the records held
+back by operators above, which would otherwise be late when emitted. Invariants: an operator that has seen no record has no
+stream time, and idle time does not set one; stream time never goes back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 from streams.model.times import MAX_TIME, NO_TIME
 
 NO_LIMIT: Final = MAX_TIME
-"""Of `Processor.advance`: nothing is held back."""
+"""The limit of `Processor.advance` where nothing is held back."""
 
 _TIME, _ASKED = "stream_time", "advancing"
 
@@ -22,7 +22,7 @@ class StreamTime:
     """The stream time of one operator.
 
     Args:
-        state: The operator's state, where the time is kept.
+        state: The operator's state, which holds the time.
     """
 
     __slots__ = ("_state",)
@@ -32,22 +32,22 @@ class StreamTime:
 
     @property
     def now(self) -> int:
-        """The time, ms; `NO_TIME` before the first record."""
+        """The stream time, ms; `NO_TIME` before the first record."""
         time: int = self._state.get(_TIME, NO_TIME)
         return time
 
     def observe(self, timestamp: int) -> int:
-        """A record came: the time with it, ms."""
+        """Stream time after a record, ms."""
         time: int = self._state.get(_TIME, NO_TIME)
         if timestamp > time:
             self._state[_TIME] = time = timestamp
         return time
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """An idle while has passed: the time after it, ms.
+        """Stream time after an idle period, ms.
 
         Args:
-            elapsed_ms: How much of the wall clock has passed, ms.
+            elapsed_ms: How much wall-clock time has passed, ms.
             limit: See `Processor.advance`.
         """
         time = self.now
@@ -55,11 +55,11 @@ class StreamTime:
 
 
 class SharedStreamTime(StreamTime):
-    """The stream time that several nodes have in common: the sides of a join.
+    """The stream time shared by several nodes: the sides of a join.
 
     Args:
-        state: The state that they share.
-        sides: How many they are.
+        state: The shared state.
+        sides: The number of sides.
     """
 
     __slots__ = ("_sides",)
@@ -69,13 +69,13 @@ class SharedStreamTime(StreamTime):
         self._sides = sides
 
     def common_limit(self, limit: int) -> int | None:
-        """Lets the last of the sides move the time on: what comes from above any of them has come then.
+        """Lets the last of the sides advance stream time, when the records from above all sides have come.
 
         Args:
-            limit: That of the side that asks, see `Processor.advance`.
+            limit: The limit of the calling side, see `Processor.advance`.
 
         Returns:
-            The least limit of all sides for the last one that asks; None for the others, and before the first record.
+            The least limit of all sides for the last side that calls; None for the others, and before the first record.
         """
         limits: list[int] = [*self._state.pop(_ASKED, []), limit]
         if len(limits) < self._sides:

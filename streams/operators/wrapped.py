@@ -9,11 +9,11 @@ from streams.operators.process.user_processor import UserProcessor
 from streams.operators.processor import AnyProcessor, BaseProcessor, OuterProcessor, Processor
 
 ProcessorWrapper: TypeAlias = Callable[[str, Processor], Processor]
-"""`(name of the node, its processor) -> the processor to run`; usually a `WrappedProcessor`, or the one that was given."""
+"""`(name of the node, its processor) -> the processor to run`; usually a `WrappedProcessor`, or the original."""
 
 
 class WrappedProcessor(OuterProcessor):
-    """Does what another processor does: a base class for wrappers that trace, measure or check.
+    """Delegates to another processor: a base class for wrappers that trace, measure or check.
 
     Example:
         >>> class Traced(WrappedProcessor):
@@ -32,17 +32,17 @@ class WrappedProcessor(OuterProcessor):
         self.node = node
 
     def __getattr__(self, name: str) -> Any:
-        """What else the runtime asks of some of the engine's own processors."""
+        """The other attributes that the runtime needs of some of the engine's own processors."""
         if name in ("inner", "ctx"):
             raise AttributeError(name)
         return getattr(self.inner, name)
 
 
 def wrapped(wrapper: ProcessorWrapper, node: str, supplier: Callable[[], AnyProcessor]) -> AnyProcessor:
-    """A new processor of the supplier's, wrapped; a user's one is wrapped within what runs it.
+    """A new processor of the supplier, wrapped; a user's processor is wrapped inside the one that runs it.
 
     Raises:
-        TypeError: The wrapper gives something else.
+        TypeError: The wrapper returns something else.
     """
     made = supplier()
     if isinstance(made, UserProcessor):

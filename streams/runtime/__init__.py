@@ -1,1 +1,1 @@
-"""Runtime: runs the operators of a sub-topology, in a reader (`head`) and in a task (`task`); no Spark, no client."""
+"""The runtime of a sub-topology's operators, in a reader and in a task; neither Spark nor a Kafka client is imported."""

@@ -1,14 +1,14 @@
-"""Counters of one step: flat names, so that they can be added up over tasks and printed.
+"""Counters of one step, with flat names, so that they can be added up over tasks and printed.
 
 Names: `in:<node>`, `out:<node>`, `dropped:<node>:<reason>`, `skipped:<stage>`, `dead_letters:<stage>`; of `enrich`:
-`calls:<node>`, `retries:<node>` (calls made again), `failures:<node>` (calls that failed), `call_ms:<node>` (their sum).
+`calls:<node>`, `retries:<node>` (repeated calls), `failures:<node>` (failed calls), `call_ms:<node>` (their total duration).
 """
 
 from __future__ import annotations
 
 
 class Counters(dict[str, int]):
-    """Name -> count; a name that never counted is absent."""
+    """Name -> count; a name without counts is absent."""
 
     def add(self, name: str, count: int = 1) -> None:
         """Add to a counter."""

@@ -1,9 +1,9 @@
-"""Dead letters (KIP-1034): the record that failed, as it was, with headers that say why; made so that they always fit.
+"""Dead letters (KIP-1034): the original record that failed, with headers that say why, cut to what Kafka accepts.
 
-A dead letter that Kafka refused would stop the application over the very record that it is to get out of the way. So one that
-is too large is cut: its stack trace first, then its message, then value and headers (the larger first), at last the key; a
-header says what was cut. And its time is that of the step, not the record's, which may be what is wrong with it; the record's
-own stands in a header.
+A dead letter refused by Kafka would stop the application over the very record that it is meant to set aside. A dead letter that
+is too large is therefore cut: its stack trace first, then its message, then value and headers (the larger first), at last the
+key; a header says what was cut. Its timestamp is that of the step, because the record's own may be the cause of the failure;
+the record's own is in a header.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ PREFIX = "__streams.errors."
 CUT = PREFIX + "cut"
 _STACK, _MESSAGE = PREFIX + "stacktrace", PREFIX + "message"
 _ROOM = 160
-"""Bytes that are kept free for the header that says what was cut."""
+"""Bytes reserved for the header that says what was cut."""
 _SHORT = 200
-"""What is kept of a message at least."""
+"""The least number of bytes of a message that remain."""
 _PLACE = tuple(PREFIX + name for name in ("topic", "partition", "offset", "stage"))
 
 
@@ -33,13 +33,13 @@ class DeadLetter(NamedTuple):
 
 
 def error_headers(stage: str, place: tuple[str | None, int, int], timestamp: int, error: BaseException) -> Headers:
-    """The headers that a dead letter gets on top of its own (KIP-1034, and `timestamp`, `stage`).
+    """The headers that a dead letter has in addition to its own (KIP-1034, and `timestamp`, `stage`).
 
     Args:
-        stage: In which handling the record failed.
+        stage: The stage in which the record failed.
         place: Topic, partition and offset of the source record; None if there is none.
-        timestamp: The record's own, ms.
-        error: What happened.
+        timestamp: The record's own timestamp, ms.
+        error: The error.
     """
     fields = {
         "exception": type(error).__qualname__,
@@ -74,7 +74,7 @@ class _Cutter:
         return wire_size(self._key, self._value, (*self._own, *self._errors.items())) - self._limit
 
     def cut(self) -> DeadLetter:
-        # The end of a stack trace is where it happened, the beginning of a message is what happened.
+        # The end of a stack trace shows where the error happened, the beginning of a message what happened.
         self._errors[_STACK] = self._shorter("stacktrace", self._errors.get(_STACK), end=True)
         self._errors[_MESSAGE] = self._shorter("message", self._errors.get(_MESSAGE), least=_SHORT)
         if wire_size(None, None, self._own) > wire_size(None, self._value):
@@ -93,7 +93,7 @@ class _Cutter:
             self._own = ()
 
     def _shorter(self, what: str, data: bytes | None, least: int = 0, end: bool = False) -> bytes | None:
-        """As much of the data as there is room for."""
+        """As much of the data as fits."""
         excess = self._excess
         if excess <= 0 or not data or len(data) <= least:
             return data

@@ -1,8 +1,9 @@
-"""Which timestamps may go on: whole milliseconds of 64 bits, and none too far ahead of the batch's logged time.
+"""Limits of timestamps: whole milliseconds of 64 bits, and not too far ahead of the batch's logged time.
 
 One record from the year 2200 (a device's clock, microseconds taken for milliseconds) would close every window of its task and
-make all that comes after it late. So it is turned away before it moves any time: in the head that of its partition, in the
-task stream time. "Now" is the logged time of the micro-batch, never a clock's, so a repeated batch turns away the same records.
+make all later records late. Such a record is therefore turned away before it advances any time: the time of its partition in
+the head, stream time in the task. "Now" is the logged time of the micro-batch, not a clock's, so a repeated batch turns away
+the same records.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from streams.errors import FutureTimestampError, RecordError, TimestampError
 from streams.runtime.settings import TaskSettings
 
 LATEST: Final = 2**62 - 1
-"""The last millisecond that is taken for a time at all: windows add to times, which must not leave 64 bits."""
+"""The last millisecond accepted as a time: windows add to times, and the sums must fit 64 bits."""
 
 UNKNOWN_NOW: Final = -1
-"""The micro-batch's time is not known here: then nothing is too far ahead of it."""
+"""The micro-batch's time is unknown; then no timestamp is too far ahead."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def latest(settings: TaskSettings, now_ms: int) -> int:
-    """The last timestamp that may go on in a micro-batch of that time."""
+    """The last accepted timestamp in a micro-batch with this time."""
     if settings.max_future_ms is None or now_ms == UNKNOWN_NOW:
         return LATEST
     return min(LATEST, now_ms + settings.max_future_ms)
@@ -41,10 +42,10 @@ def too_far(timestamp: int, settings: TaskSettings, now_ms: int) -> RecordError:
 
 
 def checked(timestamp: object) -> int:
-    """The timestamp, if it is one; whether it is negative or too late is for the caller to judge.
+    """The timestamp, if it is a valid number; the caller decides whether it is negative or too late.
 
     Raises:
-        TimestampError: It is no whole number, or does not fit 64 bits.
+        TimestampError: The timestamp is not an integer, or does not fit 64 bits.
     """
     if isinstance(timestamp, bool) or not isinstance(timestamp, int):
         raise TimestampError(f"the timestamp {timestamp!r:.60} is no whole number of milliseconds")
@@ -54,7 +55,7 @@ def checked(timestamp: object) -> int:
 
 
 def in_words(timestamp: int) -> str:
-    """A time for people, to the second."""
+    """A time as text, to the second."""
     try:
         return f"{_EPOCH + timedelta(milliseconds=timestamp):%Y-%m-%d %H:%M:%S} UTC"
     except OverflowError:

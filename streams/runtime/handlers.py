@@ -1,7 +1,7 @@
-"""What happens to a record that cannot be handled: fail, skip, or dead-letter topic.
+"""Error handling for records: fail, skip, or dead-letter topic.
 
 Kafka Streams has three handlers (deserialisation, processing KIP-1033, production) and a dead-letter topic (KIP-1034).
-A fourth stage is ours: timestamps too far in the future. Invariant: nothing is swallowed without being counted, and a
+The fourth stage, timestamps too far in the future, is our own. Invariant: nothing is dropped without being counted, and a
 `fail` names topic, partition, offset, key and node.
 """
 
@@ -32,11 +32,11 @@ _WHAT = {
 
 
 class Origin(NamedTuple):
-    """The source record behind what is being processed, as it is in Kafka.
+    """The source record behind the current one, as it is in Kafka.
 
     Attributes:
-        topic: Source topic; None if there is no single record behind it (flush, punctuation): then key, timestamp and
-            headers are those of the result, and there is no value; and None for a record that an operator has held back.
+        topic: Source topic. None without a single source record (flush, punctuation): then key, timestamp and headers are those
+            of the result, and there is no value. Also None for a record that an operator has held back.
         partition: Its partition.
         offset: Its offset.
         timestamp: Milliseconds.
@@ -55,11 +55,11 @@ class Origin(NamedTuple):
 
 
 NOWHERE = Origin(None, -1, -1, -1, None, None, ())
-"""No single record is behind what failed, and nothing is known of the result."""
+"""The origin of a failure without a source record, about whose result nothing is known."""
 
 
 def record_failed(stage: Stage, node: str, task_id: str, origin: Origin, error: BaseException) -> RecordFailedError:
-    """The error that stops the step, because the policy of the stage is `fail`."""
+    """The error that stops the step because the policy of the stage is `fail`."""
     message = (
         f"{description(stage, node, task_id, origin, error)}. Fix the record or the code, or set the policy {stage!r} to "
         f"'skip' or 'dlq'."
@@ -98,9 +98,9 @@ class ErrorHandlers:
 
     Args:
         settings: The policies.
-        counters: Where skipped and dead-lettered records are counted.
+        counters: Counters of skipped and dead-lettered records.
         task_id: For messages.
-        send: Takes the dead letters.
+        send: Sends the dead letters.
     """
 
     def __init__(
@@ -115,14 +115,14 @@ class ErrorHandlers:
         self._counters = counters
         self._task_id = task_id
         self._send = send
-        self._told: set[tuple[Stage, str]] = set()
+        self._logged: set[tuple[Stage, str]] = set()
 
     def handle(self, stage: Stage, node: str, origin: Origin, error: BaseException) -> None:
         """Apply the stage's policy to one record.
 
         Raises:
             RecordFailedError: The policy is `fail`; its cause is `error`.
-            RegistryError: That is what the error is. Skipping would lose good records for as long as a service is down.
+            RegistryError: The error is one. Skipping would lose good records for as long as the registry is down.
         """
         if isinstance(error, RegistryError):
             raise error
@@ -130,9 +130,9 @@ class ErrorHandlers:
         if policy == "fail":
             raise record_failed(stage, node, self._task_id, origin, error) from error
         self._counters.add(f"dropped:{node}:{stage}")
-        if (stage, node) not in self._told:
-            # The first of a step: the counters tell how many there were.
-            self._told.add((stage, node))
+        if (stage, node) not in self._logged:
+            # Only the first of a step is logged; the counters have the number.
+            self._logged.add((stage, node))
             done = "skipped" if policy == "skip" else "sent to the dead-letter topic"
             log.warning("%s: %s", done, description(stage, node, self._task_id, origin, error))
         if policy == "skip":
@@ -144,7 +144,7 @@ class ErrorHandlers:
 
 
 def _one_line(error: BaseException) -> str:
-    """The error's text without line breaks: Spark hands errors on as lines of a stack trace."""
+    """The error's text without line breaks: Spark passes errors on as lines of a stack trace."""
     return " ".join(str(error).split()).removesuffix(".")
 
 

@@ -1,7 +1,7 @@
-"""Processor nodes at run time: the context that an operator sees, and the guard around each call.
+"""Processor nodes at run time: the context of an operator, and the guard around each call.
 
-Invariant: an exception is booked on the node in which it arose (KIP-1033), not on those that forwarded to it; errors of
-stores, Kafka and the like are no record's fault and are never skipped.
+Invariant: an exception is attributed to the node that raised it (KIP-1033), not to those that forwarded to it; errors of
+stores, Kafka and the like are not caused by a record and are never skipped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streams.runtime.task.punctuation import Punctuation, Punctuations
 
 
 class Receiver(Protocol):
-    """Anything that a record can be handed to: a processor node, a sink, an edge out of the head."""
+    """A receiver of records: a processor node, a sink, an edge out of the head."""
 
     name: str
 
@@ -43,7 +43,7 @@ class NodeContext:
         self._on_drop: tuple[Callable[[Record], None], ...] = ()
 
     def connect(self, children: Mapping[str, Receiver], on_drop: Sequence[Receiver] = ()) -> None:
-        """Set the children, in their order, and those that take what the node drops."""
+        """Set the children, in their order, and the receivers of dropped records."""
         self._by_name = {name: child.receive for name, child in children.items()}
         self._receivers = tuple(self._by_name.values())
         self._on_drop = tuple(one.receive for one in on_drop)
@@ -149,7 +149,7 @@ class NodeContext:
             receive(dropped_record(record, reason, self.node))
 
     def drop_many(self, count: int, reason: str) -> None:
-        """`drop` for a number of records that were handled as columns."""
+        """`drop` for a number of records that were processed as columns."""
         self._run.counters.add(f"dropped:{self.node}:{reason}", count)
 
     def count(self, what: str, number: int) -> None:
@@ -188,7 +188,7 @@ class NodeContext:
 
 
 class NodeRunner:
-    """One processor node in one run: counts, guards, and keeps the operator and its context together."""
+    """One processor node in one run: counts, guards, and the operator together with its context."""
 
     def __init__(self, name: str, processor: AnyProcessor, context: NodeContext, run: StepContext) -> None:
         self.name = name
@@ -207,14 +207,14 @@ class NodeRunner:
             guard(error, self.name, self._run)
 
     def count(self) -> None:
-        """Book what came in and went out since the last call."""
+        """Count the records in and out since the last call."""
         self._run.counters.add(f"in:{self.name}", self.received)
         self._run.counters.add(f"out:{self.name}", self.context.forwarded)
         self.received = self.context.forwarded = 0
 
 
 def guard(error: Exception, node: str, run: StepContext) -> None:
-    """Apply the processing policy to an exception that came out of a node."""
+    """Apply the processing policy to an exception raised in a node."""
     not_the_records_fault = isinstance(error, StreamsError) and not isinstance(error, RecordError)
     if not_the_records_fault or isinstance(error, RecordFailedError | MemoryError):
         raise error

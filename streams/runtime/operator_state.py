@@ -1,7 +1,7 @@
-"""The bound of what operators keep in `ctx.state`: all of a task's lies in its commit marker, which is one record.
+"""The bound on operators' `ctx.state`: all state of a task is in its commit marker, which is one record.
 
-A marker that is too large cannot be committed, and the error would name a topic that nobody has written to knowingly. So the
-sizes are looked at while it is known whose state it is.
+A marker that is too large cannot be committed, and Kafka's error would name a topic unknown to the user. The sizes are
+therefore checked while the operators are known.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import orjson
 from streams.errors import OperatorStateError
 
 _SHARE = 0.9
-"""Of the marker; the rest is for offsets, ranges and the like."""
+"""Share of the marker available to state; the rest is for offsets, ranges and the like."""
 
 
 def check_operator_state(operator_state: Mapping[str, Mapping[str, Any]], task_id: str, limit: int) -> None:
-    """Refuse state that cannot be committed.
+    """Refuses state that cannot be committed.
 
     Args:
-        operator_state: The task's, by kind (`nodes`, `shared`, `task`) and name.
-        task_id: For the message.
-        limit: The largest record that the commits topic takes, bytes.
+        operator_state: The task's state, by kind (`nodes`, `shared`, `task`) and name.
+        task_id: The task, for the message.
+        limit: The largest record that the commits topic accepts, bytes.
 
     Raises:
-        OperatorStateError: It is too large, or not JSON.
+        OperatorStateError: The state is too large, or not JSON.
     """
     try:
         size = len(orjson.dumps(operator_state))
@@ -47,7 +47,7 @@ def check_operator_state(operator_state: Mapping[str, Mapping[str, Any]], task_i
 
 
 def _sizes(operator_state: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, int]]:
-    """Kind, name, and bytes as JSON; -1 where it is none."""
+    """Kind, name, and size as JSON; -1 where it is not JSON."""
     found = []
     for kind, states in operator_state.items():
         for name, state in states.items():

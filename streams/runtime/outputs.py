@@ -1,7 +1,7 @@
-"""Which results Kafka would refuse: found one by one, before anything is sent, so that the production policy applies.
+"""Checks for results that Kafka would refuse, one by one before anything is sent, so that the production policy applies.
 
-Kafka refuses one record of a transaction and the whole step is lost; it would be repeated, and refused, for ever. What a topic
-takes is looked up by something given from outside (`OutputTopics`), once for each topic and step.
+If Kafka refuses one record of a transaction, the whole step is lost, repeated, and refused again, for ever. The limits of a topic
+come from outside (`OutputTopics`), once for each topic and step.
 """
 
 # ruff: noqa: D102 - members of protocols are described where they are implemented
@@ -22,21 +22,21 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 
 
 class OutputTopics(Protocol):
-    """What Kafka knows of topics that are written to."""
+    """What Kafka knows of output topics."""
 
     def limits(self, topic: str) -> TopicLimits | None: ...
     def now_ms(self) -> int: ...
 
 
 class UnlimitedTopics:
-    """Every topic exists and takes everything: where there is no Kafka to ask."""
+    """Output topics without limits: where there is no Kafka."""
 
     def limits(self, topic: str) -> TopicLimits | None:
         """No limits."""
         return UNLIMITED
 
     def now_ms(self) -> int:
-        """Not asked for where nothing is limited."""
+        """Not called where nothing is limited."""
         return 0
 
 
@@ -45,9 +45,9 @@ class Target:
 
     Attributes:
         topic: Its name.
-        partitions: How many it has; 0: not known.
+        partitions: Number of partitions; 0 = unknown.
         max_bytes: The largest result, as `wire_size` counts.
-        kafka_bytes: The largest record of any kind that Kafka takes, which is what a dead letter is cut to.
+        kafka_bytes: The largest record of any kind that Kafka accepts, to which dead letters are cut.
     """
 
     __slots__ = ("_earliest", "_latest", "_limits", "_needs_key", "kafka_bytes", "max_bytes", "partitions", "topic")
@@ -63,10 +63,10 @@ class Target:
         self._latest = LATEST if limits.after_max_ms == NO_LIMIT else min(LATEST, now_ms + limits.after_max_ms)
 
     def check(self, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
-        """Refuse what Kafka would.
+        """Refuses a result that Kafka would refuse.
 
         Raises:
-            RecordError: It does, and why.
+            RecordError: Kafka would refuse the result, for this reason.
         """
         if wire_size(key, value, headers) > self.max_bytes:
             raise OversizedRecordError(
@@ -83,7 +83,7 @@ class Target:
             )
 
     def nearest_time(self, timestamp: int) -> int:
-        """The time nearest to this one that the topic takes."""
+        """The time nearest to this one that the topic accepts."""
         return min(max(timestamp, self._earliest), self._latest)
 
     def _refuse_time(self, timestamp: int) -> None:
@@ -108,7 +108,7 @@ class Outputs:
     """The topics of one step, each looked up once.
 
     Args:
-        topics: Knows them.
+        topics: Provides the limits.
         settings: Bounds of sizes.
     """
 
@@ -118,10 +118,10 @@ class Outputs:
         self._targets: dict[str, Target] = {}
 
     def target(self, topic: str) -> Target:
-        """A topic that the program names.
+        """A topic named by the program.
 
         Raises:
-            TopicNotFoundError: It is gone, which is no record's fault.
+            TopicNotFoundError: The topic does not exist, which is not caused by a record.
         """
         target = self._targets.get(topic) or self._look_up(topic)
         if target is None:
@@ -129,11 +129,11 @@ class Outputs:
         return target
 
     def chosen(self, topic: object) -> Target:
-        """A topic that a record names.
+        """A topic chosen by a record.
 
         Raises:
-            ForbiddenTopicError: It is internal, or not a topic's name.
-            UnknownTopicError: It does not exist.
+            ForbiddenTopicError: The topic is internal, or the name is invalid.
+            UnknownTopicError: The topic does not exist.
         """
         target = self._targets.get(topic) if isinstance(topic, str) else None
         if target is None:
@@ -147,7 +147,7 @@ class Outputs:
         return target
 
     def room_for_state(self, topic: str) -> int:
-        """The largest record that a changelog takes, bytes; one that cannot be seen is left to the commit to find."""
+        """The largest record that a changelog accepts, bytes. An invisible topic is left to the commit to report."""
         limits = self._topics.limits(topic) or UNLIMITED
         return min(self._settings.max_message_bytes, limits.max_bytes)
 
@@ -163,7 +163,7 @@ class Outputs:
 
 
 def _allowed(topic: object) -> str:
-    """The name, if a record may choose it: internal topics of any application, and of Kafka itself, are told by their form."""
+    """The name, if a record may choose it. Internal topics of any application and of Kafka are recognised by their names."""
     if not isinstance(topic, str) or not _LEGAL_NAME.match(topic) or topic in (".", ".."):
         raise ForbiddenTopicError(
             f"the function of to(...) chose {topic!r:.80}, which is no name of a topic: letters, digits, '.', '_' and '-', 249 at "

@@ -1,10 +1,10 @@
-"""A digest of where functions of the topology have sent the records of a range.
+"""A digest of where functions of the topology have routed the records of a range.
 
-A key that a function makes before the shuffle decides which task gets the record. If another attempt of the micro-batch makes
-another key, a task that has committed already would miss the record, or a second task would process it again. The digest goes
-into the task's commit marker; an attempt that finds the step committed compares it with its own.
+A key made by a function before the shuffle decides which task gets the record. If another attempt of the micro-batch makes
+another key, a task that has already committed would miss the record, or a second task would process it again. The digest goes
+into the task's commit marker; an attempt that finds the step committed compares the digest with its own.
 
-Invariant: the same records and keys give the same digest, whatever the size of the pieces they are read in.
+Invariant: the same records and keys give the same digest, whatever the sizes of the pieces they are read in.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 
 
 class RoutingDigests:
-    """Digests by task; entries are kept apart, because pieces of one entry follow each other, those of two do not."""
+    """Digests by task, with entries kept apart: pieces of one entry come in order, those of two entries do not."""
 
     def __init__(self) -> None:
         self._columns: dict[tuple[int, int], tuple[Any, ...]] = {}
 
     def add(self, task: int, entry: int, rows: pa.RecordBatch) -> None:
-        """Takes in rows of an entry for a task, in their order: the columns `offset`, `seq` and `key` of them."""
+        """Adds rows of an entry for a task, in their order: their columns `offset`, `seq` and `key`."""
         hashes = self._columns.get((task, entry))
         if hashes is None:
             hashes = self._columns[task, entry] = tuple(hashlib.blake2b(digest_size=8) for _ in range(4))

@@ -1,7 +1,7 @@
 """The format of rows between the reader and the task.
 
-A `RowBatch` is a run of rows of one topic-partition for one task and one entry of the sub-topology. It travels as
-one Arrow IPC stream, its topic, partition and entry in the schema metadata, so that a blob describes itself.
+A `RowBatch` is a run of rows of one topic-partition for one task and one entry of the sub-topology. It is sent as
+one Arrow IPC stream, with topic, partition and entry in the schema metadata, so that a blob is self-describing.
 
 Columns of raw and object rows: `offset` int64, `seq` int32 (n-th row made from that record), `timestamp` int64,
 `key` binary, `value` binary, `headers` binary (optional), `source_key` and `source_value` binary (optional: the
@@ -21,25 +21,25 @@ from typing import Final
 import pyarrow as pa
 
 DEAD_LETTER_ENTRY: Final = -1
-"""TaskInput number of rows that go to the dead-letter topic as they are."""
+"""Entry number of rows that go to the dead-letter topic unchanged."""
 
 NOW: Final = -(2**63)
-"""Timestamp written by the reader for `WallclockTimestampExtractor`: the task puts the step's wall clock there."""
+"""Timestamp written by the reader for `WallclockTimestampExtractor`; the task replaces it by the step's wall clock."""
 
 NULL: Final = "null"
 SCALAR: Final = "scalar"
-"""Columns that a columns entry has if any of its values is one."""
+"""Columns that a columns entry has if any of its values is null, or is a text, a number or the like."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Rows of one topic-partition on their way to one task.
+    """Rows of one topic-partition for one task.
 
     Attributes:
         topic: Source topic.
         partition: Source partition.
         entry: Index of the `TaskInput` of the sub-topology, or `DEAD_LETTER_ENTRY`.
-        rows: Columns as in the module's description.
+        rows: Columns as in the module's docstring.
     """
 
     topic: str
@@ -60,7 +60,7 @@ def encode(batch: RowBatch) -> bytes:
 
 
 def decode(blob: bytes) -> RowBatch:
-    """Unpack what `encode` made; the columns are views of `blob`, nothing is copied."""
+    """Unpack the result of `encode`; the columns are views of `blob`, nothing is copied."""
     with pa.ipc.open_stream(pa.py_buffer(blob)) as reader:
         rows = reader.read_next_batch()
     metadata = rows.schema.metadata

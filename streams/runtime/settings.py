@@ -1,4 +1,4 @@
-"""Everything that the reader's head and the task want to know and that is not the topology."""
+"""The settings of the reader's head and of the task, apart from the topology."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class TaskSettings:
         processing: The same for an exception in an operator (KIP-1033).
         production: The same for a result that cannot be serialised, or that Kafka would refuse (`streams.runtime.outputs`).
         future: The same for a record whose timestamp is more than `max_future_ms` ahead of the step's wall clock.
-        dead_letter_topic: Where the policy `dlq` sends to (KIP-1034); needed if any policy is `dlq`.
-        global_table_errors: The policy for records of global tables, which have no dead letters; None = as the stages say.
+        dead_letter_topic: Target of the policy `dlq` (KIP-1034); required if any policy is `dlq`.
+        global_table_errors: The policy for records of global tables, which have no dead letters; None = as for the stages.
         max_record_bytes: Largest result, bytes: key, value, headers and Kafka's overhead.
         max_message_bytes: Largest record of any kind that the Kafka client sends (`message.max.bytes`): bounds rows of state.
         max_future_ms: Bound on timestamps ahead of the wall clock, milliseconds; None = no bound: for the
-            event times of tests and simulations, which have nothing to do with any clock. Such records move no time.
-        partition_counts: Partitions of output topics that nobody can be asked for; needed for custom partitioners only.
-        emit_interval_ms: In `compat` mode, how much of the wall clock must pass between two looks for closed windows or
+            event times of tests and simulations, which are unrelated to any clock. Records beyond the bound advance no time.
+        partition_counts: Partitions of output topics whose cluster cannot be asked; needed for custom partitioners only.
+        emit_interval_ms: In `compat` mode, the least wall-clock time between two checks for closed windows or
             unjoined records (Kafka Streams: 1000 in production, 0 in its test driver). `strict` mode never waits.
-        idle_timeout_ms: After how much of the wall clock without records a task's event time goes on with the wall clock,
+        idle_timeout_ms: Wall-clock time without records after which a task's event time follows the wall clock,
             ms; None = never. See `streams.runtime.task.idle`.
     """
 
@@ -52,7 +52,7 @@ class TaskSettings:
     idle_timeout_ms: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a dead-letter policy without a topic."""
+        """Refuses a dead-letter policy without a topic."""
         if (
             "dlq" in (self.deserialization, self.processing, self.production, self.future)
             and not self.dead_letter_topic

@@ -1,6 +1,6 @@
-"""What all nodes of one run share: the clocks, the record in process, the state, the counters.
+"""The shared context of all nodes of one run: the clocks, the current record, the state, the counters.
 
-Invariants: state given by the caller is copied, so a run that fails leaves no trace; the wall clock is the step's.
+Invariants: state passed by the caller is copied, so a failed run leaves no trace; the wall clock is the step's.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class SourceRows:
         keys: Key bytes: of the source for raw rows, else of the re-keyed record.
         values: Value bytes: of the source for raw rows, else pickled.
         headers: Encoded header cells, or None if no row has any.
-        source_keys: Original key bytes where they travelled along.
-        source_values: Original value bytes where they travelled along.
+        source_keys: Original key bytes where they were sent along.
+        source_values: Original value bytes where they were sent along.
         raw: Whether keys and values are those of the source.
     """
 
@@ -57,7 +57,7 @@ class SourceRows:
         return tuple(decode_headers(self.headers[row]))
 
     def origin(self, row: int) -> Origin:
-        """The source record of one row, as far as it is known here."""
+        """The source record of one row, as far as known."""
         keys, values = (self.keys, self.values) if self.raw else (self.source_keys, self.source_values)
         return Origin(
             self.topic,
@@ -79,17 +79,17 @@ class StepContext:
         task_id: For messages.
         now_ms: The step's wall clock.
         stores: Typed stores by name.
-        operator_state: Small state of nodes (`nodes`), shared state (`shared`) and of the task (`task`).
+        operator_state: Small state of nodes (`nodes`), shared state (`shared`) and state of the task (`task`).
         stream_time: Largest timestamp read so far.
         counters: Counts of this run.
-        collector: What is sent.
+        collector: The records to send.
         store_times: Windowed store -> its stream time, for its retention.
-        cursor: Rows and index of the record in process; None while flushing.
+        cursor: Rows and index of the current record; None while flushing.
         flushing: Whether the step is at its end.
-        held: The record that had been held back, while what became due of it is in process.
-        topics: What Kafka knows of the topics that are written to.
+        held: The held-back record whose results are being processed.
+        topics: What Kafka knows of the output topics.
         handlers: Apply the policies.
-        outputs: The topics that are written to.
+        outputs: The output topics.
     """
 
     settings: TaskSettings
@@ -109,32 +109,32 @@ class StepContext:
     outputs: Outputs = field(init=False)
 
     def __post_init__(self) -> None:
-        """Take the operator state over."""
+        """Copies the operator state."""
         self.operator_state = copy.deepcopy(self.operator_state)
         self.handlers = ErrorHandlers(self.settings, self.counters, self.task_id, self.send_dead_letter)
         self.outputs = Outputs(self.topics, self.settings)
 
     def origin(self) -> Origin:
-        """The source record in process; an empty one while flushing; one that had been held back is of no source any more."""
+        """The current source record; an empty one while flushing; without a source for a held-back record."""
         if self.held is not None:
             key, value, timestamp, headers = self.held
             return Origin(None, -1, -1, timestamp, key, value, headers)
         return NOWHERE if self.cursor is None else self.cursor[0].origin(self.cursor[1])
 
     def metadata(self) -> RecordMetadata | None:
-        """Source position of the record in process."""
+        """Source position of the current record."""
         if self.cursor is None:
             return None
         rows, row = self.cursor
         return RecordMetadata(rows.topic, rows.partition, int(rows.offsets[row]))
 
     def hold(self, node: str, record: Record) -> Any:
-        """The place of the record in process, to come back to with `resume`."""
+        """Reserve the place of the current record, for `resume`."""
         return self.cursor
 
     @contextmanager
     def resume(self, held: Any) -> Iterator[None]:
-        """Within it, the record that was held back is the one in process."""
+        """Within the context, the held-back record is the current one."""
         before, self.cursor = self.cursor, held
         try:
             yield
@@ -142,12 +142,12 @@ class StepContext:
             self.cursor = before
 
     def state(self, kind: str, name: str) -> dict[str, Any]:
-        """The state dict of one node or of a shared name; made when first asked for."""
+        """The state dictionary of one node or shared name; created on first access."""
         found: dict[str, Any] = self.operator_state.setdefault(kind, {}).setdefault(name, {})
         return found
 
     def send_dead_letter(self, letter: DeadLetter, origin: Origin) -> None:
-        """Send to the dead-letter topic, in the step's own transaction, cut to what it takes."""
+        """Send to the dead-letter topic, in the step's own transaction, cut to what the topic accepts."""
         topic = self.settings.dead_letter_topic
         assert topic is not None, "no policy is 'dlq' without a topic (TaskSettings)"
         target = self.outputs.target(topic)

@@ -26,17 +26,17 @@ _TYPES: dict[StoreKind, type[Any]] = {
 
 
 _AROUND = RECORD_OVERHEAD + 24
-"""What a changelog record has beside the key and the value of its row: Kafka's own, and the times of windows and versions."""
+"""Bytes of a changelog record besides the row's key and value: Kafka's own, and the times of windows and versions."""
 
 
 class StoreProvider(Protocol):
-    """What a task needs of `state.stores.task_store.TaskStore`."""
+    """The part of `state.stores.task_store.TaskStore` that a task needs."""
 
     def store(self, name: str) -> Any:
         """The byte store."""
 
     def expire(self, store: str, before_ms: int) -> None:
-        """Rows with a time below `before_ms` can go."""
+        """Expires rows with a time below `before_ms`."""
 
 
 def typed_stores(
@@ -44,13 +44,13 @@ def typed_stores(
 ) -> dict[str, Any]:
     """One typed store for each store of the sub-topology, by name.
 
-    Serdes see the name of the changelog as topic, as in Kafka Streams.
+    Serdes get the name of the changelog as topic, as in Kafka Streams.
 
     Args:
         sub: The sub-topology.
-        stores: Gives the byte stores.
+        stores: The byte stores.
         application_id: Prefix of changelogs.
-        limits: Changelog -> the largest record that it takes, bytes; rows beyond it are refused while their record is known.
+        limits: Changelog -> the largest record that it accepts, bytes; larger rows are refused while their record is known.
     """
     found = {}
     for name, node in sub.stores.items():
@@ -61,5 +61,5 @@ def typed_stores(
 
 
 def typed_store(node: StoreNode, stores: StoreProvider, topic: str, room: int = NO_LIMIT) -> Any:
-    """The typed store over one byte store; its serdes see `topic`; rows have that much room."""
+    """The typed store over one byte store; serdes get `topic`, and rows may have `room` bytes."""
     return _TYPES[node.spec.kind](stores.store(node.name), Codec(topic, node.key_serde, node.value_serde, room))

@@ -1,11 +1,11 @@
-"""Values on their way from the head to the tasks, as bytes; and jobs, as bytes that bring the classes of the program along.
+"""Serialisation of values between the head and the tasks, and of jobs together with the classes of the program.
 
-A value is pickled, and its classes are named: both sides import them. A class that cannot be imported there (of the script
-itself, a notebook, or a function) comes with the job, by value (cloudpickle), and is named by an id that it got as the job was
-written. So a value is no larger, and is of the very class that the functions of the job know, on both sides: `isinstance` holds.
-What no name leads to, a closure or a class made while records are processed, travels by value with each record.
+A value is pickled with references to its classes, which both sides import. A class that cannot be imported there (of the script
+itself, a notebook, or a function) is sent with the job, by value (cloudpickle), and referenced by an id assigned while the job
+is serialised. A value is therefore no larger, and has the same class as in the functions of the job on both sides: `isinstance`
+works. An object without such a name, a closure or a class made while records are processed, is sent by value with each record.
 
-Only bytes that this application's readers have written are ever read here: they come through Spark's shuffle, never from Kafka.
+Only bytes written by this application's readers are ever deserialised: they come through Spark's shuffle, never from Kafka.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _classes: dict[str, type] = {}
 """Id -> class that a job has brought into this process, or taken along from it."""
 _ids: dict[type, str] = {}
 _need_ids: set[type] = set()
-"""Types of values that plain pickling has failed for: it is not tried again."""
+"""Types of values for which plain pickling has failed and is not tried again."""
 
 
 def dump_value(value: Any) -> bytes:
     """A value as bytes.
 
     Raises:
-        RecordError: It is nested too deeply.
-        ValueNotPicklableError: It, or something in it, cannot be pickled.
+        RecordError: The value is nested too deeply.
+        ValueNotPicklableError: The value, or an object in it, cannot be pickled.
     """
     kind = type(value)
     if kind not in _need_ids:
@@ -57,10 +57,10 @@ def dump_value(value: Any) -> bytes:
 
 
 def load_value(data: bytes) -> Any:
-    """What `dump_value` was given.
+    """The argument of `dump_value`.
 
     Raises:
-        ValueNotPicklableError: It cannot be made of its bytes.
+        ValueNotPicklableError: The value cannot be restored from its bytes.
     """
     try:
         return pickle.loads(data)
@@ -71,14 +71,14 @@ def load_value(data: bytes) -> Any:
 
 
 def dump_job(job: Any) -> bytes:
-    """An object with the functions of a program, as bytes: those that cannot be imported go by value, their classes with an id.
+    """A job with the functions of a program as bytes: those that cannot be imported are sent by value, their classes with an id.
 
     Raises:
-        TopologyError: It holds something that cannot be pickled.
+        TopologyError: The job contains an object that cannot be pickled.
     """
     data = io.BytesIO()
     pickler = _JobPickler(data, _PROTOCOL)
-    # The classes are gathered while the job is written, which is before they are.
+    # The classes are collected while the job is serialised, so they are written after it.
     try:
         pickler.dump((job, pickler.classes))
     except Exception as error:
@@ -90,7 +90,7 @@ def dump_job(job: Any) -> bytes:
 
 
 def load_job(data: bytes) -> Any:
-    """What `dump_job` was given; values of its classes can be written and read from here on."""
+    """The argument of `dump_job`; from now on, values of its classes can be written and read."""
     job, classes = cloudpickle.loads(data)
     for name, one in classes.items():
         _know(name, one)
@@ -111,7 +111,7 @@ def _too_deep(value: Any) -> RecordError:
 
 
 def _can_be_imported(kind: type) -> bool:
-    """Whether other processes find a class by its name; `__main__` is another module there."""
+    """Whether other processes can import a class by its name; `__main__` is another module there."""
     found: Any = None if kind.__module__ == "__main__" else sys.modules.get(kind.__module__)
     for part in kind.__qualname__.split("."):
         found = getattr(found, part, None)
@@ -119,14 +119,14 @@ def _can_be_imported(kind: type) -> bool:
 
 
 class _JobPickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Gives an id to each class that it writes by value."""
+    """Assigns an id to each class that it writes by value."""
 
     def __init__(self, file: io.BytesIO, protocol: int) -> None:
         super().__init__(file, protocol)
         self.classes: dict[str, type] = {}
 
     def reducer_override(self, obj: Any) -> Any:
-        """Notes classes; each comes by here once."""
+        """Collects classes; called once for each."""
         if isinstance(obj, type) and not _can_be_imported(obj):
             name = _ids.get(obj) or uuid.uuid4().hex
             _know(name, obj)
@@ -135,10 +135,10 @@ class _JobPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Writes the id of a class that the job has brought along; what has none, as cloudpickle does."""
+    """Writes the id of a class that the job has brought along; other objects as cloudpickle does."""
 
     def reducer_override(self, obj: Any) -> Any:
-        """Asked for everything but plain values."""
+        """Called for all but plain values."""
         if isinstance(obj, type) and (name := _ids.get(obj)) is not None:
             return _class_of, (name,)
         return super().reducer_override(obj)

@@ -1,1 +1,1 @@
-"""Aggregations of streams: over all time, in windows and sessions; what drops repetitions."""
+"""Aggregations of streams, over all time, in windows and in sessions; and deduplication."""

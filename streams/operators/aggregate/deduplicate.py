@@ -1,4 +1,4 @@
-"""`deduplicate`: the first record of its kind passes, those that repeat it within a time do not."""
+"""`deduplicate`: forwards the first record of its kind and drops repetitions within a time."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from streams.operators.stream_time import StreamTime
 
 
 class Deduplicate(Operator):
-    """Drops a record if one with the same key (and id) has passed whose time is less than `within_ms` away, either way.
+    """Drops a record if a record with the same key (and id) and a time less than `within_ms` away, either way, was forwarded.
 
-    The first to come passes, even if a later one is older. Stream time is the largest timestamp that came; a record older
-    than stream time - grace is dropped as late, since what it may repeat is no longer known. Null keys are dropped.
+    The first to arrive is forwarded, even if a later one is older. Stream time is the largest timestamp so far. A record older than
+    stream time - grace is dropped as late, because what it may repeat is no longer known. Null keys are dropped.
 
     Args:
-        store: Window store of what has passed: keys, or `CombinedKey(key, id)` if there is an id.
+        store: Window store of what was forwarded: keys, or `CombinedKey(key, id)` if there is an id.
         within_ms: How far apart repetitions may be.
         grace_ms: How late a record may be.
-        by: `(key, value) -> id`; None: the key alone counts. A record whose id is None passes unseen.
+        by: `(key, value) -> id`; None: only the key counts. A record whose id is None is always forwarded.
     """
 
     def __init__(self, store: str, within_ms: int, grace_ms: int, by: Callable[[Any, Any], Any] | None = None) -> None:
@@ -33,13 +33,13 @@ class Deduplicate(Operator):
         self.by = by
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the store and take up stream time."""
+        """Open the store and restore stream time."""
         super().init(ctx)
         self._time = StreamTime(ctx.state)
         self._store: TypedWindowStore = ctx.store(self.store_name)
 
     def process(self, record: Record) -> None:
-        """Pass or drop."""
+        """Forward or drop."""
         time = self._time.observe(record.timestamp)
         if record.key is None:
             self.ctx.drop(record, "null_key")
@@ -62,10 +62,10 @@ class Deduplicate(Operator):
         self.ctx.forward(record)
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """Stream time moves on."""
+        """Advance stream time."""
         self._time.advance(elapsed_ms, limit)
         return limit
 
     def flush(self) -> None:
-        """What no record can repeat any more may go."""
+        """Expire what no record can repeat any more."""
         self.ctx.expire(self.store_name, self._time.now)

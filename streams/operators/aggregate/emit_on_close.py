@@ -1,4 +1,4 @@
-"""Aggregation in windows of time that emits each window once, when it is closed (KIP-825, `KStreamWindowAggregate`)."""
+"""Windowed aggregation that emits each window once, when the window closes (KIP-825, `KStreamWindowAggregate`)."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from streams.operators.stores.cached_row import CachedRow
 
 
 class WindowAggregateOnClose(WindowAggregate):
-    """Aggregates per key and window, and emits a window's result when its end + grace <= stream time.
+    """Aggregates per key and window, and emits a window's result when the window's end + grace <= stream time.
 
-    Which records a window takes: as `WindowAggregate`. Results come by window start (end, where lengths differ), then by
-    the bytes of the key, each with the largest timestamp of its records and the headers of the record that closed it.
-    Kafka Streams loses results in a jump of time, since its store forgets a window before it is emitted; here a window
-    stays until it was emitted.
+    Records are assigned to windows as in `WindowAggregate`. Results are ordered by window start (end, where lengths differ),
+    then by the bytes of the key. Each has the largest timestamp of its records and the headers of the record that closed it.
+    Kafka Streams loses results when time jumps, because its store expires a window before the window is emitted; here a
+    window stays until it was emitted.
 
-    With caching a window is written to the store once, at the end of the step; results are the same.
+    With caching, a window is written to the store once, at the end of the step; results are the same.
     """
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the stores and take up stream time."""
+        """Open the stores and restore stream time."""
         super().init(ctx)
         self._unwritten: dict[tuple[bytes, int], CachedRow] = {}
 
     def process(self, record: Record) -> None:
-        """Add one record to each of its windows that is still open, then emit what it closes."""
+        """Add one record to each of its open windows, then emit the windows that the record closes."""
         super().process(record)
         if record.key is not None:
             self._emit_closed(record.timestamp, record.headers)
@@ -41,8 +41,8 @@ class WindowAggregateOnClose(WindowAggregate):
         else:
             self.store.write(row)
 
-    def _flush_held(self) -> None:
-        """Write what is held back."""
+    def _flush_pending(self) -> None:
+        """Write the cached windows."""
         for row in self._unwritten.values():
             self.store.write(row)
         self._unwritten.clear()

@@ -12,10 +12,10 @@ from streams.model.fields import pick
 
 @dataclass(frozen=True)
 class FieldAggregates:
-    """Some aggregates, computed together.
+    """Several aggregates, computed together.
 
     Attributes:
-        aggregates: What to compute, by the name that each has in the result.
+        aggregates: The aggregates, by their names in the result.
         bare: A single aggregate, not wrapped into a list and an object.
     """
 
@@ -35,7 +35,7 @@ class FieldAggregates:
         return after[0] if self.bare else after
 
     def merge(self, key: Any, earlier: Any, later: Any) -> Any:
-        """The accumulator of two runs of records, one behind the other."""
+        """The accumulator of two consecutive runs of records."""
         parts = ([earlier], [later]) if self.bare else (earlier, later)
         after = [one.merge(a, b) for one, a, b in zip(self.aggregates.values(), *parts, strict=True)]
         return after[0] if self.bare else after

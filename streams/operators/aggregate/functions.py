@@ -1,4 +1,4 @@
-"""The functions of an aggregation, and how they make a new aggregate of an old one."""
+"""The functions of an aggregation, and the new aggregate that they compute from an old one."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Merger: TypeAlias = Callable[[Any, Any, Any], Any]
 
 @dataclass(frozen=True)
 class AggregationFunctions:
-    """What an aggregation does with values.
+    """The functions of an aggregation.
 
     Attributes:
-        aggregator: `(key, value, aggregate) -> aggregate`; None deletes, the next record starts anew.
-        initializer: `() -> aggregate`; None for a reduce, whose first value is taken as it is.
+        aggregator: `(key, value, aggregate) -> aggregate`; a result of None deletes, and the next record starts anew.
+        initializer: `() -> aggregate`; None for a reduce, which starts with the first value itself.
         merger: `(key, aggregate, aggregate) -> aggregate`, for sessions.
-        view: Makes the table's value of the stored aggregate, where they differ.
+        view: Computes the table's value from the stored aggregate, where they differ.
     """
 
     aggregator: Aggregator
@@ -35,20 +35,20 @@ class AggregationFunctions:
         return None if self.initializer is None else self.initializer()
 
     def added(self, key: Any, value: Any, aggregate: Any) -> Any:
-        """The aggregate with one more value; `aggregate` is what `initial` gave, or came of it."""
+        """The aggregate with one more value; `aggregate` is the result of `initial` or of an earlier call."""
         if aggregate is None and self.initializer is None:
             return value
         return self.aggregator(key, value, aggregate)
 
     def merged(self, key: Any, earlier: Any, later: Any) -> Any:
-        """The aggregate of two sessions; `earlier` is what `initial` gave, or came of it."""
+        """The aggregate of two sessions; `earlier` is the result of `initial` or of an earlier call."""
         if earlier is None and self.initializer is None:
             return later
         assert self.merger is not None, "sessions are aggregated with a merger"
         return self.merger(key, earlier, later)
 
     def updated(self, row: CachedRow, record: Record) -> tuple[Any, int]:
-        """Value and timestamp of a row after one more record: the largest timestamp of its records."""
+        """Value and timestamp of a row after one more record. The timestamp is the largest of the records."""
         if row.value is None:
             return self.added(record.key, record.value, self.initial()), record.timestamp
         return self.aggregator(record.key, record.value, row.value), max(record.timestamp, row.timestamp)

@@ -1,9 +1,9 @@
-"""Windows that are not closed yet, in order of their ends: what emit-on-close looks at instead of the windows themselves.
+"""The index of open windows in order of their ends, which emit-on-close reads instead of the windows themselves.
 
-Why: a window store lies by key, so that finding what has closed would mean reading all of it with each record. This index
-lies by end, start, key bytes, which is the order in which Kafka Streams emits (`RocksDBTimeOrderedWindowStore`). Its first
-end is kept at hand, so that a record that closes nothing costs one comparison. Invariant: a window is in the index exactly
-as long as it has not been emitted, over restarts too.
+A window store is ordered by key, so finding closed windows there would mean reading the whole store for each record. This index
+is ordered by end, start and key bytes, the order in which Kafka Streams emits (`RocksDBTimeOrderedWindowStore`). Its first
+end is cached, so that a record that closes nothing costs one comparison. Invariant: a window is in the index exactly
+as long as it has not been emitted, also across restarts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from streams.operators.stores.expiry_index import ExpiryIndex
 from streams.operators.stream_time import NO_LIMIT
 
 _BOUNDS = struct.Struct(">qq")
-_PRESENT = b"1"  # not empty: some tools take an empty value for none at all
+_PRESENT = b"1"  # not empty: some tools treat an empty value as missing
 NEXT_EMIT = "next_emit"
 
 
@@ -34,18 +34,18 @@ class OpenWindows:
 
     @property
     def first_end(self) -> int | None:
-        """The smallest end of all open windows, or a smaller one; None if there are none."""
+        """The smallest end of all open windows, or a lower bound; None if no window is open."""
         row = self._rows.first
         return None if row is None else int(_BOUNDS.unpack_from(row)[0])
 
     @property
     def first_start(self) -> int:
-        """The start of the window that closes first, ms: results to come are not older; `NO_LIMIT` if none is open."""
+        """The start of the window that closes first, ms, which no later result precedes; `NO_LIMIT` if none is open."""
         row = self._rows.first
         return NO_LIMIT if row is None else int(_BOUNDS.unpack_from(row)[1])
 
     def add(self, key: bytes, start: int, end: int, timestamp: int) -> None:
-        """A window was opened.
+        """Adds a window.
 
         Args:
             key: Key bytes.
@@ -56,23 +56,23 @@ class OpenWindows:
         self._rows.put(_BOUNDS.pack(end, start) + key, _PRESENT, timestamp)
 
     def remove(self, key: bytes, start: int, end: int, timestamp: int) -> None:
-        """A window is gone without having been closed (sessions that were merged)."""
+        """Removes a window that is gone without having been closed (sessions that were merged)."""
         self._rows.remove(_BOUNDS.pack(end, start) + key, timestamp)
 
     def close(self, last_end: int, timestamp: int) -> Iterator[tuple[bytes, int, int]]:
-        """Takes out the windows with end <= last_end: (key bytes, start, end), by end, start, key bytes."""
+        """Removes and returns the windows with end <= last_end: (key bytes, start, end), by end, start, key bytes."""
         if self._may_close(last_end):
             for row, _ in self._rows.up_to(_BOUNDS.pack(last_end + 1, 0)):
                 self._rows.remove(row, timestamp)
                 end, start = _BOUNDS.unpack_from(row)
                 yield row[_BOUNDS.size :], start, end
 
-    def let_go(self) -> None:
-        """End of the step."""
+    def release(self) -> None:
+        """Releases the store at the end of the step."""
         self._rows.close()
 
     def _may_close(self, last_end: int) -> bool:
-        """Whether any window may be closed, and in compat mode the wall clock allows a look."""
+        """Whether any window may be closed and, in compat mode, the emit interval has passed."""
         if self._ctx.mode == "compat":
             now, state = self._ctx.now_ms, self._ctx.state
             if now < state.get(NEXT_EMIT, now):

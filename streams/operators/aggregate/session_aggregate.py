@@ -16,25 +16,25 @@ from streams.operators.stream_time import NO_LIMIT
 
 
 class SessionAggregate(WindowedAggregation[SessionWindows]):
-    """Aggregate per key and session.
+    """Aggregates per key and session.
 
-    A record at t joins the sessions of its key with end >= t - gap and start <= t + gap into one: the aggregates are
-    merged in order of their ends, beginning with the initial one, then the record is added. It is late if the end of what
-    it would make is < stream time - grace - gap; so an old record that touches a younger session is not. Each session
-    that was merged is deleted downstream (time: its end), then the new one follows (time: its end); no deletion if all
-    that was met is exactly [t, t]. Results have no headers. Null keys are dropped and do not advance stream time; null
-    values are aggregated like any value.
+    A record at t merges the sessions of its key with end >= t - gap and start <= t + gap into one: the aggregates are merged in
+    order of their ends, starting with the initial one, then the record is added. The record is late if the end of the merged
+    session would be < stream time - grace - gap, so an old record that touches a younger session is not late. Each merged session
+    is deleted downstream (time: its end), then the new one follows (time: its end); there is no deletion if the only session found
+    is exactly [t, t]. Results have no headers. Null keys are dropped and do not advance stream time; null values are aggregated
+    like any value.
 
-    Emitting on close: a session's result once end + gap + grace < stream time, by end, start, bytes of the key.
+    Emit on close: a session's result is emitted once end + gap + grace < stream time, by end, start, bytes of the key.
 
     Args:
         store: Name of a session store.
-        windows: See `WindowedAggregation`, as the following.
-        functions: With a merger.
-        open_store: See there.
-        caching: See there.
-        send_old: See there.
-        asked_for_retention: The store's retention is what the user asked for; else sessions stay as long as they can
+        windows: See `WindowedAggregation`, like the following.
+        functions: Including a merger.
+        open_store: See `WindowedAggregation`.
+        caching: See `WindowedAggregation`.
+        send_old: See `WindowedAggregation`.
+        asked_for_retention: The user has set the store's retention; otherwise sessions stay as long as they can
             matter.
     """
 
@@ -52,13 +52,13 @@ class SessionAggregate(WindowedAggregation[SessionWindows]):
         self.asked_for_retention = asked_for_retention
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the stores and take up stream time."""
+        """Open the stores and restore stream time."""
         super().init(ctx)
         self.store: TypedSessionStore
         self._retention = SessionRetention(ctx.state, self.windows)
 
     def process(self, record: Record) -> None:
-        """Merge what the record touches, add it, then emit what it closes."""
+        """Merge the sessions that the record touches, add the record, then emit the sessions that it closes."""
         if record.key is None:
             self.ctx.drop(record, "null_key")
             return
@@ -73,32 +73,32 @@ class SessionAggregate(WindowedAggregation[SessionWindows]):
             self.ctx.drop(record, "late")
         else:
             added = self.functions.added(record.key, record.value, aggregate)
-            # Written before what it takes the place of is deleted: a record that fails must not take the others with it.
+            # Written before the replaced sessions are deleted: a record that fails must not lose the others.
             self.store.put(record.key, merged.start, merged.end, added)
             if merged != (at, at):
                 for session, value in found:
                     self._delete(record.key, session, value, stays=session == merged)
-            self._added(record.key, merged, added, self._told(merged, found))
+            self._added(record.key, merged, added, self._forwarded_value(merged, found))
         self._emit_closed(at, record.headers)
 
-    def _flush_held(self) -> None:
+    def _flush_pending(self) -> None:
         """Emit each session's last value, in order of time."""
         updates = self.store.take_updates()
-        self._emit_held(HeldUpdate(key, old, new, key.window.end) for key, old, new in updates)
+        self._emit_pending(HeldUpdate(key, old, new, key.window.end) for key, old, new in updates)
 
     def _expiry_time(self) -> int:
-        """Stream time, less what sessions are needed longer."""
+        """Stream time, minus the extra time for which sessions are needed."""
         time = self._time.now
         return time if self.asked_for_retention else self._retention.needed_time(time)
 
     def _oldest_open(self, open_windows: OpenWindows) -> int:
-        """A session's result has the time of its end."""
+        """The time of a session's result is its end."""
         first_end = open_windows.first_end
         return NO_LIMIT if first_end is None else first_end
 
-    def _told(self, merged: Window, found: list[tuple[Window, Any]]) -> Any:
-        """The value of the session before this update, as far as it was not deleted downstream just now."""
-        # Without a cache Kafka Streams does not tell the old value of a session that stays as it is.
+    def _forwarded_value(self, merged: Window, found: list[tuple[Window, Any]]) -> Any:
+        """The value of the session before this update, unless it was just deleted downstream."""
+        # Without a cache, Kafka Streams does not forward the old value of a session whose bounds stay the same.
         if merged.start != merged.end or not found or (self.ctx.mode == "compat" and not self.caching):
             return None
         return found[0][1]
@@ -119,7 +119,7 @@ class SessionAggregate(WindowedAggregation[SessionWindows]):
             self._changed(Windowed(key, session), value, before)
 
     def _changed(self, key: Windowed, new: Any, old: Any) -> None:
-        """Forward an update, or hold it back until the end of the step."""
+        """Forward an update, or buffer it until the end of the step."""
         if self.caching:
             self.store.hold_update(key, new, old)
         else:

@@ -1,10 +1,10 @@
-"""How long sessions can matter: what lets a session store forget.
+"""How long sessions can matter, which decides when a session store may expire them.
 
-A record at t is in time if what it makes ends at or after the close time c = stream time - grace - gap. If it touches no
-open session, t >= c, and it can meet sessions that end at or after c - gap. If it touches an open session with start s, it
-may be as old as s - gap, and meet sessions that end at or after s - 2 gap. So the oldest start of an open session counts;
-it is kept by segments of ends, each forgotten as a whole when it is closed. (Kafka Streams keeps gap + grace, by the
-store's own clock, and so loses parts of sessions.)
+A record at t is on time if the resulting session ends at or after the close time c = stream time - grace - gap. If it touches
+no open session, t >= c, and it can meet sessions that end at or after c - gap. If it touches an open session with start s, it
+may be as old as s - gap, and meet sessions that end at or after s - 2 gap. What counts is therefore the oldest start of an
+open session, tracked per segment of ends; a segment is dropped as a whole when it is closed. (Kafka Streams retains gap +
+grace, by the store's own clock, and so loses parts of sessions.)
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ class SessionRetention:
     """The oldest start of the open sessions, in an operator's state.
 
     Args:
-        state: The operator's state: survives restarts.
+        state: The operator's state, which survives restarts.
         windows: Gap and grace.
     """
 
     def __init__(self, state: dict[str, Any], windows: SessionWindows) -> None:
-        # Segment of ends -> the oldest start of a session that ends there; keys are text, as JSON has them.
+        # Segment of ends -> the oldest start of a session that ends there; keys are text, as required by JSON.
         self._oldest: dict[str, int] = state.setdefault(_OLDEST, {})
         self._windows = windows
         self._nominal_ms = windows.wait_ms
         self._width = max(_LEAST_SEGMENT_MS, self._nominal_ms)
 
     def add(self, start: int, end: int) -> None:
-        """A session was written."""
+        """Records that a session was written."""
         segment = str(end // self._width)
         if start < self._oldest.get(segment, start + 1):
             self._oldest[segment] = start
 
     def needed_time(self, stream_time: int) -> int:
-        """The time to tell the session store, whose retention is gap + grace: stream time, less what is needed longer."""
+        """The time to pass to the session store, whose retention is gap + grace: stream time, minus the extra time needed."""
         close_time = stream_time - self._nominal_ms
         for segment in [one for one in self._oldest if (int(one) + 1) * self._width <= close_time]:
             del self._oldest[segment]

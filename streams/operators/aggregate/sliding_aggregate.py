@@ -1,8 +1,8 @@
 """Aggregation in sliding windows (KIP-450; Kafka Streams: `KStreamSlidingWindowAggregate`).
 
-There is one window for each distinct set of records of a key that lie within the time difference d: of a record at t the
-*left* window [t - d, t], and the *right* window [t + 1, t + 1 + d] if it holds any record. A window's timestamp, the
-largest of its records, tells where the record before t is, so that records themselves need not be kept.
+There is one window for each distinct set of records of a key within the time difference d: for a record at t, the
+*left* window [t - d, t], and the *right* window [t + 1, t + 1 + d] if it contains any record. A window's timestamp, the
+largest of its records, shows where the record before t is, so the records themselves need not be stored.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from streams.operators.stores.window import TypedTimestampedWindowStore
 
 
 class SlidingAggregate(WindowedAggregation[SlidingWindows]):
-    """Aggregate per key and sliding window.
+    """Aggregates per key and sliding window.
 
-    A window takes records while its end >= stream time - grace; a record at t is late altogether if
-    t + d < stream time - grace. Null keys and null values are dropped. Results carry the largest timestamp of the window's
-    records. Order of updates: the windows that hold the record, newest first, then the right window of the record before
-    it, its own left window, its own right window; below d, where all left windows are one, [0, d]: as `_process_early`.
+    A window accepts records while its end >= stream time - grace; a record at t is late for all windows if
+    t + d < stream time - grace. Null keys and null values are dropped. Results have the largest timestamp of the window's
+    records. Order of updates: the windows that contain the record, newest first, then the right window of the previous record,
+    the record's own left window, its own right window. Below d, where all left windows are the same, [0, d]: `_process_early`.
 
-    Emitting on close: a window's result once end + grace < stream time, by start, then bytes of the key.
+    Emit on close: a window's result is emitted once end + grace < stream time, by start, then bytes of the key.
 
     Args:
         store: Name of a timestamped window store.
@@ -32,14 +32,14 @@ class SlidingAggregate(WindowedAggregation[SlidingWindows]):
     """
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the stores and take up stream time."""
+        """Open the stores and restore stream time."""
         super().init(ctx)
         self.store: TypedTimestampedWindowStore
-        # Window -> its key, its value before the step, the new one with its time, headers; of all streams of a cogroup.
+        # Window -> its key, its value before the step, the new one with its time, headers; shared by all streams of a cogroup.
         self._updates: dict[tuple[bytes, int], tuple[Windowed, Any, ValueAndTimestamp, Headers]] = self.store.updates
 
     def process(self, record: Record) -> None:
-        """Bring all windows that the record concerns up to date, then emit what it closes."""
+        """Update all windows that the record belongs to, then emit the windows that it closes."""
         if record.key is None or record.value is None:
             self.ctx.drop(record, "null_key" if record.key is None else "null_value")
             return
@@ -56,14 +56,16 @@ class SlidingAggregate(WindowedAggregation[SlidingWindows]):
             self._process(record, close_time)
         self._emit_closed(record.timestamp, record.headers)
 
-    def _flush_held(self) -> None:
+    def _flush_pending(self) -> None:
         """Emit each window's last value, in order of time."""
         updates = sorted(self._updates.values(), key=lambda update: update[2].timestamp)
         self._updates.clear()
-        self._emit_held(HeldUpdate(key, old, new.value, new.timestamp, headers) for key, old, new, headers in updates)
+        self._emit_pending(
+            HeldUpdate(key, old, new.value, new.timestamp, headers) for key, old, new, headers in updates
+        )
 
     def _process(self, record: Record, close_time: int) -> None:
-        """A record at t >= d."""
+        """Process a record at t >= d."""
         at, difference = record.timestamp, self.windows.difference_ms
         previous: int | None = None
         before: ValueAndTimestamp | None = None
@@ -89,15 +91,15 @@ class SlidingAggregate(WindowedAggregation[SlidingWindows]):
         if at - difference not in starts:
             holds_previous = before is not None and before.timestamp >= at - difference
             base = before.value if before is not None and holds_previous else self.functions.initial()
-            # It may be the right window of the record before, just made with the same content; it is emitted again, as
-            # Kafka Streams does.
+            # The window may be the right window of the previous record, just created with the same content; it is emitted again,
+            # as in Kafka Streams.
             made = self.store.fetch(record.key, at - difference) if previous == at - difference - 1 else None
-            told = None if made is None else made.value
-            self._add(record, at - difference, ValueAndTimestamp(base, at), close_time, is_new=True, told=told)
+            emitted = None if made is None else made.value
+            self._add(record, at - difference, ValueAndTimestamp(base, at), close_time, is_new=True, emitted=emitted)
         self._add_right(record, around, starts, close_time)
 
     def _process_early(self, record: Record, close_time: int) -> None:
-        """A record at t < d: its left window is [0, d], which all such records share."""
+        """Process a record at t < d, whose left window is [0, d], shared by all such records."""
         at = record.timestamp
         first: ValueAndTimestamp | None = None
         around: ValueAndTimestamp | None = None
@@ -117,14 +119,14 @@ class SlidingAggregate(WindowedAggregation[SlidingWindows]):
         self._add(record, 0, first or ValueAndTimestamp(self.functions.initial(), at), close_time, is_new=first is None)
 
     def _add_right_of_previous(self, record: Record, previous: int | None, starts: set[int], close_time: int) -> None:
-        """The right window of the record before this one, with this record only."""
+        """Create the right window of the previous record, with this record only."""
         if previous is None or previous + 1 in starts or previous + 1 + self.windows.difference_ms < record.timestamp:
             return
         empty = ValueAndTimestamp(self.functions.initial(), record.timestamp)
         self._add(record, previous + 1, empty, close_time, is_new=True)
 
     def _add_right(self, record: Record, around: ValueAndTimestamp | None, starts: set[int], close_time: int) -> None:
-        """This record's right window: what the newest window around the record held before it, if that is later."""
+        """Create the record's right window: the content of the newest window around the record, if it is later."""
         start = record.timestamp + 1
         if start not in starts and around is not None and around.timestamp > record.timestamp:
             self._put(record, start, around, None, close_time, is_new=True)
@@ -137,17 +139,17 @@ class SlidingAggregate(WindowedAggregation[SlidingWindows]):
         close_time: int,
         *,
         is_new: bool = False,
-        told: Any = None,
+        emitted: Any = None,
     ) -> None:
-        """Add the record to a window that holds this, or (a new one) begins with this.
+        """Add the record to a window with this content, or to a new window that starts with this content.
 
-        `told` is what was emitted for a new window before, if anything.
+        `emitted` is the value that was emitted for a new window before, if any.
         """
         value = self.functions.added(record.key, record.value, held.value)
         new = ValueAndTimestamp(value, max(held.timestamp, record.timestamp))
-        # Kafka Streams says that a new window's old value is what it was made of, though nobody was told of that.
-        is_told = not is_new or (self.ctx.mode == "compat" and not self.caching)
-        self._put(record, start, new, held.value if is_told else told, close_time, is_new)
+        # Kafka Streams reports the content from which a new window was created as its old value, although it was never emitted.
+        was_forwarded = not is_new or (self.ctx.mode == "compat" and not self.caching)
+        self._put(record, start, new, held.value if was_forwarded else emitted, close_time, is_new)
 
     def _put(self, record: Record, start: int, new: ValueAndTimestamp, old: Any, close_time: int, is_new: bool) -> None:
         end = start + self.windows.difference_ms

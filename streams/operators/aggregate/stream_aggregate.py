@@ -14,13 +14,13 @@ from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 
 
 class StreamAggregate(Operator):
-    """Aggregate per key. Null keys and null values are dropped; the result's time is the largest of its records.
+    """Aggregates per key. Null keys and null values are dropped. The result's time is the largest of its records.
 
     Args:
         store: Name of a timestamped key-value store.
-        functions: What is computed.
+        functions: The functions of the aggregation.
         caching: Emit the last value of a key once, at the end of the step; False: every update.
-        send_old: Whether `Change.old` is wanted downstream.
+        send_old: Whether children need `Change.old`.
     """
 
     def __init__(

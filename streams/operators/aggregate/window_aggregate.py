@@ -1,4 +1,4 @@
-"""Aggregation in tumbling, hopping and other windows of time (Kafka Streams: `KStreamWindowAggregate`)."""
+"""Aggregation in tumbling, hopping and other time windows (Kafka Streams: `KStreamWindowAggregate`)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from streams.operators.stores.window import TypedTimestampedWindowStore
 
 
 class WindowAggregate(WindowedAggregation[Windows]):
-    """Aggregate per key and window; each update is a result.
+    """Aggregates per key and window; each update is a result.
 
-    A window takes a record while its end > stream time - grace, decided per window. Null keys are dropped and do not advance
-    stream time; null values are aggregated like any value.
+    A window accepts a record while the window's end > stream time - grace, decided per window. Null keys are dropped and do not
+    advance stream time; null values are aggregated like any value.
 
     Args:
         store: Name of a timestamped window store.
@@ -25,14 +25,14 @@ class WindowAggregate(WindowedAggregation[Windows]):
     """
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the stores and take up stream time."""
+        """Open the stores and restore stream time."""
         super().init(ctx)
         self.store: TypedTimestampedWindowStore
         if self.caching:
             self.store.use_cache()
 
     def process(self, record: Record) -> None:
-        """Add one record to each of its windows that is still open."""
+        """Add one record to each of its open windows."""
         if record.key is None:
             self.ctx.drop(record, "null_key")
             return
@@ -53,7 +53,7 @@ class WindowAggregate(WindowedAggregation[Windows]):
         else:
             self._emit(record.key, record.headers, row)
 
-    def _flush_held(self) -> None:
+    def _flush_pending(self) -> None:
         """Emit each window's last value, in order of time."""
         emit_pending(self.ctx, self.store, self.store.pending, self._emit)
 

@@ -1,4 +1,4 @@
-"""What the aggregations in windows share: stream time, the windows that are still open, and how results leave."""
+"""The shared base of windowed aggregations: stream time, open windows, and the emission of results."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ W = TypeVar("W", bound=GroupingWindows)
 
 
 class HeldUpdate(NamedTuple):
-    """An update of a window that is held back until the end of the step.
+    """An update of a window that waits for the end of the step.
 
     Attributes:
         key: Key and window.
         old: The stored aggregate before the step; None: there was none.
-        new: The stored aggregate; None: the window is gone.
+        new: The stored aggregate; None: the window is deleted.
         timestamp: Of the result, ms.
         headers: Of the result.
     """
@@ -38,16 +38,16 @@ class HeldUpdate(NamedTuple):
 class WindowedAggregation(Operator, Generic[W]):
     """Base of the aggregations per key and window.
 
-    Stream time is the largest timestamp that reached the operator with a key. It is kept in state, so that a restart forgets no
-    lateness (Kafka Streams does).
+    Stream time is the largest timestamp that reached the operator with a key. The operator's state retains stream time, so that a
+    restart does not change which records are late (in Kafka Streams it does).
 
     Args:
         store: Name of the store of the results.
-        windows: Which windows, and grace.
-        functions: What is computed.
+        windows: The windows and their grace.
+        functions: The functions of the aggregation.
         open_store: Name of a key-value store of bytes for the index of open windows: emit on close; None: every update.
         caching: Emit the last value of a window once, at the end of the step; False: every update.
-        send_old: Whether `Change.old` is wanted downstream. On close, a window has one result, and nothing before it.
+        send_old: Whether children need `Change.old`. On close, a window has a single result without an old value.
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class WindowedAggregation(Operator, Generic[W]):
         self.send_old = send_old
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the stores and take up stream time."""
+        """Open the stores and restore stream time."""
         super().init(ctx)
         self.store: Any = ctx.store(self.store_name)
         self._time = StreamTime(ctx.state)
         self._open = None if self.open_name is None else OpenWindows(ctx, self.open_name)
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """Stream time moves on: emit what that closes."""
+        """Advance stream time, and emit the windows that it closes."""
         time = self._time.advance(elapsed_ms, limit)
         if self._open is None:
             return limit
@@ -82,38 +82,38 @@ class WindowedAggregation(Operator, Generic[W]):
         return min(limit, self._oldest_open(self._open))
 
     def flush(self) -> None:
-        """Emit what was held back; tell the store what can never be read again."""
-        self._flush_held()
+        """Emit pending updates, and let the store expire rows that can never be read again."""
+        self._flush_pending()
         time = self._expiry_time()
         if self._open is not None and self._open.first_end is not None:
-            # In compat mode a window may be closed and not emitted yet.
+            # In compat mode a closed window may not have been emitted yet.
             time = min(time, self._open.first_end + self.windows.wait_ms)
         self.ctx.expire(self.store_name, time)
 
     def close(self) -> None:
-        """Let go of the open windows."""
+        """Release the open windows."""
         if self._open is not None:
-            self._open.let_go()
+            self._open.release()
 
-    def _flush_held(self) -> None:
-        """Emit, or write, what was held back until the end of the step."""
+    def _flush_pending(self) -> None:
+        """Emit, or write, the updates that wait for the end of the step."""
 
     def _expiry_time(self) -> int:
-        """The time to tell the store."""
+        """The time to pass to the store."""
         return self._time.now
 
     def _oldest_open(self, open_windows: OpenWindows) -> int:
-        """No result to come is older, ms."""
+        """The least time of any later result, ms."""
         return open_windows.first_start
 
-    def _emit_held(self, updates: Iterable[HeldUpdate]) -> None:
-        """Forward updates, each a piece of work of its own; not those of windows that came and went within the step."""
+    def _emit_pending(self, updates: Iterable[HeldUpdate]) -> None:
+        """Forward updates, each guarded separately, except those of windows created and deleted within the step."""
         for update in updates:
             if update.old is not None or update.new is not None:
                 self.ctx.attempt(partial(self._forward, update))
 
     def _emit_closed(self, timestamp: int, headers: Headers) -> None:
-        """Emit the windows that stream time has closed, if results come on close; `headers` are those of what closes them."""
+        """Emit the windows closed by stream time, if results come on close; `headers` are those of the closing record."""
         if self._open is None:
             return
         last_end = self._time.now - self.windows.wait_ms - (1 if self.windows.inclusive_end else 0)

@@ -1,1 +1,1 @@
-"""Calls of outside services from a stream, with the order of each key kept."""
+"""Calls of outside services from a stream, which preserve the order of each key."""

@@ -1,6 +1,6 @@
-"""Calls of a function for records: one by one or many in one call, side by side, in time, and again if they fail.
+"""Calls of a function for records: one by one or in batches, concurrently, with timeout and retries.
 
-Invariants: an outcome belongs to its record, whichever call ends first; nothing of a call goes on once `outcomes` has ended.
+Invariants: an outcome belongs to its record, whichever call ends first; no part of a call continues once `outcomes` has ended.
 Clocks decide when a call has failed and how long to wait before the next, never what a result is.
 """
 
@@ -18,7 +18,7 @@ from streams.model.record import Record, RecordMetadata
 from streams.wording import a_kind_of
 
 NOT_CALLED: Final = object()
-"""Outcome of a record whose call was not begun, since another one had failed."""
+"""Outcome of a record whose call was not started, because another one had failed."""
 
 LONGEST_BACKOFF_MS = 60_000
 
@@ -28,8 +28,8 @@ class PendingCall(NamedTuple):
 
     Attributes:
         record: The record.
-        source: Where it came from.
-        held: What `OperatorContext.hold` gave.
+        source: The record's source.
+        held: The result of `OperatorContext.hold`.
     """
 
     record: Record
@@ -38,7 +38,7 @@ class PendingCall(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """What is instead of a result: what the last call raised."""
+    """The outcome of a failed call: the exception of the last attempt."""
 
     error: Exception
 
@@ -48,14 +48,14 @@ class CallRules:
     """How the function is called.
 
     Attributes:
-        is_async: It is `async def`.
-        takes_key: It gets the key (the keys) first.
-        batch_size: It gets lists of at most so many; None: it is called for each record.
-        concurrency: How many calls may be under way; 1 for a plain function.
-        timeout_ms: Of each call; None for a plain function, which cannot be stopped.
-        retries: How often a call that failed is made again.
-        backoff_ms: How long to wait before the first of these; doubled for each further one, up to a minute.
-        stop: Begin no more calls once a record has failed.
+        is_async: The function is `async def`.
+        takes_key: The first argument is the key (or the list of keys).
+        batch_size: The function gets lists of at most this size; None: one call per record.
+        concurrency: Maximum number of concurrent calls; 1 for a plain function.
+        timeout_ms: Timeout of each call; None for a plain function, which cannot be stopped.
+        retries: How often a failed call is repeated.
+        backoff_ms: The wait before the first retry, doubled for each further one, up to a minute.
+        stop: Start no more calls once a record has failed.
     """
 
     is_async: bool
@@ -70,7 +70,7 @@ class CallRules:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of calls, and the seconds that they took, added up."""
+    """Counts of calls, and their total duration in seconds."""
 
     calls: int = 0
     retries: int = 0
@@ -79,12 +79,12 @@ class Tally:
 
 
 class Calls:
-    """The calls for some records.
+    """The calls for a number of records.
 
     Args:
-        function: The user's.
-        rules: How it is called.
-        tally: Counts.
+        function: The user's function.
+        rules: How to call it.
+        tally: The counts.
         who: Names function and node, for messages.
     """
 
@@ -96,11 +96,11 @@ class Calls:
         self._stopped = False
 
     async def outcomes(self, waiting: Sequence[PendingCall]) -> list[Any]:
-        """For each record its result, a `Failure`, or `NOT_CALLED`.
+        """The outcome for each record: its result, a `Failure`, or `NOT_CALLED`.
 
         Raises:
-            EnrichError: The function gave something else than one result for each record.
-            StreamsError: It raised one that is no record's fault.
+            EnrichError: The function did not return one result for each record.
+            StreamsError: The function raised an error that no record causes.
         """
         found = [NOT_CALLED] * len(waiting)
         size = self._rules.batch_size or 1
@@ -120,7 +120,7 @@ class Calls:
         return found
 
     async def _together(self, batch: Sequence[PendingCall]) -> list[Any]:
-        """Outcomes of the records of one call; if it keeps failing, each alone, so that one does not take others along."""
+        """Outcomes of a batch; if the call keeps failing, each record is tried alone, so that one does not fail the others."""
         found = await self._attempts(batch, self._rules.retries)
         if not isinstance(found, Failure):
             return found
@@ -149,7 +149,7 @@ class Calls:
             try:
                 return self._checked(batch, await self._call(batch))
             except asyncio.TimeoutError as error:
-                # Python 3.10 has two errors of that name; and asyncio's says nothing.
+                # Python 3.10 has two errors of that name, and asyncio's has no text.
                 failure = Failure(TimeoutError(str(error) or f"no answer within {self._rules.timeout_ms} ms"))
             except Exception as error:
                 if isinstance(error, MemoryError) or (
@@ -211,7 +211,7 @@ def _range(batch: Sequence[PendingCall]) -> str:
 
 
 async def _side_by_side(work: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """All to their ends; if one fails, or all are interrupted, the others are stopped first."""
+    """Runs all to their ends; if one fails, or all are interrupted, the others are cancelled first."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         await asyncio.gather(*tasks)

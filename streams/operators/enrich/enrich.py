@@ -1,8 +1,8 @@
-"""`enrich`: values from calls to other systems, many records at a time. Kafka Streams has nothing like it (KIP-311, KIP-408).
+"""`enrich`: values from calls to other systems, many records at a time. Kafka Streams has no equivalent (KIP-311, KIP-408).
 
-Records wait until there are enough for a round of calls, or the piece of records that is being read ends. Each result
-then goes on in its record's place (`OperatorContext.hold`), so that the order of records, and with it all that follows, does
-not depend on how many were called for at once.
+Records wait until there are enough for a round of calls, or until the current piece of records ends. Each result then takes
+its record's place (`OperatorContext.hold`), so that the order of records, and everything that depends on it, is independent
+of the number of records per round.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 
 CALLS_PER_ROUND = 8
-"""For each one that may be under way: so that one slow call seldom lets all others wait for the end of the round."""
+"""Records per concurrent call in a round, so that one slow call seldom makes all others wait for the end of the round."""
 
 OnError = Literal["fail", "drop"] | Callable[[Any, Any, Exception], Any]
 
 
 class Enrich(Operator):
-    """Replaces the value by what a function gives for it; key, timestamp and headers stay.
+    """Replaces the value by the result of a function; key, timestamp and headers stay.
 
     Args:
-        function: The user's.
-        rules: How it is called.
-        on_error: What becomes of a record for which it fails for good: `fail` lets the processing policy decide, `drop` drops
-            it as `call_failed` or `timeout`, a function `(key, value, error) -> value` gives another value.
+        function: The user's function.
+        rules: How to call it.
+        on_error: What happens to a record whose calls all fail: `fail` applies the processing policy, `drop` drops the record as
+            `call_failed` or `timeout`, a function `(key, value, error) -> value` provides another value.
     """
 
     def __init__(self, function: UserClient, rules: CallRules, on_error: OnError) -> None:
@@ -44,18 +44,18 @@ class Enrich(Operator):
         self._most_waiting = (rules.batch_size or 1) * rounds
 
     def init(self, ctx: OperatorContext) -> None:
-        """Nothing is opened yet: there may be no records."""
+        """Opens nothing yet, because there may be no records."""
         super().init(ctx)
         self._who = f"'{self._function.name}' of enrich() in node '{ctx.node}'"
 
     def process(self, record: Record) -> None:
-        """Wait for enough others."""
+        """Wait for enough records."""
         self._waiting.append(PendingCall(record, self.ctx.record_metadata, self.ctx.hold(record)))
         if len(self._waiting) == self._most_waiting:
             self.flush()
 
     def flush(self) -> None:
-        """Call for those that wait."""
+        """Make the calls for the waiting records."""
         waiting, self._waiting = self._waiting, []
         while waiting:
             outcomes = self._outcomes(waiting)
@@ -69,7 +69,7 @@ class Enrich(Operator):
             waiting = left
 
     def close(self) -> None:
-        """Close the function; what still waits is of a step that has failed."""
+        """Close the function; records that still wait belong to a failed step."""
         self._waiting = []
         self._function.close()
 
@@ -86,7 +86,7 @@ class Enrich(Operator):
                 self.ctx.count(what, number)
 
     def _go_on(self, record: Record, outcome: Any) -> None:
-        """Forward, with the record in process again."""
+        """Forward the result, with the record in process again."""
         if not isinstance(outcome, Failure):
             self.ctx.forward(record.with_value(outcome))
         elif callable(self._on_error):

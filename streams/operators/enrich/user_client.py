@@ -1,8 +1,8 @@
-"""A user's function that calls other systems: what it keeps open in a process, and where it runs.
+"""A user's function that calls other systems: its resources in a process, and its event loop.
 
-A class instead of a function is made once in each process, when it is first called, so that a client can be used again
-and again. Calls of an async function all run in one event loop, which lives as long, because clients belong to the loop that
-they were made in. There are no threads, but where the calling thread runs a loop of its own already (a notebook).
+A class in place of a function is instantiated once per process, at its first call, so that a client can be reused. All calls of
+an async function run in one event loop, which lives as long, because clients belong to the loop that they were created in. There
+are no threads, except where the calling thread already runs a loop of its own (a notebook).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Work = Callable[[Callable[..., Any]], Coroutine[Any, Any, T]]
 
 
 class UserClient:
-    """The function, or what makes it; picklable: what is open stays behind.
+    """The function, or its factory. Picklable: open resources stay behind.
 
     Args:
-        function: The function, or with `is_factory` what makes it: called without arguments, in the event loop if there is one.
-        is_factory: See there; what was made is asked to `close()`, which may be async, if it can.
+        function: The function, or with `is_factory` its factory, called without arguments, in the event loop if there is one.
+        is_factory: See `function`. The instance's `close()`, if any, is called at the end; it may be async.
         is_async: The function is `async def`.
     """
 
@@ -41,7 +41,7 @@ class UserClient:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The function's name, for messages."""
         named = getattr(self._function, "func", self._function)
         return str(getattr(named, "__name__", type(named).__name__))
 
@@ -49,12 +49,12 @@ class UserClient:
         """Run `work(function)` to its end.
 
         Raises:
-            EnrichError: The class cannot be made.
+            EnrichError: The class cannot be instantiated.
         """
         return self._run(self._with_function(work))
 
     def close(self) -> None:
-        """Close what was made, and the event loop; `run` would open both anew."""
+        """Close the instance and the event loop; `run` would open both again."""
         made, self._made = self._made, None
         closing = getattr(made, "close", None)
         if closing is not None:
@@ -90,7 +90,7 @@ async def _closed(closing: Callable[[], Any]) -> None:
 
 
 def _by_hand(work: Coroutine[Any, Any, T]) -> T:
-    """Run what never waits. There is no event loop around it: a plain function may start one of its own."""
+    """Run a coroutine that never waits, without an event loop: a plain function may start one of its own."""
     try:
         work.send(None)
     except StopIteration as done:
@@ -105,7 +105,7 @@ def _complete(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> 
     try:
         return loop.run_until_complete(main)
     finally:
-        if not main.done():  # interrupted from outside: nothing goes on behind our back
+        if not main.done():  # interrupted from outside: no task may continue unnoticed
             main.cancel()
             with suppress(asyncio.CancelledError):
                 loop.run_until_complete(main)
@@ -122,7 +122,7 @@ def _close(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _outside_of_loops(action: Callable[[], T]) -> T:
-    """Two event loops cannot run in one thread."""
+    """Run the action in another thread if this one runs an event loop: a thread cannot run two."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

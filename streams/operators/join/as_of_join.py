@@ -1,9 +1,9 @@
-"""As-of join of two streams: each left record with the newest right one of its key that is not newer than itself.
+"""As-of join of two streams: each left record with the newest right record of its key that is not newer than itself.
 
 T is the largest timestamp that reached the join, from either side (null keys and values count). A record is late, and
-dropped, if its timestamp + grace < T. A left record waits until T > its timestamp + grace: then no right record that
-concerns it can come in time any more, so the result does not depend on the order of arrival within grace. Of right
-records with one key and timestamp the last to come counts.
+dropped, if its timestamp + grace < T. A left record waits until T > its timestamp + grace: then no matching right record can
+arrive in time any more, so the result does not depend on the order of arrival within grace. Of right records with the
+same key and timestamp, the last to arrive counts.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from streams.operators.stream_time import SharedStreamTime
 class AsOfJoin(Operator):
     """One side of the join. The result has the left record's time and headers.
 
-    Null values are dropped. A null key is dropped; on the left of a left join it gives a row with None at once.
+    Null values are dropped. A null key is dropped; on the left of a left join it gives a result with None at once.
 
     Args:
-        join: What both sides have in common.
-        is_left: Which side this is.
+        join: The parameters that both sides share.
+        is_left: Whether this is the left side.
         store: Timestamped window store of the right records.
-        waiting: Key-value store of the left records that wait (`serdes.waiting`).
+        waiting: Key-value store of the waiting left records (`serdes.waiting`).
         state_name: Name of the state that both sides share.
     """
 
@@ -41,7 +41,7 @@ class AsOfJoin(Operator):
         self.state_name = state_name
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the stores and the shared time."""
+        """Open the stores and the shared stream time."""
         super().init(ctx)
         self._store: TypedTimestampedWindowStore = ctx.store(self.store_name)
         state = ctx.shared_state(self.state_name)
@@ -49,7 +49,7 @@ class AsOfJoin(Operator):
         self._waiting = TimeOrderedBuffer(ctx.store(self.waiting_name), self.join.key_serde, self.waiting_name, state)
 
     def process(self, record: Record) -> None:
-        """Let go of left records whose time has come; then keep this one."""
+        """Join the left records that are due, then store this record."""
         time = self._time.observe(record.timestamp)
         self._join_due(time)
         if record.value is None:
@@ -65,7 +65,7 @@ class AsOfJoin(Operator):
             self._store.put(record.key, record.timestamp, record.value, record.timestamp)
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """The stream time of both sides moves on: join what has waited long enough by that."""
+        """Advance the stream time of both sides: join the left records that this makes due."""
         least = self._time.common_limit(limit)
         if least is None:
             return limit
@@ -73,13 +73,13 @@ class AsOfJoin(Operator):
         return min(least, self._waiting.first_time - self.join.grace_ms)
 
     def flush(self) -> None:
-        """Right records that no left one can meet any more may go."""
+        """Expire right records that no left record can match any more."""
         self.ctx.expire(self.store_name, self._time.now)
 
     def _join_due(self, time: int) -> None:
         for due in self._waiting.take(time):
             row = Record(due.key, due.value, due.place.time - self.join.grace_ms, due.headers)
-            # They are taken out already: one that fails must not take the others along, nor the record that made them due.
+            # The rows are already removed: one that fails must not lose the others, nor the record that made them due.
             self.ctx.attempt(partial(self._join, row), due.held(row.timestamp))
 
     def _join(self, record: Record) -> None:

@@ -1,4 +1,4 @@
-"""The left table's part of a foreign-key join: subscribe, and join what comes back."""
+"""The left table's side of a foreign-key join: subscribes, and joins the responses."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class ForeignKeySubscribe(Operator):
     |---|---|---|
     | new, or foreign key as before | respond if found | always respond |
     | foreign key changed | forget the old, always respond for the new | the same |
-    | foreign key gone | forget the old and respond | forget the old; a response of its own from nowhere |
+    | foreign key gone | forget the old and respond | forget the old; a response made locally |
     | deleted | forget the old and respond | the same as gone; nothing if there was no value |
 
     Args:
-        extractor: `(key, value) -> foreign key` of the left row; not called for None.
+        extractor: `(key, value) -> foreign key` of the left row; not called for a null value.
         value_serde: Of the left values, for their hash.
         left: Left join.
-        versioned: The left table is versioned; its updates of the past are skipped (KIP-914).
+        versioned: The left table is versioned; out-of-order updates are skipped (KIP-914).
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class ForeignKeySubscribe(Operator):
         self.versioned = versioned
 
     def process(self, record: Record) -> None:
-        """Up to two subscriptions; the one to be forgotten comes first."""
+        """Forward up to two subscriptions, the one to be forgotten first."""
         change: Change = record.value
         if self.versioned and not change.is_latest:
             self.ctx.drop(record, "not_latest")
@@ -74,13 +74,13 @@ class ForeignKeySubscribe(Operator):
 
 
 class ForeignKeyResult(Operator):
-    """Joins a response with the left row that asked for it (`ResponseJoinProcessorSupplier`).
+    """Joins a response with the left row that requested it (`ResponseJoinProcessorSupplier`).
 
-    A response to a value that the row no longer has is dropped: the answer to the newer one is on its way. That is what
-    makes the order between the two topics irrelevant.
+    A response to a value that the row no longer has is dropped, because the response to the newer value follows. The order
+    between the two topics is therefore irrelevant.
 
     Args:
-        this: How to look the left table up.
+        this: The value getter of the left table.
         value_serde: Of the left values, for their hash.
         joiner: `(key, left value, right value) -> value`.
         left: Left join.
@@ -100,7 +100,7 @@ class ForeignKeyResult(Operator):
         self._lookup = self.this.open(ctx)
 
     def process(self, record: Record) -> None:
-        """The joined row, or a deletion."""
+        """Forward the joined row, or a deletion."""
         response: Response = record.value
         found = self._lookup(record.key, None)
         value = None if found is None else found.value
@@ -113,6 +113,6 @@ class ForeignKeyResult(Operator):
 
 
 def _value_hash(serde: Serde, node: str, value: Any) -> bytes | None:
-    """16 bytes that tell left values apart; None for None."""
+    """A hash of 16 bytes that identifies left values; None for None."""
     data = serde.serialize(f"{node}-value-hash", value)
     return None if data is None else hashlib.blake2b(data, digest_size=16).digest()

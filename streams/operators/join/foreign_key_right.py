@@ -1,4 +1,4 @@
-"""The right table's part of a foreign-key join: keep the subscriptions, and respond."""
+"""The right table's side of a foreign-key join: stores the subscriptions, and responds."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from streams.serdes.foreign_key import CombinedKeySerde
 
 
 class ForeignKeySubscriptions(Operator):
-    """Keeps and answers subscriptions (`SubscriptionReceiveProcessorSupplier`, `SubscriptionJoinProcessorSupplier`).
+    """Stores and answers subscriptions (`SubscriptionReceiveProcessorSupplier`, `SubscriptionJoinProcessorSupplier`).
 
-    A response has the larger of the subscription's and the right row's times. A subscription to nothing (a left row
-    without a foreign key, in a left join) is answered and not kept.
+    A response has the larger of the subscription's and the right row's times. A subscription without a foreign key (from a left
+    join) is answered and not stored.
 
     Args:
         store: Name of the store of subscriptions.
-        other: How to look the right table up.
+        other: The value getter of the right table.
     """
 
     def __init__(self, store: str, other: ValueGetter) -> None:
@@ -32,11 +32,11 @@ class ForeignKeySubscriptions(Operator):
         """Open the subscriptions and the right table."""
         super().init(ctx)
         self._store: TypedKeyValueStore = ctx.store(self.store_name)
-        # What the right table has passed on, so that whatever becomes of the row is told, too.
-        self._lookup = self.other.open(ctx, told=True)
+        # The rows as forwarded by the right table, so that every later update of a row reaches the subscriber too.
+        self._lookup = self.other.open(ctx, forwarded=True)
 
     def process(self, record: Record) -> None:
-        """Keep or forget, then respond if that was asked for."""
+        """Store or delete the subscription, then respond if a response was requested."""
         asked: Subscription = record.value
         instruction = asked.instruction
         if record.key is None and instruction != Instruction.ALWAYS_RESPOND:
@@ -60,15 +60,15 @@ class ForeignKeySubscriptions(Operator):
 
 
 class ForeignKeyUpdate(Operator):
-    """Tells all subscribers of a right row that changed (`ForeignTableJoinProcessorSupplier`).
+    """Notifies all subscribers of a right row that changed (`ForeignTableJoinProcessorSupplier`).
 
-    One response for each left row that refers to it, in order of the bytes of the left keys, with the time of the right
-    update, even if it is older than the left row's (Kafka Streams has it so).
+    There is one response for each left row that refers to the right one, in order of the bytes of the left keys, with the
+    time of the right update, even if it is older than the left row's (as in Kafka Streams).
 
     Args:
         store: Name of the store of subscriptions.
         keys: Serde of that store's keys.
-        versioned: The right table is versioned; its updates of the past are skipped (KIP-914).
+        versioned: The right table is versioned; out-of-order updates are skipped (KIP-914).
     """
 
     def __init__(self, store: str, keys: CombinedKeySerde, versioned: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What the operators of one join of streams have in common: how it joins, whichever side an operator is."""
+"""The shared parameters of the operators of one stream join."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streams.operators.table.value_getter import JoinKind
 from streams.serdes.base import Serde
 
 Parameters: TypeAlias = tuple[tuple[str, str | int | bool | None], ...]
-"""What names and the topology hash say of a join."""
+"""The parameters in names and in the topology hash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class StreamJoin:
         join_kind: Which side may be missing.
         windows: A right record at r joins a left one at l if l - before <= r <= l + after.
         joiner: `(key, left value, right value) -> value`.
-        key_serde: Of the keys on both sides.
+        key_serde: Serde of the keys on both sides.
     """
 
     join_kind: JoinKind
@@ -33,7 +33,7 @@ class StreamJoin:
 
     @property
     def parameters(self) -> Parameters:
-        """The windows, and the sort of join unless it is an inner one."""
+        """The windows, and the kind of join unless it is inner."""
         return (
             ("before_ms", self.windows.before_ms),
             ("after_ms", self.windows.after_ms),
@@ -42,27 +42,27 @@ class StreamJoin:
         )
 
     def is_outer(self, side: int) -> bool:
-        """Whether records of a side give a row without a partner, too."""
+        """Whether records of a side give a result without a partner, too."""
         return self.join_kind == "outer" or (self.join_kind == "left" and side == LEFT)
 
     def reach(self, side: int) -> tuple[int, int]:
-        """How far back and ahead of a record of a side its partners lie, ms."""
+        """How far before and after a record of a side its partners may be, ms."""
         before, after = self.windows.before_ms, self.windows.after_ms
         return (before, after) if side == LEFT else (after, before)
 
     def joined(self, side: int, key: Any, value: Any, other: Any) -> Any:
-        """The result for a value of a side and one of the other side; None: there is none."""
+        """The result for a value of a side and one of the other side; None: no result."""
         return self.joiner(key, value, other) if side == LEFT else self.joiner(key, other, value)
 
 
 @dataclass(frozen=True, slots=True)
 class JoinSide:
-    """One of the two streams of a join, as the operator of that side sees it.
+    """One of the two streams of a join, from the point of view of its operator.
 
     Attributes:
         side: `LEFT` or `RIGHT`.
-        store: Window store of this side's records, duplicates kept.
-        other_store: That of the other side's.
+        store: Window store of this side's records, with duplicates.
+        other_store: Window store of the other side's records.
         state_name: Name of the state that both sides share.
     """
 
@@ -83,7 +83,7 @@ class JoinAll:
 
     Attributes:
         streams: Names of all the streams, in the order of the results.
-        windows: How far apart records may be.
+        windows: The maximum time between records.
         joiner: `(key, {name of the stream: value}) -> value`.
     """
 
@@ -104,9 +104,9 @@ class AsOf:
     Attributes:
         within_ms: How much older the right record may be.
         grace_ms: How late a record may be.
-        is_left_join: Whether a left record that finds nothing is joined with None.
+        is_left_join: Whether a left record without a match is joined with None.
         joiner: `(key, left value, right value) -> value`.
-        key_serde: Of the keys on both sides.
+        key_serde: Serde of the keys on both sides.
     """
 
     within_ms: int
@@ -117,5 +117,5 @@ class AsOf:
 
     @property
     def parameters(self) -> Parameters:
-        """The times, and the sort of join."""
+        """The times, and the kind of join."""
         return (("within_ms", self.within_ms), ("grace_ms", self.grace_ms), ("left", self.is_left_join))

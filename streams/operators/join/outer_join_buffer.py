@@ -1,8 +1,8 @@
-"""What becomes of the records of a left or outer stream join that find nobody; one class per mode.
+"""The buffer of left or outer stream-join records without a partner; one class per mode.
 
-`StrictOuterJoinBuffer`: a record waits until it ceases to be open, then gives its one row.
-`CompatOuterJoinBuffer`: Kafka Streams' own way (KIP-633), its oddities included: records that come too late to wait
-give their row at once and may still be joined later; a scan is gated by a `min` that may skip rows, and by the wall clock.
+`StrictOuterJoinBuffer`: a record waits until it ceases to be open, then gives its one result.
+`CompatOuterJoinBuffer`: Kafka Streams' behaviour (KIP-633), including its flaws: records that arrive too late to wait give
+their result at once and may still be joined later; a scan depends on a `min` that may skip rows, and on the wall clock.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from streams.model.windows import JoinWindows
 from streams.operators.stores.time_ordered_buffer import NEVER, DueRecord, TimeOrderedBuffer
 
 Emit = Callable[[int, Any, Any, int, Headers], None]
-"""`(side, key, value, timestamp, headers)`: forward the row of a record without a partner."""
+"""`(side, key, value, timestamp, headers)`: forwards the result of a record without a partner."""
 
 Attempt = Callable[[Callable[[], None], "HeldRecord | None"], None]
 
 
 class OuterJoinBuffer(ABC):
-    """The records of both sides that have found nobody yet.
+    """The records of both sides that have no partner yet.
 
     Args:
-        rows: Where they wait.
-        waits: By side: how long a record of it waits after its own timestamp, ms.
-        emit: Forwards a row.
+        rows: The waiting records.
+        waits: Per side, how long its records wait after their own timestamps, ms.
+        emit: Forwards a result.
     """
 
     def __init__(self, rows: TimeOrderedBuffer, waits: tuple[int, int], emit: Emit) -> None:
@@ -39,31 +39,31 @@ class OuterJoinBuffer(ABC):
 
     @abstractmethod
     def expire(self, stream_time: int, side: int, record: Record) -> None:
-        """A record of `side` came: emit the rows of those that wait no longer, before anything else comes of it."""
+        """Emits the results of records that no longer wait, before the current record of `side` gives any result."""
 
     @property
     @abstractmethod
     def oldest(self) -> int:
-        """No record that waits is older than this, ms."""
+        """A lower bound of the waiting records' timestamps, ms."""
 
     @abstractmethod
     def add(self, stream_time: int, side: int, record: Record) -> None:
-        """The record found nobody."""
+        """Adds a record without a partner."""
 
     @abstractmethod
     def joined(self, side: int, key: Any, timestamp: int) -> None:
-        """The records of a side with this key and timestamp found somebody."""
+        """Removes the records of a side with this key and timestamp, which now have a partner."""
 
 
 class StrictOuterJoinBuffer(OuterJoinBuffer):
-    """Rows by the time at which they cease to be open; what is due is what lies below stream time.
+    """Records by the time at which they cease to be open; those below stream time are due.
 
     Args:
-        rows: Where they wait.
-        waits: By side: how long a record of it waits after its own timestamp, ms.
-        emit: Forwards a row.
-        attempt: `OperatorContext.attempt`, so that a row whose joiner fails takes neither the others along nor the record that
-            made it due.
+        rows: The waiting records.
+        waits: Per side, how long its records wait after their own timestamps, ms.
+        emit: Forwards a result.
+        attempt: `OperatorContext.attempt`, so that a record whose joiner fails affects neither the others nor the record
+            that made it due.
     """
 
     def __init__(self, rows: TimeOrderedBuffer, waits: tuple[int, int], emit: Emit, attempt: Attempt) -> None:
@@ -71,7 +71,7 @@ class StrictOuterJoinBuffer(OuterJoinBuffer):
         self._attempt = attempt
 
     def expire(self, stream_time: int, side: int, record: Record) -> None:
-        """See `OuterJoinBuffer`. A row has its own record's headers, since which record makes it due is chance."""
+        """See `OuterJoinBuffer`. A result has its own record's headers, because it is random which record makes it due."""
         for due in self._rows.take(stream_time):
             place = due.place
             time = place.time - self._waits[place.side]
@@ -84,7 +84,7 @@ class StrictOuterJoinBuffer(OuterJoinBuffer):
         return self._rows.first_time - max(self._waits)
 
     def add(self, stream_time: int, side: int, record: Record) -> None:
-        """See `OuterJoinBuffer`. The record is open, or it would have been dropped as late."""
+        """See `OuterJoinBuffer`. The record is open; otherwise it would have been dropped as late."""
         self._rows.add(record.timestamp + self._waits[side], side, record.key, record.value, record.headers)
 
     def joined(self, side: int, key: Any, timestamp: int) -> None:
@@ -93,16 +93,16 @@ class StrictOuterJoinBuffer(OuterJoinBuffer):
 
 
 class CompatOuterJoinBuffer(OuterJoinBuffer):
-    """As Kafka Streams 4.3 does it (`KStreamKStreamJoin.emitNonJoinedOuterRecords`).
+    """The behaviour of Kafka Streams 4.3 (`KStreamKStreamJoin.emitNonJoinedOuterRecords`).
 
     Args:
-        rows: Where they wait, by their timestamps.
-        waits: By side: its `after` (for a right record `before`) plus grace; may be negative.
-        emit: Forwards a row.
-        grace_ms: The grace that is part of `waits`.
+        rows: The waiting records, by their timestamps.
+        waits: Per side, its `after` (for a right record `before`) plus grace; may be negative.
+        emit: Forwards a result.
+        grace_ms: The grace included in `waits`.
         state: A dict that survives restarts.
         now_ms: The step's wall clock.
-        interval_ms: How often at most it scans, by the wall clock.
+        interval_ms: The least wall-clock time between two scans.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class CompatOuterJoinBuffer(OuterJoinBuffer):
         self._interval_ms = interval_ms
 
     def expire(self, stream_time: int, side: int, record: Record) -> None:
-        """See `OuterJoinBuffer`. Only a record that is not out of order scans; rows get its headers."""
+        """See `OuterJoinBuffer`. Only records in order trigger a scan; results get the headers of that record."""
         if record.timestamp != stream_time:
             return
         if _wrapped(self._state.get("min", NEVER) + self._waits[side]) >= stream_time:
@@ -155,7 +155,7 @@ class CompatOuterJoinBuffer(OuterJoinBuffer):
         return self._rows.first_time
 
     def add(self, stream_time: int, side: int, record: Record) -> None:
-        """See `OuterJoinBuffer`. A record whose window has passed gives its row at once, grace or not."""
+        """See `OuterJoinBuffer`. A record whose window has passed gives its result at once, regardless of grace."""
         if max(0, record.timestamp + self._waits[side] - self._grace_ms) < stream_time:
             self._emit(side, record.key, record.value, record.timestamp, record.headers)
             return
@@ -168,12 +168,12 @@ class CompatOuterJoinBuffer(OuterJoinBuffer):
 
 
 def waits_of(windows: JoinWindows, strict: bool) -> tuple[int, int]:
-    """How long a right and a left record wait, ms: `waits` of an `OuterJoinBuffer`, by side."""
+    """How long a right and a left record wait, ms: the `waits` of an `OuterJoinBuffer`, by side."""
     ahead = {RIGHT: windows.before_ms, LEFT: windows.after_ms}
     waits = {side: (max(0, ms) if strict else ms) + windows.grace_ms for side, ms in ahead.items()}
     return waits[RIGHT], waits[LEFT]
 
 
 def _wrapped(number: int) -> int:
-    """What Java's 64 bits make of it; the gate relies on it."""
+    """The number wrapped to Java's 64 bits, on which the scan condition relies."""
     return (number + 2**63) % 2**64 - 2**63

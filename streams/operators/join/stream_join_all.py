@@ -1,12 +1,12 @@
-"""Several streams joined within a window of time; one instance per stream. Kafka Streams has joins of two only.
+"""Several streams joined within a time window; one instance per stream. Kafka Streams joins two at a time only.
 
-A combination is one record of each stream, all of one key, of which the newest is at most `difference` newer than the
-oldest. It gives one result, when the last of its records is taken. Strict mode: T is the largest timestamp that reached
-the join from any stream, null keys and values included; a record at t is open while t + difference + grace >= T. What is
-not open when it comes is late and gives nothing; a combination is emitted if all its records are open when the last one
-comes. So within grace the results do not depend on the order of arrival. Compat mode follows `stream_stream_join` there:
-no record is late; what bounds a match is each other store's retention (2 * difference + grace) by the time of that store's
-own newest record.
+A combination has one record of each stream, all with the same key, of which the newest is at most `difference` newer than the
+oldest. A combination gives one result, when the last of its records arrives. Strict mode: T is the largest timestamp that reached
+the join from any stream, null keys and values included; a record at t is open while t + difference + grace >= T. A record that is
+not open on arrival is late and gives nothing; a combination is emitted if all its records are open when the last one
+arrives. Within grace, the results therefore do not depend on the order of arrival. Compat mode corresponds to that of
+`stream_stream_join`: no record is late; a match is limited by each other store's retention (2 * difference + grace) relative to
+that store's own newest record.
 
 Invariant: results of one record come in a fixed order: by the time, then the arrival, of the first stream's record, next of
 the second's, and so on.
@@ -31,17 +31,17 @@ Row = tuple[int, Any]
 
 
 class StreamJoinAll(Operator):
-    """One stream's side of a join of several. A result has the time of the newest record, and the last one's headers.
+    """One stream's side of a join of several. A result has the time of the newest record, and the headers of the last to arrive.
 
     Null keys and null values are dropped.
 
-    The cost of a record is that of its results: with m records of its key in the window of each of n streams, about
-    m ** (n - 1) of them. Nothing is combined while any other stream has no record in reach.
+    The cost of a record is proportional to its results: with m records of its key in the window of each of n streams, about
+    m ** (n - 1). Nothing is combined while any other stream has no record in range.
 
     Args:
-        join: What all sides have in common.
-        name: Which stream this is.
-        stores: Window stores of all the streams, duplicates kept, in the order of the join's streams.
+        join: The parameters that all sides share.
+        name: This side's stream.
+        stores: Window stores of all the streams, with duplicates, in the order of the join's streams.
         state_name: Name of the state that all sides share.
     """
 
@@ -53,7 +53,7 @@ class StreamJoinAll(Operator):
         self.difference_ms, self.grace_ms = join.windows.after_ms, join.windows.grace_ms
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the stores and the shared time."""
+        """Open the stores and the shared stream time."""
         super().init(ctx)
         self._opened: dict[str, TypedWindowStore] = {name: ctx.store(store) for name, store in self.stores.items()}
         self._state = ctx.shared_state(self.state_name)
@@ -61,7 +61,7 @@ class StreamJoinAll(Operator):
         self._strict = ctx.mode == "strict"
 
     def process(self, record: Record) -> None:
-        """Join with what the other streams' stores hold, then keep the record for them."""
+        """Join with the records of the other streams, then store the record for them."""
         time = self._time.observe(record.timestamp)
         if record.key is None or record.value is None:
             self.ctx.drop(record, "null_key" if record.key is None else "null_value")
@@ -72,7 +72,7 @@ class StreamJoinAll(Operator):
             self._keep(record)
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """The stream time of all sides moves on; nothing is held back."""
+        """Advance the stream time of all sides; no record waits."""
         least = self._time.common_limit(limit)
         if least is None:
             return limit
@@ -80,7 +80,7 @@ class StreamJoinAll(Operator):
         return least
 
     def flush(self) -> None:
-        """Rows that no record can meet any more may go."""
+        """Expire rows that no record can match any more."""
         store = self.stores[self.name]
         self.ctx.expire(store, self._time.now if self._strict else self._newest_in(store))
 
@@ -93,7 +93,7 @@ class StreamJoinAll(Operator):
             self.ctx.forward(Record(record.key, self.join.joiner(record.key, values), newest, record.headers))
 
     def _rows(self, record: Record, time: int) -> list[list[Row]]:
-        """Of each stream the rows in reach of the record, of its own the record alone; empty if a stream has none."""
+        """For each stream its rows in range of the record (for the record's own only itself); empty if a stream has none."""
         rows = []
         for name, store in self._opened.items():
             if name == self.name:
@@ -118,20 +118,20 @@ class StreamJoinAll(Operator):
         return newest
 
     def _keep(self, record: Record) -> None:
-        """Store it; remember the newest time put into this stream's store, which compat mode goes by."""
+        """Store the record, and note the newest time in this stream's store, which compat mode uses."""
         store = self.stores[self.name]
         self._state[store] = max(self._newest_in(store), record.timestamp)
         self._opened[self.name].put(record.key, record.timestamp, record.value)
 
 
 def combinations(rows: Sequence[Sequence[Row]], span_ms: int, oldest: int, newest: int) -> Iterator[tuple[Row, ...]]:
-    """All choices of one row of each list that, together with what is chosen already, span at most `span_ms`.
+    """All choices of one row of each list that, together with the rows chosen before, span at most `span_ms`.
 
     Args:
         rows: For each list rows by time.
         span_ms: How far apart the oldest and the newest may be, ms.
-        oldest: Time of the oldest that is chosen already, ms.
-        newest: Of the newest.
+        oldest: Time of the oldest row chosen before, ms.
+        newest: Time of the newest row chosen before, ms.
 
     Returns:
         Tuples as long as `rows`; the first list's row changes slowest.

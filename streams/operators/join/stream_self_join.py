@@ -1,9 +1,9 @@
 """A stream joined with itself, over one store (Kafka Streams: `KStreamKStreamSelfJoin`, KIP-862).
 
-Strict mode gives exactly what two nodes with a store each give (`stream_stream_join`): each record is first a left one, then
-a right one, and meets itself if its own time lies within the window. Compat mode gives what Kafka Streams 4.3 gives with
-`topology.optimization=all`, flaws included: left and outer joins become inner ones, and a record meets itself whatever the
-window, unless it is older than the store's retention.
+Strict mode gives exactly the results of two nodes with a store each (`stream_stream_join`): each record is first a left one,
+then a right one, and joins itself if its own time is within the window. Compat mode gives the results of Kafka Streams 4.3 with
+`topology.optimization=all`, including its flaws: left and outer joins become inner ones, and a record joins itself whatever
+the window, unless it is older than the store's retention.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class StreamSelfJoin(Operator):
     """Both sides of a self-join.
 
     Args:
-        join: How it joins.
-        store: Window store of the records, duplicates kept.
-        buffer: Key-value store of the records that found no partner; None: an inner join.
+        join: The parameters of the join.
+        store: Window store of the records, with duplicates.
+        buffer: Key-value store of the records without a partner; None: an inner join.
     """
 
     def __init__(self, join: StreamJoin, store: str, buffer: str | None = None) -> None:
@@ -50,7 +50,7 @@ class StreamSelfJoin(Operator):
             self._buffer = StrictOuterJoinBuffer(rows, self._waits, self._emit_alone, ctx.attempt)
 
     def process(self, record: Record) -> None:
-        """Join the record with those before it and with itself, then keep it."""
+        """Join the record with earlier ones and with itself, then store it."""
         if self.ctx.mode == "strict":
             self._process_strict(record, self._time.observe(record.timestamp))
         elif record.key is None or record.value is None:
@@ -59,7 +59,7 @@ class StreamSelfJoin(Operator):
             self._process_compat(record, self._time.observe(record.timestamp))
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """Stream time moves on: emit the rows of records that wait no longer."""
+        """Advance stream time: emit the results of records that no longer wait."""
         time = self._time.advance(elapsed_ms, limit)
         if self._buffer is None:
             return limit
@@ -67,7 +67,7 @@ class StreamSelfJoin(Operator):
         return min(limit, self._buffer.oldest)
 
     def flush(self) -> None:
-        """Rows that no record can meet any more may go."""
+        """Expire rows that no record can match any more."""
         self.ctx.expire(self.store_name, self._time.now)
 
     def _process_strict(self, record: Record, time: int) -> None:
@@ -88,7 +88,7 @@ class StreamSelfJoin(Operator):
             self._store.put(record.key, record.timestamp, record.value)
 
     def _join_strict(self, side: int, record: Record, time: int, meets_itself: bool) -> bool:
-        """Pairs with earlier records of the other side, and, for the right one, with itself; whether it has any."""
+        """Join with earlier records of the other side and, for the right side, with itself; whether there was a match."""
         back_ms, ahead_ms = self.join.reach(side)
         other_side = RIGHT if side == LEFT else LEFT
         earliest = max(0, record.timestamp - back_ms, time - self._waits[other_side])
@@ -138,6 +138,6 @@ class StreamSelfJoin(Operator):
 
 
 def _newest(state: dict[str, Any]) -> int:
-    """Time of the newest record in the store, which in compat mode tells what is still visible."""
+    """Time of the newest record in the store, which in compat mode limits the visible rows."""
     newest: int = state.get(_NEWEST, NO_TIME)
     return newest

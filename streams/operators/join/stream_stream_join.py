@@ -1,12 +1,12 @@
-"""Two streams joined within a window of time (Kafka Streams: `KStreamKStreamJoin`); one instance per side.
+"""Two streams joined within a time window (Kafka Streams: `KStreamKStreamJoin`); one instance per side.
 
 Strict mode: T is the largest timestamp that reached the join from either side, null keys and values included. A left
-record at l is open while l + max(0, after) + grace >= T, a right one at r while r + max(0, before) + grace >= T. What
-is not open when it comes is late and gives nothing; a pair in the window is emitted if both are open when the later
-one comes; a record of an outer side that found nobody gives one row when it ceases to be open. So within grace the
-result does not depend on the order of arrival. Compat mode: no record is late; what bounds a match is the other store's
-retention (before + after + grace) by the time of that store's own newest record, and probes are clamped at 0, as Kafka
-Streams does it; for what it does with records without a partner see `outer_join_buffer`.
+record at l is open while l + max(0, after) + grace >= T, a right one at r while r + max(0, before) + grace >= T. A record
+that is not open on arrival is late and gives nothing; a pair in the window is emitted if both are open when the later one
+arrives; a record of an outer side without a partner gives one result when it ceases to be open. Within grace, the result
+therefore does not depend on the order of arrival. Compat mode: no record is late; a match is limited by the other store's
+retention (before + after + grace) relative to that store's own newest record, and range queries are clamped at 0, as in
+Kafka Streams; for compat mode's records without a partner see `outer_join_buffer`.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ class StreamStreamJoin(Operator):
     """One side of a join.
 
     Args:
-        join: What both sides have in common.
-        side: Which side this is.
-        buffer: Key-value store of the records that found no partner (`serdes.waiting`); None: an inner join.
+        join: The parameters that both sides share.
+        side: This side.
+        buffer: Key-value store of the records without a partner (`serdes.waiting`); None: an inner join.
     """
 
     def __init__(self, join: StreamJoin, side: JoinSide, buffer: str | None = None) -> None:
         self.join = join
         self.side = side
         self.buffer_name = buffer
-        # As seen from this side: a partner lies in [t - back, t + ahead].
+        # From this side's point of view, a partner is in [t - back, t + ahead].
         self.back_ms, self.ahead_ms = join.reach(side.side)
         self.grace_ms = join.windows.grace_ms
         self.retention_ms = join.windows.size_ms + join.windows.grace_ms
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the stores and the shared time."""
+        """Open the stores and the shared stream time."""
         super().init(ctx)
         self._store: TypedWindowStore = ctx.store(self.side.store)
         self._other_store: TypedWindowStore = ctx.store(self.side.other_store)
@@ -70,14 +70,14 @@ class StreamStreamJoin(Operator):
         return CompatOuterJoinBuffer(rows, waits, self._emit_alone, self.grace_ms, self._state, ctx.now_ms, interval_ms)
 
     def process(self, record: Record) -> None:
-        """Join with what the other side holds, then keep the record for the other side."""
+        """Join with the other side's records, then store the record for the other side."""
         time = self._time.observe(record.timestamp)
         if self._strict and self._buffer is not None:
             self._buffer.expire(time, self.side.side, record)
         if record.key is None or record.value is None:
             self._without_key_or_value(record)
             return
-        # Arithmetic as in the module's text: how long a record of this side, and one of the other, stays open.
+        # The formulas of the module's docstring: how long a record of this side, and one of the other, stays open.
         if self._strict and record.timestamp + max(0, self.ahead_ms) + self.grace_ms < time:
             self.ctx.drop(record, "late")
             return
@@ -89,7 +89,7 @@ class StreamStreamJoin(Operator):
         self._keep(record)
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """The stream time of both sides moves on: emit the rows of records that wait no longer."""
+        """Advance the stream time of both sides: emit the results of records that no longer wait."""
         least = self._time.common_limit(limit)
         if least is None:
             return limit
@@ -101,11 +101,11 @@ class StreamStreamJoin(Operator):
         return min(least, self._buffer.oldest)
 
     def flush(self) -> None:
-        """Rows that no record can meet any more may go."""
+        """Expire rows that no record can match any more."""
         self.ctx.expire(self.side.store, self._time.now if self._strict else self._newest_in(self.side.store))
 
     def _join(self, record: Record, time: int) -> bool:
-        """Emit the pairs, oldest partner first; whether there were any."""
+        """Emit the pairs, oldest partner first, and return whether there were any."""
         joined_at = None
         side, buffer = self.side, self._buffer if self.join.is_outer(self.side.other) else None
         for timestamp, other in self._partners(record, time):
@@ -117,7 +117,7 @@ class StreamStreamJoin(Operator):
         return joined_at is not None
 
     def _without_key_or_value(self, record: Record) -> None:
-        """On an outer side a value without a key gives its row at once (KIP-962)."""
+        """On an outer side, a value without a key gives its result at once (KIP-962)."""
         if record.value is not None and self.join.is_outer(self.side.side):
             self._emit_alone(self.side.side, None, record.value, record.timestamp, record.headers)
         else:
@@ -135,7 +135,7 @@ class StreamStreamJoin(Operator):
         return self._other_store.fetch_range(record.key, max(0, earliest, oldest_visible), max(0, latest))
 
     def _keep(self, record: Record) -> None:
-        """Store it; remember the newest time put into this side's store, which compat mode goes by."""
+        """Store the record, and note the newest time in this side's store, which compat mode uses."""
         self._state[self.side.store] = max(self._newest_in(self.side.store), record.timestamp)
         self._store.put(record.key, record.timestamp, record.value)
 

@@ -1,4 +1,4 @@
-"""A stream looks a table up (Kafka Streams: `KStreamKTableJoinProcessor`)."""
+"""A stream joined with a table by look-up (Kafka Streams: `KStreamKTableJoinProcessor`)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from streams.serdes.base import Serde
 
 
 class StreamTableJoin(Operator):
-    """Joins each stream record with the table's value for its key; only the stream emits.
+    """Joins each stream record with the table's value for its key; only stream records give results.
 
-    A plain table is seen as it is when the record comes, a versioned one as it was at the record's time. Null values are
-    dropped. A null key is dropped by the inner join and joined with None by the left join (KIP-962). Timestamp and
-    headers are the stream record's.
+    A plain table is read as of the record's arrival, a versioned one as of the record's time. Null values are
+    dropped. A null key is dropped by the inner join and joined with None by the left join (KIP-962). Results have the
+    timestamp and headers of the stream record.
 
     Args:
-        table: How to look the table up.
+        table: The value getter of the table.
         joiner: `(key, stream value, table value) -> value`.
         left: Left join: a missing table value is None; otherwise the record is dropped.
     """
@@ -46,7 +46,7 @@ class StreamTableJoin(Operator):
             self._join(record, record.key)
 
     def _dropped(self, record: Record, key: Any) -> bool:
-        """Whether the record takes no part; then it is counted."""
+        """Whether the record is dropped, which is then counted."""
         if record.value is not None and (key is not None or self.left):
             return False
         self.ctx.drop(record, "null_value" if record.value is None else "null_key")
@@ -64,10 +64,10 @@ class StreamTableJoin(Operator):
 
 
 class StreamGlobalJoin(StreamTableJoin):
-    """The same with a global table, in which a key of the record's choice is looked up (`KStreamGlobalKTableJoin`).
+    """The same with a global table, whose key is computed from the record (`KStreamGlobalKTableJoin`).
 
     Args:
-        table: How to look the table up.
+        table: The value getter of the table.
         joiner: `(key, table key, stream value, table value) -> value`.
         left: Left join.
         selector: `(key, value) -> table key`.
@@ -80,7 +80,7 @@ class StreamGlobalJoin(StreamTableJoin):
         self.selector = selector
 
     def process(self, record: Record) -> None:
-        """Choose the key, look up and join."""
+        """Compute the key, look up and join."""
         key = self.selector(record.key, record.value)
         if not self._dropped(record, key):
             self._join(record, key)
@@ -90,19 +90,19 @@ class StreamGlobalJoin(StreamTableJoin):
 
 
 class GraceTableJoin(StreamTableJoin):
-    """The same with a versioned table, late updates of which are waited for (KIP-923).
+    """The same with a versioned table and grace: records wait for late updates of the table (KIP-923).
 
-    A record waits until its time <= stream time - grace (stream time of the stream's side), then it is joined, in order of
-    timestamps, with the table as it was at its own time. One that is older than that when it comes is joined at once.
-    A null key cannot wait: the left join joins it with None at once; in compat mode it fails, as Kafka Streams does.
+    A record waits until its time <= stream time - grace (stream time of the stream's side). The record is then joined, in order of
+    timestamps, with the table as of the record's time. A record that is already older on arrival is joined at once.
+    A record with a null key cannot wait: the left join joins it with None at once; in compat mode it fails, as in Kafka Streams.
 
     Args:
-        table: How to look the table up.
+        table: The value getter of the table.
         joiner: `(key, stream value, table value) -> value`.
         left: Left join.
         grace_ms: How long a record waits.
         buffer: Key-value store of the waiting records (`serdes.waiting`).
-        key_serde: Of the keys in it.
+        key_serde: Serde of the keys in it.
     """
 
     def __init__(
@@ -120,13 +120,13 @@ class GraceTableJoin(StreamTableJoin):
         self.key_serde = key_serde
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the buffer and take up stream time."""
+        """Open the buffer and restore stream time."""
         super().init(ctx)
         self._time = StreamTime(ctx.state)
         self._rows = TimeOrderedBuffer(ctx.store(self.buffer_name), self.key_serde, self.buffer_name, ctx.state)
 
     def process(self, record: Record) -> None:
-        """Wait, or join at once; then join what has waited long enough."""
+        """Buffer the record, or join it at once; then join the records that are due."""
         time = self._time.observe(record.timestamp)
         if self._dropped(record, record.key):
             return
@@ -142,12 +142,12 @@ class GraceTableJoin(StreamTableJoin):
         self._join_due(time)
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """Stream time moves on: join what has waited long enough by that."""
+        """Advance stream time: join the records that this makes due."""
         self._join_due(self._time.advance(elapsed_ms, limit))
         return min(limit, self._rows.first_time)
 
     def _join_due(self, time: int) -> None:
         for due in self._rows.take(time - self.grace_ms + 1):
             row = Record(due.key, due.value, due.place.time, due.headers)
-            # They are taken out already: one that fails must not take the others along.
+            # The rows are already removed: one that fails must not lose the others.
             self.ctx.attempt(partial(self._join, row, due.key), due.held(row.timestamp))

@@ -13,26 +13,26 @@ from streams.operators.table.value_getter import ValueGetter
 
 
 class TableTableJoin(Operator):
-    """One side of the join: an update of it gives the row anew, with what the other side has.
+    """One side of the join: an update is joined with the other side's value.
 
     | other side has | this side may miss the other | result |
     |---|---|---|
-    | nothing | no | nothing |
-    | nothing | yes | joined with None; nothing at all if neither a new nor an old value is there |
-    | a value | | joined; a deletion if this side's value is gone and the other cannot stand alone |
+    | nothing | no | no result |
+    | nothing | yes | joined with None; no result if both the new and the old value are null |
+    | a value | | joined; a deletion if this side's value is null and the other side alone gives no row |
 
-    Time = the larger of the update's and the other value's. Null keys are dropped; a versioned table's updates of the past
-    are skipped (KIP-914).
+    The result's time is the larger of the update's and the other value's. Null keys are dropped; out-of-order updates of a
+    versioned table are skipped (KIP-914).
 
     Args:
-        other: How to look the other table up.
+        other: The value getter of the other table.
         joiner: `(key, left value, right value) -> value`.
-        is_left: Which side this is.
-        alone: A row of this side stands without the other's.
-        other_alone: A row of the other side stands without this one's.
+        is_left: Whether this is the left side.
+        alone: A row of this side gives a result without the other's.
+        other_alone: A row of the other side gives a result without this one's.
         versioned: This side's table is versioned.
-        related: Both sides are made of the same table, or one is made of the other, so that one update changes both.
-        send_old: Whether `Change.old` is wanted downstream.
+        related: Both sides derive from the same table, or one from the other, so that one update changes both.
+        send_old: Whether children need `Change.old`.
     """
 
     def __init__(
@@ -58,16 +58,16 @@ class TableTableJoin(Operator):
     def init(self, ctx: OperatorContext) -> None:
         """Open the other table."""
         super().init(ctx)
-        # What the other table has passed on: what it holds back may be gone before anybody is told of it.
-        self._lookup = self.other.open(ctx, told=True)
-        # In strict mode what is joined of related sides is kept where old values are wanted.
+        # The rows as forwarded by the other table: a cached row may be deleted again before it is ever forwarded.
+        self._lookup = self.other.open(ctx, forwarded=True)
+        # In strict mode, the join of related sides is stored where old values are needed.
         self._joins_old = self.send_old and not (self.related and ctx.mode == "strict")
-        # An inner join of related sides: the row of the other one may have gone with the same update as this one's, so that
-        # neither finds the other, and (in Kafka Streams) nobody deletes what was joined.
+        # An inner join of related sides: the row of the other side may have been deleted by the same update as this one's. Then
+        # neither side finds the other, and (in Kafka Streams) the joined row is never deleted.
         self._deletes_unseen = self.related and not self.alone and not self.other_alone and ctx.mode == "strict"
 
     def process(self, record: Record) -> None:
-        """Join the new value, and the old one where it is asked for, with the other table's."""
+        """Join the new value, and the old one where needed, with the other table's."""
         change: Change = record.value
         if record.key is None:
             self.ctx.drop(record, "null_key")
@@ -95,14 +95,14 @@ class TableTableJoin(Operator):
 
 
 class TableJoinMerge(TableOperator):
-    """The joined table: what both sides give, kept if it has a store (Kafka Streams: `KTableKTableJoinMerger`).
+    """The joined table: the results of both sides, stored if it has a store (Kafka Streams: `KTableKTableJoinMerger`).
 
     Args:
-        store: Name of a timestamped key-value store or a versioned one; None = not kept.
+        store: Name of a timestamped key-value store or a versioned one; None = not stored.
         caching: As in `TableMaterializer`.
         send_old: As in `TableMaterializer`; the old value is the one that was forwarded last. In compat
-            mode, without caching, it is the one that Kafka Streams computes: this side's old value with the other side's
-            present one, which may never have been forwarded.
+            mode, without caching, the old value is computed as in Kafka Streams: this side's old value with the other side's
+            current one, which may never have been forwarded.
     """
 
     def init(self, ctx: OperatorContext) -> None:
@@ -113,6 +113,6 @@ class TableJoinMerge(TableOperator):
         )
 
     def process(self, record: Record) -> None:
-        """Keep and pass on."""
+        """Store and forward."""
         change: Change = record.value
         self._table.update(record, change.new, change.old, change.is_latest)

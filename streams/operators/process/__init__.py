@@ -1,1 +1,1 @@
-"""What runs users' processors: their context, their stores, and the checks that say early what would hurt later."""
+"""Runs users' processors: their context, their stores, and the checks that find mistakes early."""

@@ -1,6 +1,6 @@
-"""Attributes of a user's object that a step would lose: found at its end, instead of a result that depends on batches.
+"""Detects attributes of a user's object that would be lost after the step, before results depend on the batches.
 
-A processor is made anew for every step. One that counts in `self.n` looks right in a test of one micro-batch and is wrong in
+A processor is created anew for every step. One that counts in `self.n` works in a test with one micro-batch and is wrong in
 production, where micro-batches are cut differently each time.
 """
 
@@ -20,8 +20,8 @@ _CONTAINERS = (list, dict, set, deque, bytearray)
 class Attributes:
     """The attributes of an object as they were after `init`.
 
-    A change is seen where an attribute is new, has another value, or is a container of another length; not one within an
-    object. What is equal to what it was, such as a buffer that is empty again, is no change.
+    An attribute has changed if it is new, has another value, or is a container of another length; a change inside an object is not
+    detected. A value equal to the earlier one, such as a buffer that is empty again, is no change.
 
     Args:
         owner: The object.
@@ -35,7 +35,7 @@ class Attributes:
         self._sizes = {name: len(value) for name, value in self._values.items() if isinstance(value, _CONTAINERS)}
 
     def check(self, node: str) -> None:
-        """End of the step.
+        """Compares the attributes at the end of the step.
 
         Raises:
             TopologyError: An attribute has changed that is not declared as transient.

@@ -11,14 +11,14 @@ from streams.operators.process.user_processor import UserProcessor
 
 
 class FixedKeyProcessor(UserProcessor):
-    """Runs a processor and fails where it forwards a record under another key than that of the record in process.
+    """Runs a processor and fails if it forwards a record under another key than that of the current record.
 
-    So its results lie where their keys belong, and nothing behind it needs a repartition. During a punctuation there is
-    no record, and keys are the processor's own: it should forward only keys that it has seen.
+    Results therefore stay in the right partition, and no repartition is needed after the processor. During a punctuation there is
+    no current record, and the processor chooses the keys: it should forward only keys that it has seen.
     """
 
     def context(self, ctx: OperatorContext, in_process: InProcess) -> UserContext:
-        """What the processor sees: a context that watches the key."""
+        """The processor's context, which checks keys."""
         return _FixedKeyContext(ctx, in_process)
 
 
@@ -26,7 +26,7 @@ class _FixedKeyContext(UserContext):
     """A context that compares keys."""
 
     def forward(self, record: Record, child: str | None = None) -> None:
-        """Forward, if the key is the same."""
+        """Forward, if the key is unchanged."""
         now = self._in_process.record
         record = checked_record(self.node, record, child, self._in_process.headers)
         if now is not None and record.key != now.key:

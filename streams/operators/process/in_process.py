@@ -1,4 +1,4 @@
-"""The record that a user's processor has in process: what its context and its stores know without being asked."""
+"""The current record of a user's processor, shared by its context and its stores."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from streams.model.record import Record
 
 
 class InProcess:
-    """The record in process, or the time of a punctuation.
+    """The current record, or the time of a punctuation.
 
     Attributes:
         record: The record; None outside of `process`.
-        time: What the punctuation was called with, ms; None outside of a punctuation.
+        time: The time of the punctuation, ms; None outside of a punctuation.
     """
 
     __slots__ = ("record", "time")
@@ -31,7 +31,7 @@ class InProcess:
 
     @property
     def timestamp(self) -> int:
-        """The time of what is written to a store without a time of its own.
+        """The default time of a store's write.
 
         Raises:
             TopologyError: There is neither a record nor a punctuation.
@@ -46,13 +46,13 @@ class InProcess:
         return self.time
 
     def time_of_write(self, timestamp: TimestampLike | None) -> int:
-        """The time that was given, in ms, or that of the record in process."""
+        """The given time in ms, or that of the current record."""
         return self.timestamp if timestamp is None else to_timestamp_ms(timestamp)
 
     def at_time(self, callback: Callable[[int], object]) -> Callable[[int], None]:
-        """The callback of a punctuation, with its time in process meanwhile."""
+        """The callback of a punctuation, wrapped so that its time is the current one meanwhile."""
         if not callable(callback):
-            return callback  # refused where it is scheduled
+            return callback  # refused when it is scheduled
 
         @wraps(callback)
         def call(time: int) -> None:

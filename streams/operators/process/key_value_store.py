@@ -1,4 +1,4 @@
-"""The key-value stores of users: what `ctx.store(name)` gives for `Stores.key_value_store` and `timestamped_key_value_store`."""
+"""The key-value stores of users: `ctx.store(name)` for `Stores.key_value_store` and `timestamped_key_value_store`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streams.serdes.base import Serde
 
 
 class _Rows(Protocol):
-    """What `TypedKeyValueStore` and `TypedTimestampedKeyValueStore` have in common."""
+    """The common interface of `TypedKeyValueStore` and `TypedTimestampedKeyValueStore`."""
 
     def get(self, key: Any) -> Any: ...
     def put(self, key: Any, value: Any, timestamp: int) -> None: ...
@@ -25,10 +25,10 @@ class _Rows(Protocol):
 
 
 class ReadOnlyKeyValueStore(Generic[K, V]):
-    """Key to value, to be read (Kafka Streams: `ReadOnlyKeyValueStore`).
+    """A read-only store from key to value (Kafka Streams: `ReadOnlyKeyValueStore`).
 
     Scans go in the order of the keys' bytes, which for text is that of its code points and for the number serdes that of numbers
-    >= 0. A scan sees the store as it was when the scan began, so rows may be written and deleted meanwhile.
+    >= 0. A scan reads the store as of its beginning, so rows may be written and deleted meanwhile.
 
     Attributes:
         name: The store's name.
@@ -48,7 +48,7 @@ class ReadOnlyKeyValueStore(Generic[K, V]):
         return self._store.range(lower, upper, reverse)
 
     def reverse_range(self, lower: K | None = None, upper: K | None = None) -> Iterator[tuple[K, V]]:
-        """The same rows as `range`, the last one first."""
+        """The same rows as `range`, in reverse order."""
         return self._store.range(lower, upper, reverse=True)
 
     def all(self, reverse: bool = False) -> Iterator[tuple[K, V]]:
@@ -56,15 +56,15 @@ class ReadOnlyKeyValueStore(Generic[K, V]):
         return self._store.all(reverse)
 
     def reverse_all(self) -> Iterator[tuple[K, V]]:
-        """All rows, the last one first."""
+        """All rows, in reverse order."""
         return self._store.all(reverse=True)
 
     def prefix_scan(self, prefix: Any, serde: Serde[Any] | None = None) -> Iterator[tuple[K, V]]:
         """Rows whose keys' bytes start with those of the prefix.
 
         Args:
-            prefix: Bytes, or text that is written as UTF-8, or with a serde any value.
-            serde: Makes the prefix's bytes.
+            prefix: Bytes; or text, encoded as UTF-8; or with a serde any value.
+            serde: Serialises the prefix.
         """
         return self._store.prefix(_prefix_bytes(self.name, prefix, serde))
 
@@ -73,7 +73,7 @@ class ReadOnlyKeyValueStore(Generic[K, V]):
         return self._store.prefix(prefix)
 
     def approximate_num_entries(self) -> int:
-        """The number of rows; it is exact here, and takes as long as a scan of the store."""
+        """The number of rows; exact here, at the cost of a scan of the store."""
         return self._store.count()
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ class ReadOnlyKeyValueStore(Generic[K, V]):
 
 
 class GlobalKeyValueStore(ReadOnlyKeyValueStore[K, V]):
-    """A global store as tasks see it: a task that wrote to it would change its own process's copy only.
+    """A global store as seen by tasks: read-only, because a write would change only the copy of the task's process.
 
     The values of a timestamped one are `ValueAndTimestamp`.
     """
@@ -93,10 +93,10 @@ class GlobalKeyValueStore(ReadOnlyKeyValueStore[K, V]):
 
 
 class KeyValueStore(ReadOnlyKeyValueStore[K, V]):
-    """Key to value (Kafka Streams: `KeyValueStore`).
+    """A store from key to value (Kafka Streams: `KeyValueStore`).
 
-    What is written without a timestamp has that of the record in process, or the time of the punctuation. The timestamp is that of
-    the changelog's record; a timestamp is milliseconds, a `datetime`, or a `timedelta` since the epoch.
+    A write without a timestamp gets that of the current record, or the time of the punctuation. The timestamp becomes that of
+    the changelog record; timestamps are milliseconds, a `datetime`, or a `timedelta` since the epoch.
 
     Example:
         >>> seen: KeyValueStore[str, int] = self.ctx.store("seen")
@@ -112,7 +112,7 @@ class KeyValueStore(ReadOnlyKeyValueStore[K, V]):
         self._store.put(key, value, self._in_process.time_of_write(timestamp))
 
     def put_if_absent(self, key: K, value: V | None, timestamp: TimestampLike | None = None) -> V | None:
-        """Write unless the key has a value; gives the value that the key had, None if there was none."""
+        """Write unless the key has a value; returns the value that the key had, None if there was none."""
         old = self.get(key)
         if old is None:
             self.put(key, value, timestamp)
@@ -121,12 +121,12 @@ class KeyValueStore(ReadOnlyKeyValueStore[K, V]):
     def put_all(
         self, entries: Mapping[K, V | None] | Iterable[tuple[K, V | None]], timestamp: TimestampLike | None = None
     ) -> None:
-        """Write several rows, given as a dictionary or as pairs of key and value."""
+        """Write several rows, passed as a dictionary or as pairs of key and value."""
         for key, value in entries.items() if isinstance(entries, Mapping) else entries:
             self.put(key, value, timestamp)
 
     def delete(self, key: K, timestamp: TimestampLike | None = None) -> V | None:
-        """Delete a row; gives the value that it had, None if there was none."""
+        """Delete a row; returns the value that it had, None if there was none."""
         old = self.get(key)
         if old is not None:
             self.put(key, None, timestamp)
@@ -134,10 +134,10 @@ class KeyValueStore(ReadOnlyKeyValueStore[K, V]):
 
 
 class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]], Generic[K, V]):
-    """Key to value and timestamp (Kafka Streams: `TimestampedKeyValueStore`): the store of a table.
+    """A store from key to value and timestamp (Kafka Streams: `TimestampedKeyValueStore`): the store of a table.
 
-    Reads give a `ValueAndTimestamp`. What is written may be one, too, or a value, whose timestamp is given beside it or is that of
-    the record in process.
+    Reads return a `ValueAndTimestamp`. Writes take one too, or a value, with its timestamp as an argument or by default that of the
+    current record.
     """
 
     def put(self, key: K, value: ValueAndTimestamp[V] | V | None, timestamp: TimestampLike | None = None) -> None:
@@ -148,7 +148,7 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]], Generic[K
     def put_if_absent(
         self, key: K, value: ValueAndTimestamp[V] | V | None, timestamp: TimestampLike | None = None
     ) -> ValueAndTimestamp[V] | None:
-        """Write unless the key has a value; gives what the key had, None if there was nothing."""
+        """Write unless the key has a value; returns the value and timestamp that the key had, None if there was none."""
         old = self.get(key)
         if old is None:
             self.put(key, value, timestamp)
@@ -156,7 +156,7 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]], Generic[K
 
 
 def value_and_time(value: Any, timestamp: TimestampLike | None) -> tuple[Any, TimestampLike | None]:
-    """The bare value, and the timestamp that is given beside it or with it."""
+    """The bare value, and the timestamp from the argument or the value."""
     if not isinstance(value, ValueAndTimestamp):
         return value, timestamp
     return value.value, value.timestamp if timestamp is None else to_timestamp_ms(timestamp)

@@ -1,4 +1,4 @@
-"""The session store of users: what `ctx.store(name)` gives for `Stores.session_store`."""
+"""The session store of users: the result of `ctx.store(name)` for `Stores.session_store`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from streams.operators.stores.session import TypedSessionStore
 
 
 class SessionStore(Generic[K, V]):
-    """Key and session to value (Kafka Streams: `SessionStore`).
+    """A store from key and session to value (Kafka Streams: `SessionStore`).
 
     A session is a `Window` of its first and last timestamp. Times are milliseconds, a `datetime`, or a `timedelta` since the epoch.
 
-    Rows are kept for the store's retention: sessions that end earlier than the latest end that was written less the retention
-    go, a segment at a time.
+    Rows stay for the store's retention: sessions that end before the latest end written minus the retention are deleted, a
+    segment at a time.
 
     Example:
         >>> sessions: SessionStore[str, int] = self.ctx.store("sessions")
@@ -71,7 +71,7 @@ class SessionStore(Generic[K, V]):
     def fetch(
         self, key: K, start: TimestampLike | None = None, end: TimestampLike | None = None
     ) -> V | Iterator[tuple[Window, V]] | None:
-        """All sessions of a key with their values, by end; with start and end the value of that one session."""
+        """All sessions of a key with their values, by end; with start and end, the value of that one session."""
         if start is None or end is None:
             return self.find_sessions(key)
         return self.fetch_session(key, start, end)
@@ -98,7 +98,7 @@ class SessionStore(Generic[K, V]):
     def backward_find_sessions(
         self, key: K, earliest_end: TimestampLike = 0, latest_start: TimestampLike = MAX_TIME
     ) -> Iterator[tuple[Window, V]]:
-        """The same sessions as `find_sessions`, the latest first."""
+        """The same sessions as `find_sessions`, in reverse order."""
         return self.find_sessions(key, earliest_end, latest_start, reverse=True)
 
     def fetch_all(
@@ -112,7 +112,7 @@ class SessionStore(Generic[K, V]):
         return self.fetch_all()
 
     def backward_all(self) -> Iterator[tuple[Windowed[K], V]]:
-        """The same sessions as `all`, the last one first."""
+        """The same sessions as `all`, in reverse order."""
         return self.fetch_all(reverse=True)
 
     def __repr__(self) -> str:

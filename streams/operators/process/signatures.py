@@ -1,4 +1,4 @@
-"""Whether processors and transformers of users can be called as they will be: said before any record is processed."""
+"""Checks that users' processors and transformers can be called as the engine will call them, before any record is processed."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _METHODS = {
     "flush": (),
     "close": (),
 }
-"""What the engine calls of a `Processor` or a `ValueTransformer`, and with what."""
-# A processor is made for each micro-batch; its class is looked at once.
+"""The methods of a `Processor` or a `ValueTransformer` that the engine calls, and their arguments."""
+# A processor is created for each micro-batch; its class is checked once.
 _CHECKED: WeakSet[type[Any]] = WeakSet()
 
 
 def check_supplier(supplier: Callable[[], Any]) -> None:
-    """Refuse what cannot make processors.
+    """Refuses a supplier that cannot make processors.
 
     Args:
         supplier: A class, or a function without arguments.
 
     Raises:
-        TopologyError: It is a processor itself, is no function, needs arguments, or its class has other methods.
+        TopologyError: It is a processor itself, is not callable, needs arguments, or its class has other methods.
     """
     if isinstance(supplier, Processor) or not callable(supplier):
         raise TopologyError(
@@ -53,10 +53,10 @@ def check_supplier(supplier: Callable[[], Any]) -> None:
 
 
 def check_processor(made: object) -> Processor:
-    """The processor that a supplier made.
+    """Checks and returns the processor that a supplier made.
 
     Raises:
-        TopologyError: It made something else, or one whose methods cannot be called.
+        TopologyError: The object is no processor, or its methods cannot be called.
     """
     if not isinstance(made, Processor):
         raise TopologyError(
@@ -67,7 +67,7 @@ def check_processor(made: object) -> Processor:
 
 
 def check_methods(kind: type[Any]) -> None:
-    """Refuse a class whose methods cannot be called as the engine calls them.
+    """Refuses a class whose methods cannot be called as the engine calls them.
 
     Raises:
         TopologyError: One of them takes other arguments.
@@ -90,7 +90,7 @@ def check_methods(kind: type[Any]) -> None:
 
 
 def _missing_arguments(supplier: Callable[..., Any]) -> list[str]:
-    """Names of the arguments that have no default."""
+    """Names of the arguments without a default."""
     try:
         parameters = inspect.signature(supplier).parameters.values()
     except (TypeError, ValueError):

@@ -1,6 +1,6 @@
-"""`UserContext`: the context that a user's processor gets, in front of the wider one of the engine.
+"""`UserContext`: the context of a user's processor, in front of the engine's wider one.
 
-Why: a user sees users' methods only, and a mistake is answered where it is made, in the user's words.
+Users see only the public methods, and mistakes are reported where they are made, in the user's terms.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class UserContext:
 
     Args:
         ctx: The context of the node.
-        in_process: The record in process.
+        in_process: The current record.
     """
 
     def __init__(self, ctx: OperatorContext, in_process: InProcess) -> None:
@@ -121,7 +121,7 @@ class UserContext:
 
 
 def expire_stores(context: UserContext) -> None:
-    """Let windows and sessions go that are older than their stores keep them, as seen from the newest that was written."""
+    """Expires windows and sessions that exceed their stores' retention, relative to the newest one written."""
     for name, store in context._stores.items():
         if isinstance(store, WindowStore | SessionStore) and store._newest >= 0:
             context._ctx.expire(name, store._newest)
@@ -131,13 +131,13 @@ def checked_record(node: str, record: Record, child: object, headers: Headers) -
     """The record to forward, with its timestamp in ms and its headers as pairs.
 
     Args:
-        node: Who forwards.
-        record: What is forwarded.
-        child: To which child, for the message.
-        headers: Those of the record in process, which need no check.
+        node: The node that forwards.
+        record: The record.
+        child: The target child, for the message.
+        headers: The headers of the current record, which need no check.
 
     Raises:
-        TopologyError: It is no record, but a key and a value perhaps.
+        TopologyError: The argument is not a record, but perhaps a key and a value.
     """
     if not isinstance(record, Record):
         given = repr(record) if child is None else f"{record!r}, {child!r}"

@@ -1,4 +1,4 @@
-"""`UserProcessor`: runs a user's processor as a node, and answers the mistakes that nothing else would notice."""
+"""`UserProcessor`: runs a user's processor as a node, and reports mistakes that would otherwise go unnoticed."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class UserProcessor(BaseProcessor[Any, Any, OperatorContext]):
         self._in_process = InProcess()
 
     def wrap(self, wrapper: Callable[[Processor], Processor]) -> None:
-        """Put the user's wrapper around the user's processor."""
+        """Wrap the user's processor in the user's wrapper."""
         self.processor = wrapper(self.processor)
 
     def context(self, ctx: OperatorContext, in_process: InProcess) -> UserContext:
-        """What the processor sees."""
+        """The context that the processor gets."""
         return UserContext(ctx, in_process)
 
     def init(self, ctx: OperatorContext) -> None:
-        """Hand the processor its context."""
+        """Pass the processor its context."""
         super().init(ctx)
         context = self._context = self.context(ctx, self._in_process)
-        # Here too, for a processor whose `init` does not call the one that it overrides.
+        # Set here too, for a processor whose `init` does not call the overridden one.
         self.processor.ctx = context
         self.processor.init(context)
         self._process = self.processor.process
@@ -64,10 +64,10 @@ class UserProcessor(BaseProcessor[Any, Any, OperatorContext]):
         return self.processor.advance(elapsed_ms, limit)
 
     def flush(self) -> None:
-        """End the step; what the processor has in its attributes is gone after it.
+        """End the step, after which the processor's attributes are lost.
 
         Raises:
-            TopologyError: The processor counts on its attributes.
+            TopologyError: The processor relies on its attributes.
         """
         self.processor.flush()
         expire_stores(self._context)

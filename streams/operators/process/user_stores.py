@@ -1,4 +1,4 @@
-"""From an operator's typed store to the store that a user gets: the same rows, users' methods only."""
+"""The conversion of an operator's typed store to a user's store: the same rows, with the public methods only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streams.operators.stores.window import TypedTimestampedWindowStore, TypedWi
 
 
 def user_store(name: str, store: Any, in_process: InProcess) -> Any:
-    """The store of a user over an operator's one; a global store is a user's already."""
+    """The user's view of an operator's store; a global store already is one."""
     made: Any = store
     match store:
         case TypedKeyValueStore():

@@ -1,4 +1,4 @@
-"""The versioned store of users: what `ctx.store(name)` gives for `Stores.versioned_key_value_store`."""
+"""The versioned store of users: the result of `ctx.store(name)` for `Stores.versioned_key_value_store`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streams.operators.stores.versioned import TypedVersionedStore
 
 
 class VersionedKeyValueStore(Generic[K, V]):
-    """Key and time to the value that held then (Kafka Streams: `VersionedKeyValueStore`), as far back as the history goes.
+    """A store from key and time to the value valid then (Kafka Streams: `VersionedKeyValueStore`), within the history's length.
 
     Times are milliseconds, a `datetime`, or a `timedelta` since the epoch.
 
@@ -26,23 +26,23 @@ class VersionedKeyValueStore(Generic[K, V]):
         self._in_process = in_process
 
     def put(self, key: K, value: V | None, timestamp: TimestampLike | None = None) -> int:
-        """Write a version; None = deleted from the timestamp on, which by default is that of the record in process.
+        """Write a version; None = deleted from the timestamp on, which defaults to that of the current record.
 
         Returns:
-            The timestamp of the next newer version; -1 if there is none; -2**63 if it is older than the history and was not
-            written.
+            The timestamp of the next newer version; -1 if there is none; -2**63 if the version is older than the history and was
+            not written.
         """
         return self._store.put(key, value, self._in_process.time_of_write(timestamp))
 
     def delete(self, key: K, timestamp: TimestampLike | None = None) -> ValueAndTimestamp[V] | None:
-        """Delete a key from a time on; gives the value that held then and its time."""
+        """Delete a key from a time on; returns the value valid at that time, and its timestamp."""
         time = self._in_process.time_of_write(timestamp)
         old = self.get(key, time)
         self._store.put(key, None, time)
         return old
 
     def get(self, key: K, as_of: TimestampLike | None = None) -> ValueAndTimestamp[V] | None:
-        """The newest value and its time; with `as_of` those that held then. None if there was none, or a deletion."""
+        """The newest value and its time, or those valid at `as_of`. None if there was none, or a deletion."""
         return self._store.get(key, None if as_of is None else to_timestamp_ms(as_of))
 
     def __repr__(self) -> str:

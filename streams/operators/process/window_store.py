@@ -1,4 +1,4 @@
-"""The window stores of users: what `ctx.store(name)` gives for `Stores.window_store` and `timestamped_window_store`."""
+"""The window stores of users: the results of `ctx.store(name)` for `Stores.window_store` and `timestamped_window_store`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from streams.operators.stores.window import TypedTimestampedWindowStore, TypedWi
 
 
 class WindowStore(Generic[K, V]):
-    """Key and start of a window to value (Kafka Streams: `WindowStore`).
+    """A store from key and window start to value (Kafka Streams: `WindowStore`).
 
-    With `retain_duplicates` each `put` adds a row, and a key and start have several. A row has the start of its window, not the
-    end: the store does not know how long windows are. Times are milliseconds, a `datetime`, or a `timedelta` since the epoch.
+    With `retain_duplicates` each `put` adds a row, and a key and start may have several. A row has the start of its window, not the
+    end, because the store does not know the length of windows. Times are milliseconds, a `datetime`, or a `timedelta` since
+    the epoch.
 
-    Rows are kept for the store's retention: those of windows that start earlier than the largest start that was written less
-    the retention go, a segment at a time.
+    Rows stay for the store's retention: windows that start before the largest start written minus the retention are deleted, a
+    segment at a time.
 
     Attributes:
         name: The store's name.
@@ -35,12 +36,12 @@ class WindowStore(Generic[K, V]):
         self._newest = -1
 
     def put(self, key: K, value: V | None, window_start: TimestampLike | None = None) -> None:
-        """Write; None deletes (nothing, with `retain_duplicates`).
+        """Write; None deletes (but has no effect with `retain_duplicates`).
 
         Args:
             key: The key.
             value: The value.
-            window_start: Start of the window; by default the timestamp of the record in process.
+            window_start: Start of the window; defaults to the timestamp of the current record.
         """
         self._store.put(key, self._start(window_start), value)
 
@@ -53,7 +54,7 @@ class WindowStore(Generic[K, V]):
     def fetch(
         self, key: K, time: TimestampLike, time_to: TimestampLike | None = None
     ) -> V | Iterator[tuple[int, V]] | None:
-        """With one time the value of the window that starts then; with two the windows that start in between.
+        """With one time, the value of the window that starts then; with two, the windows that start in between.
 
         Args:
             key: The key.
@@ -87,7 +88,7 @@ class WindowStore(Generic[K, V]):
         return found
 
     def backward_fetch_all(self, time_from: TimestampLike, time_to: TimestampLike) -> Iterator[tuple[K, int, V]]:
-        """The same rows as `fetch_all`, the last one first."""
+        """The same rows as `fetch_all`, in reverse order."""
         return self.fetch_all(time_from, time_to, reverse=True)
 
     def all(self) -> Iterator[tuple[K, int, V]]:
@@ -95,7 +96,7 @@ class WindowStore(Generic[K, V]):
         return self.fetch_all(0, MAX_TIME)
 
     def backward_all(self) -> Iterator[tuple[K, int, V]]:
-        """The same rows as `all`, the last one first."""
+        """The same rows as `all`, in reverse order."""
         return self.fetch_all(0, MAX_TIME, reverse=True)
 
     def __repr__(self) -> str:
@@ -115,10 +116,10 @@ class WindowStore(Generic[K, V]):
 
 
 class TimestampedWindowStore(WindowStore[K, ValueAndTimestamp[V]], Generic[K, V]):
-    """Key and start of a window to value and timestamp (Kafka Streams: `TimestampedWindowStore`): the store of a windowed table.
+    """A store from key and window start to value and timestamp (Kafka Streams: `TimestampedWindowStore`), for a windowed table.
 
-    Reads give a `ValueAndTimestamp`. What is written may be one, too, or a value, whose timestamp is given beside it or is that of
-    the record in process.
+    Reads return a `ValueAndTimestamp`. Writes take one too, or a value, with its timestamp as an argument or by default that of the
+    current record.
     """
 
     def put(

@@ -10,10 +10,10 @@ from streams.operators.operator import Operator
 
 
 class Branch(Operator):
-    """Sends each record to the child of the first predicate that holds; to none if none does.
+    """Sends each record to the child of the first predicate that is true, or to none.
 
     Args:
-        predicates: `(key, value) -> bool` each; None holds for every record (default branch).
+        predicates: `(key, value) -> bool` each; None is true for every record (default branch).
         children: Names of the children, one for each predicate.
     """
 
@@ -21,7 +21,7 @@ class Branch(Operator):
         self.branches = tuple(zip(predicates, children, strict=True))
 
     def process(self, record: Record) -> None:
-        """First match wins."""
+        """Forward to the first match."""
         for predicate, child in self.branches:
             if predicate is None or predicate(record.key, record.value):
                 self.ctx.forward(record, child)

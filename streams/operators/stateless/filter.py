@@ -10,7 +10,7 @@ from streams.operators.operator import Operator
 
 
 class Filter(Operator):
-    """Lets the records pass for which the predicate holds, or does not.
+    """Forwards the records for which the predicate is true, or false.
 
     Args:
         predicate: `(key, value) -> bool`; null keys and values are passed to it.

@@ -11,7 +11,7 @@ from streams.operators.stateless.results import items, pair
 
 
 class FlatMap(Operator):
-    """Makes any number of keys and values.
+    """Maps each record to any number of records.
 
     Args:
         fn: `(key, value) -> iterable of (key, value)`.
@@ -21,7 +21,7 @@ class FlatMap(Operator):
         self.fn = fn
 
     def process(self, record: Record) -> None:
-        """Every result has the record's timestamp and headers."""
+        """Forward the results, with the record's timestamp and headers."""
         made = self.fn(record.key, record.value)
         for one in items(self.fn, "flat_map", "a list of tuples (key, value)", made):
             key, value = (
@@ -33,7 +33,7 @@ class FlatMap(Operator):
 
 
 class FlatMapValues(Operator):
-    """Makes any number of values under the same key.
+    """Maps each record to any number of values under the same key.
 
     Args:
         fn: `(key, value) -> iterable of values`.
@@ -43,7 +43,7 @@ class FlatMapValues(Operator):
         self.fn = fn
 
     def process(self, record: Record) -> None:
-        """Every result has the record's key, timestamp and headers."""
+        """Forward the results, with the record's key, timestamp and headers."""
         made = self.fn(record.key, record.value)
         for value in items(self.fn, "flat_map_values", "a list of values", made):
             self.ctx.forward(record.with_value(value))

@@ -11,7 +11,7 @@ from streams.operators.stateless.results import pair
 
 
 class Map(Operator):
-    """Makes a new key and value.
+    """Maps each record to a new key and value.
 
     Args:
         fn: `(key, value) -> (key, value)`.
@@ -21,7 +21,7 @@ class Map(Operator):
         self.fn = fn
 
     def process(self, record: Record) -> None:
-        """Timestamp and headers stay."""
+        """Forward the result, with the record's timestamp and headers."""
         made = self.fn(record.key, record.value)
         key, value = (
             made if type(made) is tuple and len(made) == 2 else pair(self.fn, "map", "a tuple (key, value)", made)
@@ -30,7 +30,7 @@ class Map(Operator):
 
 
 class SelectKey(Operator):
-    """Makes a new key.
+    """Maps each record to a new key.
 
     Args:
         fn: `(key, value) -> key`.
@@ -40,5 +40,5 @@ class SelectKey(Operator):
         self.fn = fn
 
     def process(self, record: Record) -> None:
-        """Value, timestamp and headers stay."""
+        """Forward the result, with the record's value, timestamp and headers."""
         self.ctx.forward(record.with_key(self.fn(record.key, record.value)))

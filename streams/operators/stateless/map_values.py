@@ -10,7 +10,7 @@ from streams.operators.operator import Operator
 
 
 class MapValues(Operator):
-    """Makes a new value; the key, and so the task, stays.
+    """Maps each record to a new value; the key, and so the task, stays.
 
     Args:
         fn: `(key, value) -> value`; called for null values too.
@@ -20,5 +20,5 @@ class MapValues(Operator):
         self.fn = fn
 
     def process(self, record: Record) -> None:
-        """Key, timestamp and headers stay."""
+        """Forward the result, with the record's key, timestamp and headers."""
         self.ctx.forward(record.with_value(self.fn(record.key, record.value)))

@@ -1,4 +1,4 @@
-"""`merge`, and the joints of other operators (Kafka Streams: `PassThrough`)."""
+"""`merge`, and the internal joints of other operators (Kafka Streams: `PassThrough`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from streams.operators.operator import Operator
 
 
 class PassThrough(Operator):
-    """Forwards every record of every parent as it is."""
+    """Forwards every record of every parent unchanged."""
 
     def process(self, record: Record) -> None:
-        """No change."""
+        """Forward the record."""
         self.ctx.forward(record)

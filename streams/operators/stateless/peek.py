@@ -10,10 +10,10 @@ from streams.operators.operator import Operator
 
 
 class Peek(Operator):
-    """Shows each record to a function and passes it on unchanged; `foreach` is a peek without children.
+    """Calls a function for each record and forwards the record unchanged; `foreach` is a peek without children.
 
     Args:
-        fn: `(key, value) -> anything`. May see a record more than once: a failed step is run again.
+        fn: `(key, value) -> anything`. May see a record more than once, because a failed step is repeated.
     """
 
     def __init__(self, fn: Callable[[Any, Any], object]) -> None:

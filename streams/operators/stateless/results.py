@@ -1,4 +1,4 @@
-"""What functions of stateless operators must give, and the error of one that gives something else."""
+"""Checks of the results of users' functions in stateless operators."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from streams.users_code import line_of
 
 
 def wrong_result(fn: Callable[..., Any], operator: str, wanted: str, gave: object) -> TypeError:
-    """The error of a function of the user's, with the line where the function begins."""
+    """The error for a function's wrong result, with the line where the function begins."""
     line = line_of(fn)
     where = f" ({line})" if line else ""
     return TypeError(f"{operator} must give {wanted}, it gave {shown(gave)}{where}")
 
 
 def pair(fn: Callable[..., Any], operator: str, wanted: str, gave: Any) -> tuple[Any, Any]:
-    """Key and value of a result that is no tuple: a list or another sequence of two; text and dicts are no pairs."""
+    """Key and value of a result that is not a tuple: a list or another sequence of two; text and dicts are refused."""
     if not isinstance(gave, str | bytes | dict | set):
         try:
             key, value = gave

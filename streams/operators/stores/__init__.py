@@ -1,1 +1,1 @@
-"""Typed state stores, as operators and processors use them, over the byte stores of `state.stores`."""
+"""Typed state stores for operators and processors, over the byte stores of `state.stores`."""

@@ -1,4 +1,4 @@
-"""What the typed stores need of the byte stores of `state.stores`."""
+"""The interfaces of `state.stores`' byte stores that the typed stores need."""
 
 from __future__ import annotations
 

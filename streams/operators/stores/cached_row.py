@@ -1,8 +1,8 @@
-"""Rows of a timestamped store in work: the step cache, and the updates that wait in it for the end of the step.
+"""Rows of a timestamped store under modification: the step cache, and its pending updates.
 
-Timestamped stores can keep a step cache: decoded values that several records of a step share, serialised once at the
-end (Kafka Streams' record cache, bounded here by the step). Reads always see it; a scan writes it through first.
-Invariant: without the cache every read decodes anew, so a value that user code changes in place stays its own.
+Timestamped stores can have a step cache: decoded values shared by several records of a step, serialised once at the
+end (Kafka Streams' record cache, bounded here by the step). Reads always see the cache; a scan writes it through first.
+Invariant: without the cache every read decodes anew, so a value modified in place by user code is never shared.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from streams.operators.stores.codec import Codec
 
 
 class CachedRow:
-    """One row of a timestamped store in work: its value, and what was stored before.
+    """One row of a timestamped store under modification: its value, and what was stored before.
 
     Attributes:
         key: Key bytes.
@@ -38,16 +38,16 @@ class CachedRow:
         self.dirty = False
 
     def set(self, value: Any, timestamp: int) -> None:
-        """Change it."""
+        """Set value and timestamp."""
         self.value, self.timestamp, self.dirty = value, timestamp, True
 
     def sent(self, written: bytes | None) -> None:
-        """It is forwarded as it was written now."""
+        """Record that the row was forwarded with this local value."""
         self.stored, self.dirty = written, False
 
     @property
     def is_no_op(self) -> bool:
-        """Whether there was no row before this step, and is none now: nobody need be told."""
+        """Whether the row did not exist before this step and does not exist now, so that nothing need be forwarded."""
         return self.stored is None and self.value is None
 
 
@@ -58,16 +58,16 @@ class _WritesRows(Protocol):
 def drain_pending(
     store: _WritesRows, held: dict[Any, tuple[Any, Headers, CachedRow]]
 ) -> Iterator[tuple[Any, Headers, CachedRow]]:
-    """Takes out the updates that were held back (key, headers, row) and are to be told, the oldest first, then as they came."""
+    """Removes and returns the pending updates (key, headers, row) that must be forwarded, the oldest first, then by arrival."""
     updates = sorted(held.values(), key=lambda one: one[2].timestamp)
     held.clear()
     for key, headers, entry in updates:
         if entry.is_no_op:
-            store.write(entry)  # a scan may have found it meanwhile, and so have written it
+            store.write(entry)  # a scan may have found and written it meanwhile
         else:
             yield key, headers, entry
 
 
 def result_of(entry: CachedRow, headers: Headers) -> HeldRecord:
-    """What errors name where a result is emitted at the end of a step, and no single record is behind it: its key."""
+    """The record that errors name for a result emitted at the end of a step, which no single record caused: its key."""
     return HeldRecord(entry.key, None, entry.timestamp, headers)

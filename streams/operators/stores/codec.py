@@ -1,4 +1,4 @@
-"""Keys and values of a store as bytes, by its serdes, and whether a row fits the store's changelog."""
+"""The conversion of a store's keys and values to bytes by its serdes, with a check that a row fits the changelog."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Codec:
     """Serdes of one store, bound to its name for messages.
 
     Args:
-        topic: What serdes are told: the changelog.
-        key_serde: Of the keys.
-        value_serde: Of the values.
+        topic: The topic passed to serdes: the changelog.
+        key_serde: Serde of the keys.
+        value_serde: Serde of the values.
         room: Bytes of key and value that fit the changelog.
     """
 
@@ -25,11 +25,11 @@ class Codec:
         self._room = room
         self._key_serde = key_serde
         self._value_serde = value_serde
-        # Most records of a step repeat a few text keys. Only text: 1, 1.0 and True are equal but not the same key.
+        # Most records of a step repeat a few text keys. Only text: 1, 1.0 and True are equal but different keys.
         self._text_keys: dict[str, bytes] = {}
 
     def key(self, key: Any) -> bytes:
-        """Key bytes. Raises ValueError for a null key: no store has one."""
+        """Key bytes. Raises ValueError for a null key, which no store accepts."""
         if type(key) is str and key in self._text_keys:
             return self._text_keys[key]
         data = self._key_serde.serialize(self._topic, key)
@@ -47,7 +47,7 @@ class Codec:
         """The local value, if the row fits the changelog.
 
         Raises:
-            OversizedRowError: It does not.
+            OversizedRowError: The row is too large.
         """
         if value is not None and len(key) + len(value) > self._room:
             raise OversizedRowError(
@@ -71,11 +71,11 @@ class Codec:
         return None if data is None else timestamp.to_bytes(8, "big") + data
 
     def old_value(self, stored: bytes | None) -> Any:
-        """The value of a local value, without its timestamp; None for none."""
+        """The value in a local value, without its timestamp; None for none."""
         return None if stored is None else self.read_value(stored[8:])
 
     def read_timestamped(self, data: bytes | None) -> ValueAndTimestamp | None:
-        """Value and timestamp of a local value."""
+        """Value and timestamp in a local value."""
         if data is None:
             return None
         return ValueAndTimestamp(self.read_value(data[8:]), int.from_bytes(data[:8], "big"))

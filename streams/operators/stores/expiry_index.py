@@ -1,9 +1,9 @@
-"""Rows of a key-value store in the order of their keys, taken from the front: what is due first.
+"""Rows of a key-value store in key order, taken from the front: the rows that are due first.
 
-Why: a scan lays the writes of the step over the committed rows, which costs as much as there are writes in its range. An
-operator that looks for what is due after each record cannot pay that. Here the committed rows are read on from where the
-last look ended, and the rows of this step wait in a heap. Invariant: every row that is there lies ahead of the reader or in the
-heap, so none is missed; one that was removed is passed over.
+A scan merges the step's writes with the committed rows, which costs as much as there are writes in its range. An operator that
+checks for due rows after each record cannot afford that. Here the committed rows are read on from where the last check ended,
+and the rows of this step are in a heap. Invariant: every existing row is ahead of the reader or in the heap, so none is
+missed; removed rows are skipped.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from streams.operators.stores.key_value import TypedKeyValueStore
 
 
 class ExpiryIndex:
-    """A store of bytes, seen from its front, within one step. It must not have been written to in this step.
+    """A store of bytes, read from its front, within one step. The store must not have been written to in this step.
 
     Args:
-        store: Rows whose keys begin with what they are ordered by.
+        store: A store whose keys begin with the sort order.
     """
 
     def __init__(self, store: TypedKeyValueStore) -> None:
@@ -39,7 +39,7 @@ class ExpiryIndex:
             row: The key.
             value: The value.
             timestamp: Of the changelog record, ms.
-            is_new: False if the row is known to be there.
+            is_new: False if the row is known to exist.
         """
         self._store.put(row, value, timestamp)
         if is_new:
@@ -51,13 +51,13 @@ class ExpiryIndex:
 
     @property
     def first(self) -> bytes | None:
-        """The first row, or one before it that was removed; None if there are no rows."""
+        """The first row, or an earlier one that was removed; None if there are no rows."""
         if self._added and (self._next is None or self._added[0] < self._next):
             return self._added[0]
         return self._next
 
     def up_to(self, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """Rows < end (None: all) that are still there, in order; each must be removed before the next is asked for."""
+        """Existing rows < end (None: all), in order; each must be removed before the next is requested."""
         while (row := self.first) is not None and (end is None or row < end):
             if row == self._next:
                 self._next = self._read_on()
@@ -68,7 +68,7 @@ class ExpiryIndex:
                 yield row, value
 
     def close(self) -> None:
-        """Let go of the store, which cannot be closed under a reader."""
+        """Release the store, which cannot be closed under a reader."""
         self._committed = iter(())
 
     def _read_on(self) -> bytes | None:

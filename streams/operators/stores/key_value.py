@@ -1,4 +1,4 @@
-"""The typed key-value stores of operators, over the byte stores of `state.stores`: plain, and timestamped with a step cache."""
+"""The typed key-value stores of operators, over the byte stores of `state.stores`: plain, or timestamped with a step cache."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TypedKeyValueStore:
         return self.range(None, None, reverse)
 
     def count(self) -> int:
-        """The number of rows; they are read, but not decoded."""
+        """The number of rows, which are read but not decoded."""
         return sum(1 for _ in self._rows.range(None, None))
 
 
@@ -54,14 +54,14 @@ class TypedTimestampedKeyValueStore:
         self.codec = codec
         self._cache: dict[bytes, CachedRow] | None = None
         self.pending: dict[bytes, tuple[Any, Headers, CachedRow]] = {}
-        """Key, headers and row of what an aggregation, all streams of a cogroup together, holds back until the end of the step."""
+        """Key, headers and row of the pending updates of an aggregation, shared by all streams of a cogroup."""
 
     def use_cache(self) -> None:
-        """Share decoded values within the step from here on."""
+        """Share decoded values within the step from now on."""
         self._cache = {} if self._cache is None else self._cache
 
     def entry(self, key: Any) -> CachedRow:
-        """The row of a key, in work; `write` makes a change of it last."""
+        """The row of a key for modification; `write` stores a change."""
         key_bytes = self.codec.key(key)
         if self._cache is None:
             return CachedRow(key_bytes, -1, self._rows.get(key_bytes), self.codec)
@@ -71,7 +71,7 @@ class TypedTimestampedKeyValueStore:
         return entry
 
     def entries(self, places: Sequence[tuple[bytes, int]]) -> list[CachedRow]:
-        """`entry` of many keys' bytes, with one read of the store; the second part of a place is unused."""
+        """`entry` for the bytes of many keys, with one read of the store; the second part of a place is unused."""
         cache = {} if self._cache is None else self._cache
         new = [key for key, _ in places if key not in cache]
         found = dict(zip(new, self._rows.multi_get(new), strict=True)) if new else {}
@@ -80,7 +80,7 @@ class TypedTimestampedKeyValueStore:
         return [cache[key] for key, _ in places]
 
     def write(self, entry: CachedRow) -> bytes | None:
-        """Write an entry's value and timestamp, None deletes; the local value."""
+        """Write an entry's value and timestamp, None deletes; returns the local value."""
         data = self.codec.timestamped(entry.value, entry.timestamp)
         self._rows.put(entry.key, self.codec.fitting(entry.key, data), entry.timestamp)
         return data
@@ -94,7 +94,7 @@ class TypedTimestampedKeyValueStore:
         return self.codec.read_timestamped(self._rows.get(key_bytes))
 
     def forwarded(self, key: Any) -> ValueAndTimestamp | None:
-        """The same, but what was forwarded last of a row that is held back."""
+        """The same, but with the last forwarded values of rows with a pending update."""
         entry = self._cache.get(self.codec.key(key)) if self._cache else None
         return self.codec.read_timestamped(entry.stored) if entry is not None and entry.dirty else self.get(key)
 
@@ -119,7 +119,7 @@ class TypedTimestampedKeyValueStore:
         return self.range(None, None, reverse)
 
     def count(self) -> int:
-        """The number of rows; they are read, but not decoded."""
+        """The number of rows, which are read but not decoded."""
         self._write_through()
         return sum(1 for _ in self._rows.range(None, None))
 

@@ -1,6 +1,6 @@
 """The typed session store: key and session -> value, over the byte store of `state.stores`.
 
-A session's value has no timestamp of its own: it is the session's end (Kafka Streams: `SessionStore`).
+A session's value has no timestamp of its own; its timestamp is the session's end (Kafka Streams: `SessionStore`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class TypedSessionStore:
         return self.codec.read_value(self._rows.fetch_session(self.codec.key(key), start, end))
 
     def get(self, key: Windowed) -> ValueAndTimestamp | None:
-        """The same, as tables are looked up: the timestamp is the session's end."""
+        """The value by windowed key, as in table look-ups; the timestamp is the session's end."""
         value = self.fetch(key.key, key.window.start, key.window.end)
         return None if value is None else ValueAndTimestamp(value, key.window.end)
 
     def forwarded(self, key: Windowed) -> ValueAndTimestamp | None:
-        """The same, but what was forwarded last of a session that is held back."""
+        """The same, but with the last forwarded values of sessions with a pending update."""
         place = (self.codec.key(key.key), key.window)
         if place not in self._updates:
             return self.get(key)
@@ -57,15 +57,15 @@ class TypedSessionStore:
             yield Windowed(self.codec.read_key(key), Window(start, end)), self.codec.read_value(value)
 
     def hold_update(self, key: Windowed, new: Any, old: Any) -> None:
-        """Remember an update until the end of the step; of several, the first old value and the last new one count.
+        """Buffers an update until the end of the step; of several, the first old value and the last new one count.
 
-        Held here and not in an operator, since the streams of a cogroup share the store.
+        The buffer is here and not in an operator, because the streams of a cogroup share the store.
         """
         place = (self.codec.key(key.key), key.window)
         first = self._updates[place][1] if place in self._updates else old
         self._updates[place] = (key, first, new)
 
     def take_updates(self) -> list[tuple[Windowed, Any, Any]]:
-        """Session, old value, new value of all updates that were held back, in order of time, then as they came."""
+        """Removes and returns all pending updates (session, old value, new value), in order of time, then by arrival."""
         updates, self._updates = self._updates, {}
         return sorted(updates.values(), key=lambda update: update[0].window.end)

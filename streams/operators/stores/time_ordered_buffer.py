@@ -1,7 +1,7 @@
-"""Records that wait for their time to come, in a store that is ordered by that time.
+"""Records that wait until they are due, in a store ordered by that time.
 
-Invariant: a look for rows that are due costs nothing while none can be: the earliest time that any row may have is kept in
-the operator's state. It may be too early (rows are taken out), never too late.
+Invariant: a check for due rows costs nothing while none is due, because the operator's state has a lower bound of the rows'
+times. The bound may be too early (rows are removed), never too late.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EARLIEST, _NUMBER = "earliest", "number"
 
 
 class DueRecord(NamedTuple):
-    """A record whose time has come."""
+    """A record that is due."""
 
     place: WaitingKey
     key: Any
@@ -30,7 +30,7 @@ class DueRecord(NamedTuple):
     data: bytes
 
     def held(self, timestamp: int) -> HeldRecord:
-        """The record as bytes; its timestamp is for the operator to know."""
+        """The record as bytes, with a timestamp that only the operator knows."""
         return HeldRecord(self.place.key, self.data, timestamp, self.headers)
 
 
@@ -40,8 +40,8 @@ class TimeOrderedBuffer:
     Args:
         store: Key-value store with `WaitingKeySerde` and `WaitingSerde`.
         key_serde: Of the records' keys.
-        name: Stands for the store where the serde wants a topic.
-        state: A dict that survives restarts, shared by all that use the store.
+        name: Passed to the serde as the topic.
+        state: A dict that survives restarts, shared by all users of the store.
     """
 
     def __init__(self, store: TypedKeyValueStore, key_serde: Serde, name: str, state: dict[str, Any]) -> None:
@@ -53,7 +53,7 @@ class TimeOrderedBuffer:
 
     @property
     def earliest(self) -> int:
-        """No row's time is before this; `NEVER` if there are none."""
+        """A lower bound of the rows' times; `NEVER` if there are none."""
         found: int = self._state.get(_EARLIEST, NEVER)
         return found
 
@@ -64,18 +64,18 @@ class TimeOrderedBuffer:
         return NEVER if first is None else int(first[0].time)
 
     def add(self, time: int, side: int, key: Any, value: Any, headers: Headers) -> None:
-        """Put a record in."""
+        """Adds a record."""
         number = self._state[_NUMBER] = self._state.get(_NUMBER, -1) + 1
         place = WaitingKey(time, side, self._bytes(key), number)
         self._store.put(place, WaitingRecord(side, value, headers), time)
         self._state[_EARLIEST] = min(self.earliest, time)
 
     def remove(self, place: WaitingKey) -> None:
-        """Take a record out."""
+        """Removes a record."""
         self._store.put(place, None, place.time)
 
     def remove_all(self, time: int, side: int, key: Any) -> None:
-        """Take all records of a time, side and key out."""
+        """Removes all records with a time, side and key."""
         if time < self.earliest:
             return
         key_bytes = self._bytes(key)
@@ -90,12 +90,12 @@ class TimeOrderedBuffer:
             yield DueRecord(place, key, waiting.value, waiting.headers, waiting.data)
 
     def take(self, before: int) -> list[DueRecord]:
-        """Take out the records with a time below `before`, in their order."""
+        """Removes and returns the records with a time below `before`, in order."""
         first = self.earliest
         if before <= first:
             return []
         due: list[DueRecord] = []
-        # A look a little ahead tells when the next look is worth its price; far ahead it would cost more than it saves.
+        # Looking slightly further shows when the next check is worthwhile; looking far ahead would cost more than it saves.
         until = min(before + self._ahead, NEVER)
         following, self._ahead = until, min(2 * self._ahead, _FARTHEST_MS)
         for place, waiting in self._store.range(WaitingKey(first, 0, b"", 0), WaitingKey(until - 1, LAST, b"", NEVER)):

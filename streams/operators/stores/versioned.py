@@ -1,4 +1,4 @@
-"""The typed store of versioned tables (KIP-889): every value of a key with the time from which it holds."""
+"""The typed store of versioned tables (KIP-889): every value of a key, with the time from which it is valid."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class VersionedBytes(Protocol):
 
 
 class TypedVersionedStore:
-    """A table that remembers: key and time -> value and the time from which it holds.
+    """A table with history: key and time -> value and the time from which it is valid.
 
     There is no cache: two updates of a key in one step are two versions.
     """
@@ -35,13 +35,13 @@ class TypedVersionedStore:
         """Write a version; None = deleted from `timestamp` (ms) on.
 
         Returns:
-            The timestamp of the next newer version; `VALID_TO_UNDEFINED` if there is none; `NOT_PUT` if it is older than
+            The timestamp of the next newer version; `VALID_TO_UNDEFINED` if there is none; `NOT_PUT` if the version is older than
             the history and was not written.
         """
         data = self.codec.key(key)
         return self._rows.put(data, self.codec.fitting(data, self.codec.value(value)), timestamp)
 
     def get(self, key: object, as_of: int | None = None) -> ValueAndTimestamp | None:
-        """The newest value and its time; with `as_of` (ms) those that held then. None if there was none, or a deletion."""
+        """The newest value and its time, or those valid at `as_of` (ms). None if there was none, or a deletion."""
         found = self._rows.get(self.codec.key(key), as_of)
         return None if found is None else ValueAndTimestamp(self.codec.read_value(found.value), found.timestamp)

@@ -1,4 +1,4 @@
-"""The typed window stores of operators, over the byte stores of `state.stores`: plain, and timestamped with a step cache."""
+"""The typed window stores of operators, over the byte stores of `state.stores`: plain, or timestamped with a step cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streams.operators.stores.codec import Codec
 
 
 class TypedWindowStore:
-    """Key and time -> values; join stores keep every value of a key and time, in order of arrival."""
+    """Key and time -> values; join stores hold every value of a key and time, in order of arrival."""
 
     def __init__(self, rows: WindowBytes, codec: Codec) -> None:
         self._rows = rows
@@ -24,7 +24,7 @@ class TypedWindowStore:
         self._rows.put(data, start, self._codec.fitting(data, self._codec.value(value)), start)
 
     def fetch(self, key: Any, start: int) -> Any:
-        """The value of one window, or None; of several the first."""
+        """The value of one window, or None; the first if there are several."""
         return self._codec.read_value(self._rows.fetch(self._codec.key(key), start))
 
     def fetch_range(self, key: Any, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[int, Any]]:
@@ -48,14 +48,14 @@ class TypedTimestampedWindowStore:
         self.pending: dict[tuple[bytes, int], tuple[Any, Headers, CachedRow]] = {}
         """As in `TimestampedKeyValueStore`."""
         self.updates: dict[tuple[bytes, int], Any] = {}
-        """What operators of sliding windows hold back until the end of the step."""
+        """The pending updates of operators of sliding windows."""
 
     def use_cache(self) -> None:
-        """Share decoded values within the step from here on."""
+        """Share decoded values within the step from now on."""
         self._cache = {} if self._cache is None else self._cache
 
     def entry(self, key: bytes, start: int) -> CachedRow:
-        """The row of a key's bytes and a window start, in work; `write` makes a change of it last."""
+        """The row of a key's bytes and a window start for modification; `write` stores a change."""
         if self._cache is None:
             return CachedRow(key, start, self._rows.fetch(key, start), self.codec)
         entry = self._cache.get((key, start))
@@ -73,7 +73,7 @@ class TypedTimestampedWindowStore:
         return [cache[place] for place in places]
 
     def write(self, entry: CachedRow) -> bytes | None:
-        """Write an entry's value and timestamp, None deletes; the local value."""
+        """Write an entry's value and timestamp, None deletes; returns the local value."""
         data = self.codec.timestamped(entry.value, entry.timestamp)
         self._rows.put(entry.key, entry.start, self.codec.fitting(entry.key, data), entry.timestamp)
         return data
@@ -87,11 +87,11 @@ class TypedTimestampedWindowStore:
         return self.codec.read_timestamped(self._rows.fetch(key_bytes, start))
 
     def get(self, key: Windowed) -> ValueAndTimestamp | None:
-        """The same, as tables are looked up."""
+        """The same by windowed key, as in table look-ups."""
         return self.fetch(key.key, key.window.start)
 
     def forwarded(self, key: Windowed) -> ValueAndTimestamp | None:
-        """The same, but what was forwarded last of a row that is held back; of a sliding window without its time (-1)."""
+        """The same, but with the last forwarded values of pending rows; for a sliding window without its time (-1)."""
         place = (self.codec.key(key.key), key.window.start)
         if place in self.updates:
             value = self.updates[place][1]

@@ -1,1 +1,1 @@
-"""Operators of tables: what reads, computes, groups, suppresses and materialises them."""
+"""Operators of tables: reading, computing, grouping, suppressing and materialising them."""

@@ -1,4 +1,4 @@
-"""A table whose rows are deleted some time after their last update (TTL). Kafka Streams has none for tables."""
+"""A table whose rows are deleted some time after their last update (TTL). Kafka Streams has no TTL for tables."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from streams.serdes.base import Serde
 
 
 class ExpiringTable(TableSource):
-    """A row of time t is deleted, downstream too, when stream time reaches t + ttl; the deletion has that time.
+    """Deletes a row of time t, downstream too, when stream time reaches t + ttl, which is the time of the deletion.
 
     Stream time is the largest timestamp that reached the table, so nothing depends on a clock, steps or restarts. An update
-    that would be expired already is dropped as late. Deadlines lie in a store ordered by time, one per row, and one
-    more for each update that brings it forward: when a row's deadline comes, it moves on if the row was updated since.
+    that would be expired already is dropped as late. Deadlines are in a store ordered by time, one per row, and one more for
+    each update that brings a deadline forward: a row's deadline is moved when due if the row was updated since.
 
     Args:
         store: Name of a timestamped key-value store.
@@ -45,7 +45,7 @@ class ExpiringTable(TableSource):
         self.ttl_ms = ttl_ms
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the stores and take up stream time."""
+        """Open the stores and restore stream time."""
         super().init(ctx)
         self._time = StreamTime(ctx.state)
         self._table: TableMaterializer
@@ -55,7 +55,7 @@ class ExpiringTable(TableSource):
         )
 
     def process(self, record: Record) -> None:
-        """Delete what has expired, then set or delete."""
+        """Delete the expired rows, then set or delete this one."""
         time = self._time.observe(record.timestamp)
         self._expire(time)
         if record.key is None:
@@ -68,12 +68,12 @@ class ExpiringTable(TableSource):
             self._table.update(record, record.value)
 
     def _needs_deadline(self, record: Record) -> bool:
-        """A row that is new, or that an update out of order makes expire sooner than it would have."""
+        """Whether the row is new, or an out-of-order update makes it expire earlier than before."""
         held = self._rows.get(record.key)
         return held is None or record.timestamp < held.timestamp
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """Stream time moves on: delete what expires by that. What expires later has a later time."""
+        """Advance stream time: delete the rows that this expires. Rows that expire later have a later time."""
         self._expire(self._time.advance(elapsed_ms, limit))
         return limit
 
@@ -89,7 +89,7 @@ class ExpiringTable(TableSource):
                 self._deadlines.add(deadline, RIGHT, due.key, b"", ())
             else:
                 expired.append((deadline, due.place.key, due.key))
-        # By their own deadlines: those they were found by may be older, from before an update.
+        # By their own deadlines: the ones found may be older, from before an update.
         for deadline, _, key in sorted(expired, key=lambda one: one[:2]):
             if self._rows.get(key) is not None:
                 self._table.update(Record(key, None, deadline), None)

@@ -1,7 +1,7 @@
-"""`suppress`: holds the updates of a table back (Kafka Streams: `KTableSuppressProcessorSupplier`).
+"""`suppress`: delays the updates of a table (Kafka Streams: `KTableSuppressProcessorSupplier`).
 
-The buffer is a store, in order of time and key bytes, so it survives restarts, may be larger than memory, and gives up
-what is due without looking at the rest. Invariant: a key is in the buffer at most once, at the place of its first update.
+The buffer is a store, in order of time and key bytes. It therefore survives restarts, may be larger than memory, and yields the
+due updates without a scan of the rest. Invariant: a key is in the buffer at most once, at the place of its first update.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from streams.serdes.base import Serde
 _TIME = struct.Struct(">q")
 _HELD = struct.Struct(">qiiii")
 _NONE = -1
-# What a held update weighs besides its key and values: its place, its context (Kafka Streams counts that too), a row.
+# Size of a buffered update besides its key and values: its place, its context (which Kafka Streams counts too), a row.
 _ROW_OVERHEAD = 100
 _RECORDS, _BYTES = "records", "bytes"
 
 
 @dataclass(frozen=True)
 class SuppressRules:
-    """When updates are let go.
+    """When updates are emitted.
 
     Attributes:
         wait_ms: How far stream time must be beyond an update's place, ms: grace (and a session's gap) until a window
             closes, else the time limit.
         by_window: An update's place is its window's end, and deletions are never emitted; else its timestamp.
-        inclusive_end: Of the windows: the end belongs to the window, so it closes one millisecond later (strict mode).
-        max_records: Most keys held; None: no bound.
-        max_bytes: Most bytes held; None: no bound.
+        inclusive_end: The windows' ends are inclusive, so a window closes one millisecond later (strict mode).
+        max_records: Maximum number of buffered keys; None: no bound.
+        max_bytes: Maximum number of buffered bytes; None: no bound.
         emit_early: What to do at a bound: emit the oldest, or fail.
     """
 
@@ -53,22 +53,22 @@ class SuppressRules:
 
 
 class Suppress(Operator):
-    """Emits the last update of each key (and window), when its time has come.
+    """Emits the last update of each key (and window) when it is due.
 
-    After each update everything is emitted whose place is <= stream time - wait, by place, then by bytes of the key;
-    stream time is the largest timestamp of the updates that came here, and survives restarts. A later update of a held
-    key replaces value, timestamp and headers, and keeps the place.
+    After each update, every buffered update whose place is <= stream time - wait is emitted, by place, then by bytes of the key;
+    stream time is the largest timestamp of the updates that arrived here, and survives restarts. A later update of a buffered
+    key replaces value, timestamp and headers, but not the place.
 
-    Strict mode differs where the windows' ends are inclusive: they close one millisecond later, as their aggregation has
-    it. (Kafka Streams emits, and when another record comes in that millisecond, emits again.)
+    Strict mode differs where the windows' ends are inclusive: they close one millisecond later, as in their aggregation.
+    (Kafka Streams emits, and if another record comes in that millisecond, emits again.)
 
     Args:
         buffer: Name of a key-value store of bytes: place and key bytes -> update.
-        places: Name of a key-value store of bytes: key bytes -> place, where the key does not tell; else None.
+        places: Name of a key-value store of bytes: key bytes -> place, where the place does not follow from the key; else None.
         key_serde: Serde of the table's keys.
         value_serde: Serde of its values.
-        rules: When.
-        send_old: Whether `Change.old` is wanted downstream.
+        rules: When updates are emitted.
+        send_old: Whether children need `Change.old`.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Suppress(Operator):
         self.send_old = send_old
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the stores and take up stream time."""
+        """Open the stores and restore stream time."""
         super().init(ctx)
         self._buffer = ExpiryIndex(ctx.store(self.buffer_name))
         self._places: TypedKeyValueStore | None = None if self.places_name is None else ctx.store(self.places_name)
@@ -99,34 +99,34 @@ class Suppress(Operator):
         self._wait_ms = self.rules.wait_ms + (1 if later else 0)
 
     def process(self, record: Record) -> None:
-        """Hold an update back, then let go what is due."""
+        """Buffer an update, then emit those that are due."""
         self._time.observe(record.timestamp)
         self._hold(record, record.value)
-        # During a flush the table above sends the last value of each key, in no order of time: the update that moves time
-        # on may come before another one of a window that it closes.
+        # During a flush the table above sends the last value of each key, not in order of time: the update that advances
+        # stream time may come before another update of a window that it closes.
         if not self.ctx.flushing:
             self._emit_due()
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """Stream time moves on: let go what that makes due."""
+        """Advance stream time: emit the updates that this makes due."""
         self._time.advance(elapsed_ms, limit)
         self._emit_due()
-        return min(limit, self._oldest_held())
+        return min(limit, self._oldest_buffered())
 
     def flush(self) -> None:
-        """Let go what is due by the end of the step."""
+        """Emit the updates that are due by the end of the step."""
         self._emit_due()
 
     def _emit_due(self) -> None:
         due = self._time.now - self._wait_ms
         if due >= 0:
             for row, held in self._buffer.up_to(_TIME.pack(due + 1)):
-                self._let_go(row, held)
+                self._emit(row, held)
         if self._bounded and self._is_over():
             self._make_room()
 
     def close(self) -> None:
-        """Let go of the buffer."""
+        """Release the buffer."""
         self._buffer.close()
 
     # The buffer --------------------------------------------------------------------------------------------------------
@@ -137,8 +137,8 @@ class Suppress(Operator):
         row = _TIME.pack(place) + key
         before = self._buffer.get(row)
         old = self.codec.value(change.old)
-        prior = old if before is None else _Held.read(before).prior
-        held = _Held(record.timestamp, prior, old, self.codec.value(change.new), record.headers).write()
+        prior = old if before is None else _BufferedUpdate.read(before).prior
+        held = _BufferedUpdate(record.timestamp, prior, old, self.codec.value(change.new), record.headers).write()
         self._buffer.put(row, held, max(0, record.timestamp), is_new=before is None)
         if before is None and self._places is not None:
             self._places.put(key, _TIME.pack(place), max(0, record.timestamp))
@@ -147,8 +147,8 @@ class Suppress(Operator):
         else:
             self._count(0, len(held) - len(before))
 
-    def _oldest_held(self) -> int:
-        """No update that is held is older, ms: they lie by their windows' ends, or by their own times."""
+    def _oldest_buffered(self) -> int:
+        """A lower bound of the buffered updates' times, ms: their windows' starts, or their own times."""
         row = self._buffer.first
         if row is None:
             return NO_LIMIT
@@ -161,9 +161,9 @@ class Suppress(Operator):
         place = _known_place(self._places, record.key, key)
         return record.timestamp if place is None else place
 
-    def _let_go(self, row: bytes, data: bytes) -> None:
-        """Take one update out and forward it."""
-        held, key_bytes = _Held.read(data), row[_TIME.size :]
+    def _emit(self, row: bytes, data: bytes) -> None:
+        """Remove one update from the buffer and forward it."""
+        held, key_bytes = _BufferedUpdate.read(data), row[_TIME.size :]
         self._buffer.remove(row, max(0, held.timestamp))
         if self._places is not None:
             self._places.put(key_bytes, None, max(0, held.timestamp))
@@ -171,8 +171,8 @@ class Suppress(Operator):
         if held.new is None and self.rules.by_window:
             return
         key, new = self.codec.read_key(key_bytes), self.codec.read_value(held.new)
-        # What was emitted before this is the value before the first update held back. Kafka Streams says: the value before
-        # the last one, which nobody downstream has seen.
+        # The value emitted before this one is the value before the first buffered update. Kafka Streams sends the value before
+        # the last one, which was never forwarded.
         seen = held.old if self.ctx.mode == "compat" else held.prior
         old = self.codec.read_value(seen) if self.send_old else None
         self.ctx.forward(Record(key, Change(new, old), held.timestamp, held.headers))
@@ -199,18 +199,18 @@ class Suppress(Operator):
                 f"must not emit early. Raise the bounds, or use BufferConfig.unbounded(): the buffer lies in a store"
             )
         for row, held in self._buffer.up_to(None):
-            self._let_go(row, held)
+            self._emit(row, held)
             if not self._is_over():
                 break
 
 
 @dataclass(frozen=True)
 class SuppressValueGetter:
-    """A suppressed table as others see it: as it was last emitted.
+    """A suppressed table as other operators see it: as last emitted.
 
     Attributes:
         parent: The table above.
-        buffer, places, key_serde, value_serde: As of `Suppress`.
+        buffer, places, key_serde, value_serde: As in `Suppress`.
     """
 
     parent: ValueGetter
@@ -225,9 +225,9 @@ class SuppressValueGetter:
         own = (self.buffer,) if self.places is None else (self.buffer, self.places)
         return (*self.parent.stores, *own)
 
-    def open(self, ctx: OperatorContext, told: bool = False) -> Lookup:
-        """What is held back is seen as it was before; its timestamp is not known any more, so it is -1."""
-        above, rows = self.parent.open(ctx, told), ctx.store(self.buffer)
+    def open(self, ctx: OperatorContext, forwarded: bool = False) -> Lookup:
+        """Look-ups see the value before a buffered update; its timestamp is no longer known, so it is -1."""
+        above, rows = self.parent.open(ctx, forwarded), ctx.store(self.buffer)
         places = None if self.places is None else ctx.store(self.places)
         codec = Codec(f"{ctx.application_id}-{self.buffer}-changelog", self.key_serde, self.value_serde)
 
@@ -237,19 +237,19 @@ class SuppressValueGetter:
             held = None if place is None else rows.get(_TIME.pack(place) + key_bytes)
             if held is None:
                 return above(key, as_of)
-            prior = codec.read_value(_Held.read(held).prior)
+            prior = codec.read_value(_BufferedUpdate.read(held).prior)
             return None if prior is None else ValueAndTimestamp(prior, -1)
 
         return lookup
 
 
 def _size(row: bytes, held: bytes) -> int:
-    """What a held update counts for, bytes."""
+    """The bytes that a buffered update counts for."""
     return len(row) + len(held) + _ROW_OVERHEAD
 
 
 def _known_place(places: TypedKeyValueStore | None, key: Any, key_bytes: bytes) -> int | None:
-    """The place that a key has in the buffer, or would have; None where only the update's time can tell."""
+    """The place that a key has in the buffer, or would have; None where it depends on the update's time."""
     if places is None:
         windowed: Windowed = key
         return windowed.window.end
@@ -258,13 +258,13 @@ def _known_place(places: TypedKeyValueStore | None, key: Any, key_bytes: bytes) 
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _BufferedUpdate:
     """An update in the buffer: `timestamp(8) ∥ four lengths(4) ∥ prior ∥ old ∥ new ∥ headers`.
 
     Attributes:
         timestamp: Of the last update, ms.
-        prior: The value before the first update that is held.
-        old: The value before the last one.
+        prior: The value before the first buffered update.
+        old: The value before the last update.
         new: The value.
         headers: Of the last update.
     """
@@ -276,15 +276,15 @@ class _Held:
     headers: Headers
 
     def write(self) -> bytes:
-        """Its bytes."""
+        """The update as bytes."""
         headers = encode_headers(self.headers) if self.headers else None
         parts = (self.prior, self.old, self.new, headers)
         lengths = (_NONE if part is None else len(part) for part in parts)
         return _HELD.pack(self.timestamp, *lengths) + b"".join(part for part in parts if part is not None)
 
     @classmethod
-    def read(cls, data: bytes) -> _Held:
-        """The update of these bytes."""
+    def read(cls, data: bytes) -> _BufferedUpdate:
+        """Reads an update from bytes."""
         timestamp, *lengths = _HELD.unpack_from(data)
         parts: list[bytes | None] = []
         at = _HELD.size

@@ -13,17 +13,17 @@ from streams.operators.table.table_materializer import TableOperator
 
 
 class TableAggregate(TableOperator):
-    """Keeps a group's aggregate up to date as rows enter, change and leave.
+    """Maintains a group's aggregate as rows enter, change and leave.
 
     The old value is subtracted first, then the new one added. Nothing is subtracted from a group without an aggregate;
-    the update goes on all the same. The result's time is the larger of the update's and the aggregate's, but the update's
+    the update is forwarded all the same. The result's time is the larger of the update's and the aggregate's, or the update's
     own where nothing was subtracted or added.
 
     Args:
         store: Name of a timestamped key-value store.
         initializer: `() -> aggregate`; None for a reduce, whose first value is taken as it is.
         adder: `(key, value, aggregate) -> aggregate`; None deletes.
-        subtractor: The same, for a value that leaves.
+        subtractor: The same, for a value that is removed.
         caching: As in `TableMaterializer`.
         send_old: As in `TableMaterializer`.
     """
@@ -49,7 +49,7 @@ class TableAggregate(TableOperator):
         self._store: TypedTimestampedKeyValueStore = ctx.store(self.store_name)
 
     def process(self, record: Record) -> None:
-        """Subtract, add, pass on."""
+        """Subtract, add, forward."""
         if record.key is None:
             self.ctx.drop(record, "null_key")
             return

@@ -11,17 +11,18 @@ from streams.operators.table.table_materializer import TableOperator
 
 
 class TableFilter(TableOperator):
-    """A table of the rows for which the predicate holds; what ceases to match is deleted downstream.
+    """A table of the rows for which the predicate is true; rows that no longer match are deleted downstream.
 
-    A deletion of what was not there before goes on only where that cannot be known: with old values at hand it is left
+    A deletion of a row that did not match before is forwarded only where the old value is unknown: with known old values it is left
     out, unless the table above is versioned (KIP-914).
 
     Args:
         predicate: `(key, value) -> bool`; not called for None.
         negate: True for `filter_not`.
-        store: Name of a timestamped key-value store or a versioned one; None = not kept.
+        store: Name of a timestamped key-value store or a versioned one; None = not stored.
         knows_old: The table above fills `Change.old`.
-        told_old: What it fills in is what it told before; else (a join that is not kept) only compat mode relies on it.
+        old_is_exact: The old values are the ones that were forwarded; otherwise (a join without a store) only compat mode relies
+            on them.
         versioned: The table above is versioned.
         caching: As in `TableMaterializer`.
         send_old: As in `TableMaterializer`.
@@ -33,7 +34,7 @@ class TableFilter(TableOperator):
         negate: bool,
         store: str | None = None,
         knows_old: bool = False,
-        told_old: bool = True,
+        old_is_exact: bool = True,
         versioned: bool = False,
         caching: bool = True,
         send_old: bool = False,
@@ -41,17 +42,17 @@ class TableFilter(TableOperator):
         super().__init__(store, caching, send_old)
         self.predicate = predicate
         self.negate = negate
-        self.told_old = told_old
+        self.old_is_exact = old_is_exact
         self.drops_needless = (knows_old or send_old) and not versioned
 
     def init(self, ctx: OperatorContext) -> None:
         """Open the store."""
         super().init(ctx)
-        if not self.told_old and ctx.mode == "strict":
+        if not self.old_is_exact and ctx.mode == "strict":
             self.drops_needless = False
 
     def process(self, record: Record) -> None:
-        """Pass the update on, as a deletion if the new value does not match."""
+        """Forward the update, as a deletion if the new value does not match."""
         change: Change = record.value
         new = self._matching(record.key, change.new)
         old = None

@@ -10,11 +10,11 @@ from streams.operators.operator import Operator
 
 
 class TableGroupBy(Operator):
-    """Sends each update to the groups that it concerns: taken from the old one, then added to the new one.
+    """Sends each update to the groups concerned: the old value is subtracted, then the new one added.
 
-    Same group before and after: one `Change` with both (KIP-904), so that nobody sees the group without the row.
-    Different groups: two records, the old group's first. A row whose group key or value is None is in no group. A
-    versioned table's updates of the past are skipped (KIP-914).
+    If the group stays the same, one `Change` has both values (KIP-904), so that the group is never seen without the row.
+    If the group changes, there are two records, the old group's first. A row whose group key or value is None is in no group.
+    Out-of-order updates of a versioned table are skipped (KIP-914).
 
     Args:
         selector: `(key, value) -> (group key, value)`; not called for None.
@@ -26,7 +26,7 @@ class TableGroupBy(Operator):
         self.versioned = versioned
 
     def process(self, record: Record) -> None:
-        """One record, two or none."""
+        """Forward one record, two or none."""
         change: Change = record.value
         if self.versioned and not change.is_latest:
             self.ctx.drop(record, "not_latest")

@@ -10,11 +10,11 @@ from streams.operators.table.table_materializer import TableOperator
 
 
 class TableMapValues(TableOperator):
-    """A table with another value for each key.
+    """A table with a computed value for each key.
 
     Args:
-        fn: `(key, value) -> value`; not called for None. A None that it gives deletes downstream.
-        store: Name of a timestamped key-value store or a versioned one; None = not kept.
+        fn: `(key, value) -> value`; not called for None. A result of None deletes downstream.
+        store: Name of a timestamped key-value store or a versioned one; None = not stored.
         caching: As in `TableMaterializer`.
         send_old: As in `TableMaterializer`.
     """
@@ -30,7 +30,7 @@ class TableMapValues(TableOperator):
         self.fn = fn
 
     def process(self, record: Record) -> None:
-        """Map the new value, and the old one where it is asked for and nobody keeps it."""
+        """Map the new value, and the old one where it is needed and not stored."""
         change: Change = record.value
         old = self._mapped(record.key, change.old) if self.send_old and not self._table.kept else None
         self._table.update(record, self._mapped(record.key, change.new), old, change.is_latest)

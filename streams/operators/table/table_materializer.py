@@ -1,9 +1,9 @@
-"""What the operators of tables share: a store that may be missing, and the updates that leave it.
+"""The shared part of table operators: an optional store, and the forwarding of updates.
 
-Rules (Kafka Streams: `TimestampedTupleForwarder`, `CachingKeyValueStore`): without caching every update goes on, with it
-the last one of a key in a step, at the end of the step, unless the key had no row before and has none now. They go on in
-order of time, so that a step, however long, makes nothing late that is below. `Change.old` is filled only where it is
-asked for.
+Rules (Kafka Streams: `TimestampedTupleForwarder`, `CachingKeyValueStore`): without caching every update is forwarded. With
+caching the last update of a key in a step is forwarded, at the end of the step, unless the key had no row before and has none
+now. Updates are forwarded in order of time, so that even a long step makes no update late for operators below. `Change.old` is
+filled only where needed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class TableMaterializer:
 
     Args:
         ctx: The operator's context.
-        store: Name of a timestamped key-value store or a versioned one; None = the table is not kept.
-        caching: Hold updates back until the end of the step; a versioned store never does.
-        send_old: Whether `Change.old` is wanted downstream.
-        given_old: Without caching, `Change.old` is what `update` is given even if the store has another value.
+        store: Name of a timestamped key-value store or a versioned one; None = the table is not stored.
+        caching: Buffer updates until the end of the step; ignored for a versioned store.
+        send_old: Whether children need `Change.old`.
+        given_old: Without caching, `Change.old` is the argument of `update` even if the store has another value.
     """
 
     def __init__(
@@ -51,19 +51,19 @@ class TableMaterializer:
         return self._store is not None or self._versioned is not None
 
     def value(self, key: Any) -> Any:
-        """The value kept for a key, None if there is none."""
+        """The stored value of a key, None if there is none."""
         store = self._store if self._store is not None else self._versioned
         found = None if store is None else store.get(key)
         return None if found is None else found.value
 
     def update(self, record: Record, new: Any, old: Any = None, is_latest: bool = True) -> None:
-        """Set a key (`record`'s key, timestamp and headers) and pass the update on.
+        """Set a key (`record`'s key, timestamp and headers) and forward the update.
 
         Args:
             record: Key, timestamp, headers.
             new: The value; None deletes.
-            old: The value before, for a table that is not kept, or with `given_old`.
-            is_latest: For a table that is not kept: whether the update is newer than what the table above holds.
+            old: The value before, for a table without a store, or with `given_old`.
+            is_latest: For a table without a store: whether the update is newer than the value of the table above.
         """
         if self._versioned is not None:
             self._put_version(self._versioned, record, new)
@@ -81,15 +81,15 @@ class TableMaterializer:
                 self._emit_with_old(self._store, record.key, record.headers, entry)
 
     def flush(self) -> None:
-        """Pass on each key's last value, in order of time."""
+        """Forward each key's last value, in order of time."""
         if self._store is None:
-            return  # only a store holds updates back
+            return  # only a store buffers updates
         emit_pending(self._ctx, self._store, self._pending, partial(self._emit_with_old, self._store))
 
     def _emit_with_old(
         self, store: TypedTimestampedKeyValueStore, key: Any, headers: Headers, entry: CachedRow
     ) -> None:
-        """Emit a row with the value that was forwarded before."""
+        """Emit a row with the value that was forwarded last as the old one."""
         self._emit(store, key, headers, entry, store.codec.old_value(entry.stored) if self._send_old else None)
 
     def _emit(
@@ -109,10 +109,10 @@ class TableMaterializer:
 
 
 class TableOperator(Operator):
-    """Base of the operators whose result is a table: opens it as `_table`, and passes on at the end of the step what it held back.
+    """Base of the operators whose result is a table: opens it as `_table`, and forwards pending updates at the end of the step.
 
     Args:
-        store: Name of a timestamped key-value store or a versioned one; None = the table is not kept.
+        store: Name of a timestamped key-value store or a versioned one; None = the table is not stored.
         caching: As in `TableMaterializer`.
         send_old: As in `TableMaterializer`.
     """
@@ -128,5 +128,5 @@ class TableOperator(Operator):
         self._table = TableMaterializer(ctx, self.store_name, self.caching, self.send_old)
 
     def flush(self) -> None:
-        """Pass on each key's last value, in order of time."""
+        """Forward each key's last value, in order of time."""
         self._table.flush()

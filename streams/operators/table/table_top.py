@@ -1,4 +1,4 @@
-"""`top` of a grouped table: the best n rows of each group, exact also when rows change and leave."""
+"""`top` of a grouped table: the best n rows of each group, exact even when rows change and leave."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _BITS = 2**64 - 1
 
 
 class TableTop(TableOperator):
-    """Keeps all rows of a group ordered by score, and gives the list of the first n when it changes.
+    """Orders all rows of a group by score, and forwards the list of the first n when it changes.
 
-    Scores are compared as 64-bit floats, equal ones by the bytes of the values. A row without a score (None, or no number) is
+    Scores are compared as 64-bit floats, equal ones by the bytes of the values. A row without a score (None, or not a number) is
     not ranked. Null keys are dropped. The result's time is the largest of its updates.
 
     Args:
         store: Name of a timestamped key-value store of the lists.
-        rows: Name of a key-value store of the ranked values, by `ranked_key`, with how often each is there.
-        value_serde: Of the values.
-        key_serde: Of the groups' keys.
-        n: How many.
+        rows: Name of a key-value store of the ranked values, by `ranked_key`, with the number of occurrences.
+        value_serde: Serde of the values.
+        key_serde: Serde of the groups' keys.
+        n: Length of the list.
         by: `(value) -> score`.
         largest: Whether the largest score is the best.
         caching: As in `TableMaterializer`.
@@ -63,7 +63,7 @@ class TableTop(TableOperator):
         self._rows: TypedKeyValueStore = ctx.store(self.rows_name)
 
     def process(self, record: Record) -> None:
-        """Take the old value out, put the new one in, read the first n."""
+        """Remove the old value, add the new one, read the first n."""
         group = None if record.key is None else self.key_serde.serialize(self.rows_name, record.key)
         if group is None:
             self.ctx.drop(record, "null_key")

@@ -1,4 +1,4 @@
-"""`transform_values` of a table: a value transformer of the user's, with state (Kafka Streams: `KTableTransformValues`)."""
+"""`transform_values` of a table: a user's stateful value transformer (Kafka Streams: `KTableTransformValues`)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from streams.operators.table.table_materializer import TableOperator
 
 
 class ValueTransformer(ABC, Generic[K, V, VOut]):
-    """Makes a table's new values of its old ones, with stores (Kafka Streams: `ValueTransformerWithKey`).
+    """Computes a table's new values from the old ones, with stores (Kafka Streams: `ValueTransformerWithKey`).
 
-    A new object is made for every micro-batch, so its attributes remember nothing: use `self.ctx.store(name)` or `self.ctx.state`.
+    A new object is created for every micro-batch, so its attributes remember nothing: use `self.ctx.store(name)` or
+    `self.ctx.state`.
     As in a `Processor`, an attribute that changes after `init` is an error unless it is declared in `transient`.
 
     Attributes:
@@ -38,23 +39,23 @@ class ValueTransformer(ABC, Generic[K, V, VOut]):
 
     @abstractmethod
     def transform(self, key: K, value: V | None) -> VOut | None:
-        """The new value; None deletes the row. Called once for each update, deletions (a value of None) too."""
+        """Returns the new value; None deletes the row. Called once for each update, including deletions (value None)."""
 
     def close(self) -> None:
-        """End of the step, also when it failed."""
+        """Called at the end of the step, also when it failed."""
 
 
 class TableTransformValues(TableOperator):
-    """A table whose values a transformer makes.
+    """A table whose values a transformer computes.
 
-    Kafka Streams calls the transformer again to look a row up, or to know its old value, while the result is not kept; with
-    state that gives another answer. Here the result is then kept, and each update is transformed once.
+    Kafka Streams calls the transformer again to look up a row, or for its old value, while the result is not stored; with state the
+    answer differs. Here the result is stored in that case, and each update is transformed once.
 
     Args:
         supplier: `() -> ValueTransformer`.
         store: As in `TableMaterializer`.
         caching: As in `TableMaterializer`.
-        send_old: As in `TableMaterializer`; only of a table that is kept.
+        send_old: As in `TableMaterializer`; only with a store.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class TableTransformValues(TableOperator):
         self._in_process = InProcess()
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the store, and let the transformer open its own ones."""
+        """Open the store, and let the transformer open its own."""
         super().init(ctx)
         context = self._context = _SilentContext(ctx, self._in_process)
         self.transformer.ctx = context
@@ -88,18 +89,18 @@ class TableTransformValues(TableOperator):
         self._table.update(record, new, None, change.is_latest)
 
     def flush(self) -> None:
-        """Pass on what was held back, and look for attributes that would be lost."""
+        """Forward pending updates, and check for attributes that would be lost."""
         super().flush()
         expire_stores(self._context)
         self._attributes.check(self.ctx.node)
 
     def close(self) -> None:
-        """Let go."""
+        """Release resources."""
         self.transformer.close()
 
 
 class _SilentContext(UserContext):
-    """A context that forwards nothing: the value that `transform` gives is the only result."""
+    """A context that refuses to forward: the result of `transform` is the only one."""
 
     def forward(self, record: Record, child: str | None = None) -> None:
         """Refused."""

@@ -1,8 +1,8 @@
-"""How an operator looks a table up (Kafka Streams: `KTableValueGetter`).
+"""How an operator looks up rows of a table (Kafka Streams: `KTableValueGetter`).
 
-A table that has no store of its own is computed at each look-up from the tables it is made of. A view is a description:
-plain data that pickles with its operator; `open` gives what reads. Invariant: what a view reads are the stores in
-`stores`; the node that opens it must name all of them, so that it runs where they are.
+A table without a store of its own is computed at each look-up from its parent tables. A value getter is a description: plain
+data that pickles with its operator; `open` returns the look-up function. Invariant: look-ups read only the stores in
+`stores`; the node that opens a value getter must name all of them, so that it runs in the same sub-topology.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ Lookup = Callable[[Any, "int | None"], "ValueAndTimestamp | None"]
 
 
 class ValueGetter(Protocol):
-    """A table as others see it."""
+    """A table as other operators see it."""
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Names of the stores that it reads."""
+        """Names of the stores that look-ups read."""
 
-    def open(self, ctx: OperatorContext, told: bool = False) -> Lookup:
-        """What reads it, within one step.
+    def open(self, ctx: OperatorContext, forwarded: bool = False) -> Lookup:
+        """The look-up function, within one step.
 
         Args:
-            ctx: Of the node that looks up.
-            told: See the table as it was passed on last, without the updates that a cache still holds back: for those whose
-                own result must follow the table's updates.
+            ctx: The context of the node that looks up.
+            forwarded: Read the table as last forwarded, without the updates pending in a cache; for operators whose own
+                result must follow the table's updates.
         """
 
 
 @dataclass(frozen=True)
 class StoreValueGetter:
-    """A table that is kept in a store.
+    """A table with a store.
 
     Attributes:
-        store: Its name: of a timestamped key-value, a versioned, a timestamped window or a session store.
-        from_stored: Makes the table's value of the stored one, where they differ (built-in aggregates).
-        versioned: The store holds versions, so that it can be asked how it was.
+        store: Name of a timestamped key-value, a versioned, a timestamped window or a session store.
+        from_stored: Computes the table's value from the stored one, where they differ (built-in aggregates).
+        versioned: The store holds versions, so that it can be read as of a time.
     """
 
     store: str
@@ -55,10 +55,10 @@ class StoreValueGetter:
         """See `ValueGetter`."""
         return (self.store,)
 
-    def open(self, ctx: OperatorContext, told: bool = False) -> Lookup:
+    def open(self, ctx: OperatorContext, forwarded: bool = False) -> Lookup:
         """See `ValueGetter`."""
         store, from_stored, versioned = ctx.store(self.store), self.from_stored, self.versioned
-        get = store.forwarded if told and not versioned else store.get
+        get = store.forwarded if forwarded and not versioned else store.get
 
         def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:
             found: ValueAndTimestamp | None = get(key, as_of) if versioned else get(key)
@@ -88,9 +88,9 @@ class FilterValueGetter:
         """See `ValueGetter`."""
         return self.parent.stores
 
-    def open(self, ctx: OperatorContext, told: bool = False) -> Lookup:
+    def open(self, ctx: OperatorContext, forwarded: bool = False) -> Lookup:
         """See `ValueGetter`."""
-        above, predicate, negate = self.parent.open(ctx, told), self.predicate, self.negate
+        above, predicate, negate = self.parent.open(ctx, forwarded), self.predicate, self.negate
 
         def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:
             found = above(key, as_of)
@@ -116,9 +116,9 @@ class MapValueGetter:
         """See `ValueGetter`."""
         return self.parent.stores
 
-    def open(self, ctx: OperatorContext, told: bool = False) -> Lookup:
+    def open(self, ctx: OperatorContext, forwarded: bool = False) -> Lookup:
         """See `ValueGetter`."""
-        above, fn = self.parent.open(ctx, told), self.fn
+        above, fn = self.parent.open(ctx, forwarded), self.fn
 
         def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:
             found = above(key, as_of)
@@ -130,7 +130,7 @@ class MapValueGetter:
 
 @dataclass(frozen=True)
 class JoinValueGetter:
-    """Two joined tables without a store; the newest values only, as Kafka Streams' getters of joins.
+    """Two joined tables without a store; the newest values only, as in Kafka Streams' getters of joins.
 
     Attributes:
         left, right: The tables.
@@ -148,9 +148,9 @@ class JoinValueGetter:
         """See `ValueGetter`."""
         return tuple(dict.fromkeys((*self.left.stores, *self.right.stores)))
 
-    def open(self, ctx: OperatorContext, told: bool = False) -> Lookup:
+    def open(self, ctx: OperatorContext, forwarded: bool = False) -> Lookup:
         """See `ValueGetter`."""
-        on_left, on_right, joiner = self.left.open(ctx, told), self.right.open(ctx, told), self.joiner
+        on_left, on_right, joiner = self.left.open(ctx, forwarded), self.right.open(ctx, forwarded), self.joiner
         needs_left, needs_right = self.kind != "outer", self.kind == "inner"
 
         def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:

@@ -1,1 +1,1 @@
-"""Global tables: each process reads them as a whole."""
+"""Global tables, which each process reads as a whole."""

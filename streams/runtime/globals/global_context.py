@@ -1,7 +1,7 @@
-"""What the processor of a global store sees.
+"""The context of a global store's processor.
 
-Such a processor only keeps its store (Kafka Streams: `GlobalProcessorContextImpl`): it runs in every process, once for each
-copy, so whatever else it did would happen several times.
+Such a processor only maintains its store (Kafka Streams: `GlobalProcessorContextImpl`). It runs in every process, once for each
+copy, so any other effect would happen several times.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from streams.topology.graph import GlobalTable
 
 
 class GlobalContext:
-    """The part of `ProcessorContext` that the processor of a global store has.
+    """The part of `ProcessorContext` that is available to a global store's processor.
 
     Args:
-        table: The store, and what fills it.
-        stores: Where it lies.
-        settings: Of the application.
-        counters: Where `drop` counts.
+        table: The global table: the store and its source.
+        stores: The process's stores.
+        settings: The application's settings.
+        counters: The counters of `drop`.
         now_ms: The step's wall clock.
     """
 
@@ -45,7 +45,7 @@ class GlobalContext:
         self._typed = typed_store(table.store, stores, str(table.source.topics[0]))
 
     def store(self, name: str) -> Any:
-        """The store; there is only this one."""
+        """The processor's own store; other stores are refused."""
         if name != self._name:
             raise TopologyError(f"'{self.node}' keeps the global store '{self._name}' and sees no other, not '{name}'.")
         return self._typed
@@ -55,7 +55,7 @@ class GlobalContext:
         self._counters.add(f"dropped:{self.node}:{reason}")
 
     def __getattr__(self, name: str) -> Any:
-        """All else is refused by name."""
+        """Refuses everything else, by name."""
         raise TopologyError(
             f"'{self.node}' keeps a global store and has no '{name}': it runs once in every process. Read the topic as a stream "
             f"to forward, to schedule and to keep other state."

@@ -1,8 +1,8 @@
-"""The global tables of an application as one process holds them (Kafka Streams: `GlobalStateManagerImpl`).
+"""The global tables of an application, as held by one process (Kafka Streams: `GlobalStateManagerImpl`).
 
 Each process that runs tasks has one `GlobalTables`, and brings it up to the offsets that the driver logged for the batch
-before its tasks begin, so that a repeated batch sees at least what it saw. The topic is the changelog: nothing is written
-to Kafka, so there are no dead letters either: each process would send one of its own. Invariant: rows and positions are
+before its tasks begin, so that a repeated batch sees at least the same rows. The topic is the changelog: nothing is written
+to Kafka, hence there are no dead letters either, because each process would send its own. Invariant: rows and positions are
 applied together, so a reader that stops half-way reads nothing twice.
 """
 
@@ -36,24 +36,24 @@ _TASK = "global"
 
 
 def global_store_specs(tables: Sequence[GlobalTable]) -> list[StoreSpec]:
-    """The stores that a process needs for these tables: open a `TaskStore` of them."""
+    """The stores that a process needs for these tables, for its `TaskStore`."""
     positions = StoreSpec(POSITIONS, StoreKind.KEY_VALUE, logged=False)
     return [positions, *(table.store.spec for table in tables)]
 
 
 class GlobalTables:
-    """The tables, and how far each of their topics' partitions was read.
+    """The tables, and the positions in their topics' partitions.
 
     Args:
-        tables: What to hold.
-        store: A `TaskStore` with `global_store_specs(tables)`; kept between batches, lost with the process or not.
-        settings: Policies; a record that cannot be read fails or is skipped, there is no dead letter (as in Kafka Streams).
+        tables: The tables.
+        store: A `TaskStore` with `global_store_specs(tables)`; reused between batches, and possibly lost with the process.
+        settings: Policies. A record that cannot be read fails or is skipped; there are no dead letters (as in Kafka Streams).
 
     Attributes:
-        counters: What was dropped and skipped by this process since it was asked last; take them away with `take_counters`.
+        counters: Dropped and skipped records of this process since the last `take_counters`.
 
     Raises:
-        ConfigError: The policies ask for dead letters.
+        ConfigError: A policy is `dlq`.
     """
 
     def __init__(self, tables: Sequence[GlobalTable], store: TaskStore, settings: TaskSettings) -> None:
@@ -66,21 +66,21 @@ class GlobalTables:
 
     @property
     def topics(self) -> list[str]:
-        """What to read."""
+        """The topics to read."""
         return list(self._by_topic)
 
     @property
     def stores(self) -> Mapping[str, Any]:
-        """Typed stores by name, for `StreamTask`; they can only be read."""
+        """Typed stores by name, for `StreamTask`; read-only."""
         return {
             table.store.name: GlobalKeyValueStore(table.store.name, typed_store(table.store, self._store, topic))
             for topic, table in self._by_topic.items()
         }
 
     def take_counters(self) -> Counters:
-        """The counters, which begin at nothing again."""
+        """Returns the counters and resets them."""
         taken = Counters(self.counters)
-        # In place: the error handlers count there.
+        # In place, because the error handlers refer to the same object.
         self.counters.clear()
         return taken
 
@@ -91,11 +91,11 @@ class GlobalTables:
         return 0 if data is None else int.from_bytes(data, "big")
 
     def update(self, columns: RecordColumns, now_ms: int) -> None:
-        """Take records of one topic-partition, in order of their offsets; those before `position` are passed over.
+        """Apply records of one topic-partition, in order of their offsets; those before `position` are skipped.
 
         Args:
             columns: The records.
-            now_ms: The step's wall clock, for extractors that want it.
+            now_ms: The step's wall clock, for extractors that need it.
 
         Raises:
             RecordFailedError: A record cannot be read, or the processor fails, and the policy is `fail`.
@@ -118,12 +118,12 @@ class GlobalTables:
             self._apply(columns.topic, columns.partition, position)
 
     def reached(self, topic: str, partition: int, offset: int) -> None:
-        """All records below an offset were taken: those that are missing there never come (control records)."""
+        """Records that all records below an offset were applied; missing offsets are control records."""
         if self.position(topic, partition) < offset:
             self._apply(topic, partition, offset)
 
     def reset(self) -> None:
-        """Forget everything: reading begins anew."""
+        """Forget all rows and positions: reading starts anew."""
         self._store.reset()
 
     def _apply(self, topic: str, partition: int, position: int) -> None:
@@ -176,10 +176,10 @@ class GlobalTables:
 
 
 def global_table_settings(settings: TaskSettings) -> TaskSettings:
-    """The settings by which global tables are read: their own policy in the place of those of the stages.
+    """The settings for reading global tables, with their own policy in place of those of the stages.
 
     Raises:
-        ConfigError: It would be `dlq`.
+        ConfigError: The policy would be `dlq`.
     """
     own = settings.global_table_errors
     if own is not None:
@@ -201,7 +201,7 @@ class _Keeper(Protocol):
 
 
 class _LastValues:
-    """Keeps the last value of each key, as the bytes that they are: what was read of them was a check."""
+    """Stores the last value of each key as the original bytes; deserialisation is only a check."""
 
     takes_null_keys = False
 
@@ -217,7 +217,7 @@ class _LastValues:
 
 
 class _Processed:
-    """Lets the user's processor keep the store; what it holds is given up at the end of the run of records."""
+    """Lets the user's processor maintain the store; the processor is flushed at the end of the run of records."""
 
     takes_null_keys = True
 

@@ -1,1 +1,1 @@
-"""From the records of a topic-partition to rows for tasks: timestamps, the stateless operators, routing."""
+"""From the records of a topic-partition to rows for tasks: timestamps, stateless operators, routing."""

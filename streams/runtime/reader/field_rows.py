@@ -1,8 +1,8 @@
-"""A columns entry, reader's side: of each record the key and the declared fields, cut by task.
+"""The reader's side of a columns entry: the key and the declared fields of each record, split by task.
 
-Keys travel dictionary-encoded: an aggregate sees few distinct keys, and groups by their codes. A field's cells travel
-as up to three columns (whole numbers, numbers with a fraction, JSON text), each only if it has cells, so that whole
-numbers stay exact up to 64 bits and nothing else is paid for.
+Keys are sent dictionary-encoded, because an aggregate sees few distinct keys, and groups by their codes. A field's cells are
+sent as up to three columns (integers, numbers with a fraction, JSON text), each only if it has cells, so that
+integers stay exact up to 64 bits at no other cost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def field_rows(
     tasks: int,
     with_source: bool,
 ) -> tuple[pa.RecordBatch, npt.NDArray[np.int32]]:
-    """Make rows of decoded fields.
+    """Rows of decoded fields.
 
     Args:
         columns: The records.
@@ -37,7 +37,7 @@ def field_rows(
         fields: Decoded fields by path.
         flags: bool[n] each: `NULL`, whether a value is null, and `SCALAR`, whether it has no fields.
         tasks: Number of tasks.
-        with_source: Send the original values along.
+        with_source: Include the original values.
 
     Returns:
         The rows, and the task of each.
@@ -80,7 +80,7 @@ def _routes(keys: pa.DictionaryArray, partition: int, tasks: int) -> npt.NDArray
 
 
 def compact_keys(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Cut the keys' dictionary, if there is one, down to what these rows use: a task need not get everybody's keys."""
+    """Reduce the keys' dictionary, if any, to what these rows use: a task need not get all keys."""
     at = rows.schema.get_field_index("key")
     keys = rows.column(at)
     if not pa.types.is_dictionary(keys.type):

@@ -1,13 +1,13 @@
 """One pass of a reader, in which operators may hold records back for a while, as `enrich` does to call for many at once.
 
-What comes of a record that was held back comes later than what comes of its successors. It leaves in the place where it
-would have left at once, so the order of rows is the same however records were gathered: the record's place is kept when
-it is held, what comes of it is numbered below that place, and at the end of the piece all is put in order and numbered anew.
+The results of a held-back record come later than those of its successors, but leave in their original place, so the order of
+rows does not depend on how records were gathered: the record's place is reserved when it is held back, its results are
+numbered below that place, and at the end of the piece all rows are sorted and renumbered.
 
-Invariant: what an operator gives for a record may differ from attempt to attempt, but which tasks are concerned may not. A
-task that has committed an attempt must be called again in the next one to see that, else its next step would not
-know what it finds in the commits topic. So every task that a record could reach is `touched`, and a dead letter
-goes where the result would have gone.
+Invariant: an operator's results for a record may differ from attempt to attempt, but the set of tasks concerned may not. A
+task that has committed an attempt must be called again in the next one to see that; otherwise its next step would find a
+commit that it cannot explain. So every task that a record could reach is `touched`, and a dead letter goes where the
+result would have gone.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Held:
     """A record that is held back.
 
     Attributes:
-        cursor: Its source rows, and which of them it is.
-        place: Where it stands among what comes of that row.
-        route: The key whose task gets what comes of it.
+        cursor: Its source rows, and its index in them.
+        place: Its place among the results of that row.
+        route: The key that routes its results to a task.
     """
 
     cursor: tuple[SourceRows, int]
@@ -40,15 +40,15 @@ class Held:
 
 
 class ReaderContext(StepContext):
-    """Dead letters travel to a task as rows, so that they are part of its transaction.
+    """The context of a reader's pass. Dead letters are sent to a task as rows, so that they are part of its transaction.
 
     Attributes:
-        dead_letters: Those of the piece so far.
-        letter_routes: For each of them the key whose task gets it.
+        dead_letters: The dead letters of the piece so far.
+        letter_routes: For each dead letter, the key that routes it to a task.
         sequence: Numbers the rows that leave the head.
-        behind: For each node that holds records back, the entries that it leads to.
+        behind: For each node that holds records back, the entries reachable from it.
         touched: Keys whose tasks must be called, even if no row comes for them.
-        letters_by_partition: What leaves the head goes by its source partition, and so do the dead letters.
+        letters_by_partition: Rows leave the head by their source partition, and so do the dead letters.
     """
 
     def __post_init__(self) -> None:
@@ -63,14 +63,14 @@ class ReaderContext(StepContext):
         self._resumed: Held | None = None
 
     def send_dead_letter(self, letter: DeadLetter, origin: Origin) -> None:
-        """Gather it."""
+        """Add a dead letter."""
         self.dead_letters.add_dead_letter(letter, origin, self.sequence.here)
         # A null key is routed by its source partition.
         route = None if self.letters_by_partition else letter.key
         self.letter_routes.append(route if self._resumed is None else self._resumed.route)
 
     def take_dead_letters(self) -> tuple[Rows, list[int], list[bytes | None]]:
-        """Those so far, the order in which they are to leave, and the keys that route them; starts anew."""
+        """Returns the dead letters so far, their order, and the keys that route them; starts anew."""
         rows, routes = self.dead_letters, self.letter_routes
         self.dead_letters, self.letter_routes = Rows(), []
         order = sorted(range(len(routes)), key=lambda row: (rows.offsets[row], rows.seqs[row]))
@@ -78,7 +78,7 @@ class ReaderContext(StepContext):
         return rows, order, routes
 
     def hold(self, node: str, record: Record) -> Held:
-        """Keep the place of the record in process, and note the tasks that it can reach."""
+        """Reserve the place of the current record, and note the tasks that it can reach."""
         assert self.cursor is not None, "head operators run only while a record is in process"
         source, row = self.cursor
         keys = [self._key_behind(runner, record) for runner in self.behind[node]] or [source.keys[row]]
@@ -87,7 +87,7 @@ class ReaderContext(StepContext):
         return Held(self.cursor, place if isinstance(place, tuple) else (place,), keys[0])
 
     def _key_behind(self, runner: TaskInputRunner, record: Record) -> bytes | None:
-        """The key by which what comes of a record will be routed over an entry."""
+        """The key that will route a record's results at an entry."""
         assert self.cursor is not None, "see hold"
         source, row = self.cursor
         if runner.entry.by_partition:
@@ -98,13 +98,13 @@ class ReaderContext(StepContext):
         return key
 
     def take_held_keys(self) -> dict[int, Rows]:
-        """TaskInput -> the keys of records that were held back, where head operators have made them; starts anew."""
+        """Entry -> the keys of held-back records, where head operators made them; starts anew."""
         keys, self._held_keys = self._held_keys, {}
         return keys
 
     @contextmanager
     def resume(self, held: Held) -> Iterator[None]:
-        """Within it, the record that was held back is the one in process."""
+        """Within the context, the held-back record is the current one."""
         sequence = self.sequence
         before = self.cursor, self._resumed, sequence.next, sequence.end, sequence.above
         self.cursor, self._resumed = held.cursor, held
@@ -116,10 +116,10 @@ class ReaderContext(StepContext):
 
 
 def number_anew(gathered: Sequence[Rows]) -> None:
-    """Give the rows of a piece numbers in the order of their places: by branch and depth first, as if none had been held.
+    """Renumber the rows of a piece in the order of their places: by branch and depth first, as if no record had been held back.
 
     Raises:
-        RecordError: More rows came of a record than can be numbered.
+        RecordError: A record became more rows than can be numbered.
     """
     numbers: dict[tuple[int, tuple[int, ...]], int] = {}
     group, number = (-1, -1), 0

@@ -1,6 +1,6 @@
-"""Declared fields of a column of JSON values: by the scanner where it is sure, by orjson row by row where it is not.
+"""Declared fields of a column of JSON values: by the scanner where it is certain, else by orjson row by row.
 
-orjson and `pick` are the plain meaning of it all, and the scanner's twin. Only rows are rejected that are no JSON, or that hold
+orjson and `pick` are the definition, and the scanner's reference. Rows are rejected only if they are not JSON, or contain
 fields nested deeper than orjson writes.
 """
 
@@ -32,7 +32,7 @@ class JsonFields:
         fields: One column per path.
         null_values: bool[n]: Kafka's null, or JSON's.
         without_fields: bool[n]: a text, a number, true or false.
-        rejected: Rows that cannot be read, and why.
+        rejected: Rows that cannot be read, with their errors.
     """
 
     fields: list[FieldColumn]
@@ -42,7 +42,7 @@ class JsonFields:
 
     @property
     def flags(self) -> dict[str, npt.NDArray[np.bool_]]:
-        """What rows say of whole values, by the names of the columns."""
+        """The flags of whole values, by the names of the columns."""
         return {NULL: self.null_values, SCALAR: self.without_fields}
 
 
@@ -52,7 +52,7 @@ def read_fields(values: pa.BinaryArray, paths: Sequence[str], load: Load = orjso
     Args:
         values: JSON text, null = no value.
         paths: Dotted paths; `v.0` is the first element of an array. Deeper ones are read by orjson, which is slower.
-        load: Reads one whole value, where the scanner is not sure; its errors reject the row.
+        load: Reads one whole value, where the scanner is uncertain; its errors reject the row.
     """
     count = len(values)
     valid = np.ones(count, np.bool_) if values.null_count == 0 else values.is_valid().to_numpy(zero_copy_only=False)
@@ -102,7 +102,7 @@ class _Cells:
         return FieldColumn(self.kinds[field], self.ints[field], self.floats[field], texts)
 
     def _scanned_texts(self, field: int, values: pa.BinaryArray) -> pa.BinaryArray | None:
-        """Text cells that the scanner found, copied together."""
+        """Text cells found by the scanner, copied together."""
         is_text = (self.kinds[field] == TEXT) & self.sure
         if not is_text.any():
             return None
@@ -114,13 +114,13 @@ class _Cells:
         return pa.Array.from_buffers(pa.binary(), len(values), [pa.py_buffer(b) for b in (valid, offsets, copied)])
 
     def clear(self, row: int) -> None:
-        """Forget what has begun to be written."""
+        """Reset the row's cells, which may be partly written."""
         self.kinds[:, row] = ABSENT
         for texts in self.texts:
             texts.pop(row, None)
 
     def set(self, field: int, row: int, value: Any) -> None:
-        """Write one decoded cell. A whole number beyond 64 bits travels as text."""
+        """Write one decoded cell. An integer beyond 64 bits is stored as text."""
         kind, whole, number = ABSENT, 0, 0.0
         if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63:
             kind, whole = INT, value
@@ -167,9 +167,9 @@ def _scan(
 
 
 def _flat(path: str) -> _FlatPath | None:
-    """Name and array element (-1 = none) of a path that the scanner can follow."""
+    """Name and array element (-1 = none) of a path that the scanner supports."""
     name, dot, rest = path.partition(".")
     if not dot:
         return name, -1
-    # "v.0": what it means should v be an object, `pick` knows; the scanner is unsure of such rows.
+    # "v.0": if v is an object, `pick` defines the meaning; the scanner is uncertain about such rows.
     return (name, int(rest)) if rest.isdecimal() and len(rest) < 10 else None

@@ -1,12 +1,12 @@
 """Finds declared fields in flat JSON objects, for a whole column of values at once (numba).
 
-Why not a JSON library: reading 160-byte objects into Python objects costs more than all the rest of the reader's work. The
-scanner accepts a row only if it is certain that it is valid JSON that it understood: objects whose values are numbers,
+Reading 160-byte objects into Python objects with a JSON library costs more than all the rest of the reader's work. The
+scanner accepts a row only if it is certain that the row is valid JSON that it understood: objects whose values are numbers,
 strings, true, false and null, and flat arrays of these. Everything else (deeper nesting, unicode escapes, very long
 numbers, anything malformed) gets the status `UNSURE`, and orjson decides (`streams.runtime.reader.json_fields`; together with
-`pick` it is the plain twin). Numbers with a fraction are read exactly: a mantissa up to 2^53 times or over a power of ten
-up to 22 has one rounding (Clinger's fast path). Positions are unsigned: for signed ones numba would look for negative
-indices at every byte, which made it 2.5 times slower.
+`pick` it is the reference). Numbers with a fraction are read exactly: a mantissa up to 2^53 times or over a power of ten
+up to 22 is rounded once (Clinger's fast path). Positions are unsigned: for signed ones numba would check for negative
+indices at every byte, which made the scanner 2.5 times slower.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_DIGITS: Final = 18
 _POW10 = 10.0 ** np.arange(23)
 _0, _1, _3, _4 = np.uint64(0), np.uint64(1), np.uint64(3), np.uint64(4)
 _UNSURE_AT = np.uint64(0)
-"""No value ends at position 0, so it can stand for "unsure"."""
+"""No value ends at position 0, so it represents "unsure"."""
 
 _Bytes: TypeAlias = npt.NDArray[np.uint8]
 
@@ -84,7 +84,7 @@ def _literal_end(data: _Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - 
 
 @kernel
 def _digits(data: _Bytes, at: Any, end: Any, mantissa: int) -> tuple[int, Any]:  # pragma: no cover - compiled
-    """The mantissa with up to `_MAX_DIGITS` more digits at its end, and the position behind them."""
+    """The mantissa with up to `_MAX_DIGITS` more digits appended, and the position after them."""
     last = at + np.uint64(_MAX_DIGITS)
     while at < end and at < last and data[at] >= 48 and data[at] <= 57:
         mantissa = mantissa * 10 + np.int64(data[at] - 48)
@@ -94,7 +94,7 @@ def _digits(data: _Bytes, at: Any, end: Any, mantissa: int) -> tuple[int, Any]: 
 
 @kernel
 def _exponent(data: _Bytes, at: Any, end: Any) -> tuple[int, Any]:  # pragma: no cover - compiled
-    """The exponent behind an e, and the position behind it; exponents out of range come out as 99."""
+    """The exponent after an e, and the position after it; exponents out of range are returned as 99."""
     minus = at < end and data[at] == 45
     if at < end and (data[at] == 45 or data[at] == 43):
         at += _1
@@ -106,7 +106,7 @@ def _exponent(data: _Bytes, at: Any, end: Any) -> tuple[int, Any]:  # pragma: no
 
 @kernel
 def _number(data: _Bytes, at: Any, end: Any) -> tuple[int, int, float, Any]:  # pragma: no cover - compiled
-    """Kind (`INT`, `FLOAT` or `_STOP`), whole number, number, position behind."""
+    """Kind (`INT`, `FLOAT` or `_STOP`), integer, number, position after it."""
     negative = data[at] == 45
     if negative:
         at += _1
@@ -116,13 +116,13 @@ def _number(data: _Bytes, at: Any, end: Any) -> tuple[int, int, float, Any]:  # 
         return _STOP, mantissa, 0.0, behind
     more = behind < end and data[behind] >= 46 and data[behind] != 47 and data[behind] != 93 and data[behind] != 125
     if not more:
-        # "-0" is left to orjson: whether it is a whole number is its business.
+        # "-0" is left to orjson, which decides whether it is an integer.
         return _STOP if negative and mantissa == 0 else INT, -mantissa if negative else mantissa, 0.0, behind
     at = behind
     exponent = 0
     if data[at] == 46:
         at += _1
-        # 18 digits at most are read; one more would be left standing and make the row unsure.
+        # At most 18 digits are read; one more would remain and make the row unsure.
         mantissa, behind = _digits(data, at, min(end, at + np.uint64(_MAX_DIGITS) - digits), mantissa)
         exponent = -np.int64(behind - at)
         if behind == at:
@@ -139,7 +139,7 @@ def _number(data: _Bytes, at: Any, end: Any) -> tuple[int, int, float, Any]:  # 
 
 @kernel
 def _scalar(data: _Bytes, at: Any, end: Any) -> tuple[int, int, float, Any]:  # pragma: no cover - compiled
-    """Kind, whole number, number, position behind a value that is no object and no array."""
+    """Kind, integer, number, position after a value that is neither an object nor an array."""
     first = data[at]
     if first == 45 or (first >= 48 and first <= 57):
         kind, whole, number, at = _number(data, at, end)
@@ -151,7 +151,7 @@ def _scalar(data: _Bytes, at: Any, end: Any) -> tuple[int, int, float, Any]:  # 
 
 @kernel
 def _name(data: _Bytes, start: Any, end: Any, names: _Bytes, name_offsets: Any) -> int:  # pragma: no cover - compiled
-    """Which of the declared names data[start:end] is; -1 = none."""
+    """The index of the declared name equal to data[start:end]; -1 = none."""
     length = end - start
     for name in range(len(name_offsets) - 1):
         begin = name_offsets[name]
@@ -183,7 +183,7 @@ def _put(
 def _array(
     data: _Bytes, at: Any, end: Any, name: int, name_of: Any, elements: Any, row: int, cells: Any
 ) -> Any:  # pragma: no cover - compiled
-    """Position behind an array of scalars whose content starts at `at`; fills the cells of its declared elements."""
+    """Position after an array of scalars whose content starts at `at`; fills the cells of its declared elements."""
     at = _skip_space(data, at, end)
     if at < end and data[at] == 93:
         return at + _1
@@ -218,12 +218,12 @@ def scan(  # noqa: PLR0912 - one compiled loop; a call per value would cost more
     Args:
         data: uint8, the values one after the other; valid UTF-8 as a whole.
         offsets: int32[n + 1], row i is data[offsets[i]:offsets[i + 1]].
-        valid: bool[n]; rows that are not are passed over.
+        valid: bool[n]; other rows are skipped.
         paths: Names, name_offsets, name_of, elements: uint8, the distinct names one after the other; uint64[N + 1];
             int64[F], the name of each field; int64[F], the element of an array that it is, -1 = the value itself.
         cells: Kinds, ints, floats, starts, ends: uint8, int64, float64, int64, int64, each [F, n], zeroed: what
             `streams.operators.aggregate.columns.column_rows` says, and where the JSON text of a text cell begins and ends.
-        status: uint8[n], all `UNSURE`; `SURE` is put where it is so.
+        status: uint8[n], all `UNSURE`; set to `SURE` where a row was read.
     """
     names, name_offsets, name_of, elements = paths
     kinds = cells[0]
@@ -249,7 +249,7 @@ def scan(  # noqa: PLR0912 - one compiled loop; a call per value would cost more
             if begin >= end:
                 break
             is_array = data[begin] == 91
-            # A repeated name: the last one counts, as in every JSON library.
+            # A repeated name: the last one wins, as in every JSON library.
             if name >= 0:
                 for field in range(len(elements)):
                     if name_of[field] == name:

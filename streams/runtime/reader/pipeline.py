@@ -1,10 +1,10 @@
-"""The head: what a reader does with the records of a topic-partition before they are shuffled to the tasks.
+"""The head: a reader's processing of a topic-partition's records before they are shuffled to the tasks.
 
 Stateless operators run here, record by record, and their results leave as object entries. Raw entries never become
-Python objects: their bytes are cut by task and go. Columns entries carry only the fields that an aggregate declared.
+Python objects: their bytes are split by task and sent. Columns entries have only the fields that an aggregate declared.
 
-Invariants: rows of a batch are in (offset, seq) order; the same records always give the same rows, whatever the size
-of the pieces they come in; no clock is read (`NOW` stands for the step's, `ReaderPipeline.now_ms` is logged).
+Invariants: rows of a batch are in (offset, seq) order; the same records always give the same rows, whatever the sizes
+of the pieces they come in; no clock is read (`NOW` represents the step's, `ReaderPipeline.now_ms` is logged).
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from streams.topology.task_input import TaskInput
 
 
 class ReaderPipeline:
-    """The head of one sub-topology in one reader; used for one piece of records after the other.
+    """The head of one sub-topology in one reader, for one piece of records after the other.
 
     Args:
-        sub: What to run.
+        sub: The sub-topology.
         tasks: Number of tasks to route to.
         settings: Policies.
 
     Attributes:
         counters: Counts since the start.
         partition_times: (topic, partition) -> largest timestamp so far, for `UsePartitionTimeOnInvalidTimestamp` and
-            custom extractors. Set it before `run` to go on where an earlier reader ended.
-        touched: Tasks that must be called even if no row was for them: records were for them, but an operator that is not
-            repeatable has left nothing of those this time.
-        now_ms: When the micro-batch was planned, as logged with its offsets: what lies too far ahead of it is turned away.
-            `UNKNOWN_NOW`: only what no clock can show is.
+            custom extractors. Set before `run` to continue where an earlier reader ended.
+        touched: Tasks that must be called even without rows: records were for them, but an operator that is not
+            repeatable gave no results this time.
+        now_ms: When the micro-batch was planned, as logged with its offsets: timestamps too far ahead of it are turned away.
+            `UNKNOWN_NOW`: only timestamps that no clock can show are.
     """
 
     def __init__(self, sub: SubTopology, tasks: int, settings: TaskSettings) -> None:
@@ -88,7 +88,7 @@ class ReaderPipeline:
 
     @property
     def now_ms(self) -> int:
-        """See the class."""
+        """See the class's docstring."""
         return self._run.now_ms
 
     @now_ms.setter
@@ -96,7 +96,7 @@ class ReaderPipeline:
         self._run.now_ms = now_ms
 
     def run(self, columns: RecordColumns) -> Iterator[tuple[int, RowBatch]]:
-        """Read a piece of a topic-partition.
+        """Process a piece of a topic-partition.
 
         Args:
             columns: The records.
@@ -116,7 +116,7 @@ class ReaderPipeline:
         yield from self._gathered(columns.topic, columns.partition)
 
     def close(self) -> None:
-        """Let operators go, and forget what a run that failed has left."""
+        """Close the operators, and discard the rows of a failed run."""
         for node in self._nodes.values():
             node.processor.close()
         for entry in self._entries.values():
@@ -157,7 +157,7 @@ class ReaderPipeline:
             yield task, RowBatch(topic, partition, entry.index, compact_keys(rows))
 
     def _digest_held(self, partition: int) -> None:
-        """What comes of records that were held back may differ; the keys by which they were to go may not."""
+        """Add the keys of held-back records to the digests: their results may differ between attempts, but not their routing."""
         for index, rows in self._run.take_held_keys().items():
             batch = rows.to_batch()
             for task, part in split_by_task(batch, tasks_of(batch.column("key"), partition, self._tasks)):
@@ -170,7 +170,7 @@ class ReaderPipeline:
 def _cut(
     topic: str, partition: int, entry: int, rows: pa.RecordBatch, routes: npt.NDArray[np.int32]
 ) -> Iterator[tuple[int, RowBatch]]:
-    """Cut rows by task."""
+    """Split rows by task."""
     for task, part in split_by_task(rows, routes):
         yield task, RowBatch(topic, partition, entry, compact_keys(part))
 
@@ -202,5 +202,5 @@ def _node(sub: SubTopology, name: str) -> ProcessorNode:
 
 
 def _at_or_below(sub: SubTopology, name: str) -> set[str]:
-    """A node of the head and all that its records can reach there."""
+    """A node of the head and all nodes below it there."""
     return {name}.union(*(_at_or_below(sub, child) for child in sub.children(name) if child in sub.head))

@@ -1,4 +1,4 @@
-"""Which task a row goes to: by Kafka's own partitioner, so that tasks = partitions is a JVM application's layout."""
+"""The routing of rows to tasks by Kafka's own partitioner, so that with tasks = partitions the layout is that of a JVM app."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from state.kafka.partitioner import partition_for_keys
 
 
 def tasks_of(keys: pa.BinaryArray, partition: int, tasks: int) -> npt.NDArray[np.int32]:
-    """The task of each row: murmur2(key) mod tasks, for a null key its source partition mod tasks.
+    """The task of each row: murmur2(key) mod tasks; for a null key, its source partition mod tasks.
 
     Args:
         keys: Key bytes.
@@ -26,7 +26,7 @@ def tasks_of(keys: pa.BinaryArray, partition: int, tasks: int) -> npt.NDArray[np
 
 
 def split_by_task(rows: pa.RecordBatch, tasks_of_rows: npt.NDArray[np.int32]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Cut rows into one batch per task, keeping their order."""
+    """Split rows into one batch per task, preserving their order."""
     if not len(tasks_of_rows):
         return
     if (tasks_of_rows == tasks_of_rows[0]).all():

@@ -33,7 +33,7 @@ class SourceReader:
         sub: The sub-topology.
         source: The source.
         nodes: The head's processors.
-        sequence: Numbers the rows that they make.
+        sequence: Numbers the rows that the operators make.
         run: Policies and counters.
         partition_times: (topic, partition) -> largest timestamp so far; updated.
     """
@@ -65,7 +65,7 @@ class SourceReader:
         self._time_field = time_field
 
     def read(self, columns: RecordColumns, tasks: int) -> Iterator[EntryRows]:
-        """Read a piece of a topic-partition; what goes through operators gathers in their entries.
+        """Read a piece of a topic-partition; rows made by operators accumulate in their entries.
 
         Yields:
             TaskInput, its rows, and the task of each row.
@@ -118,12 +118,12 @@ class SourceReader:
             yield entry.index, batch, routes
 
     def _read_objects(self, rows: SourceRows, recorded: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Deserialise record by record, take the time, and run the operators; the timestamps of all rows."""
+        """Deserialise record by record, extract the time, and run the operators; returns the timestamps of all rows."""
         source, run = self._source, self._run
         read_key, read_value = source.key_serde.deserialize, source.value_serde.deserialize
         needs_record = self._times.needs_record
         timestamps = np.full(len(rows.offsets), DROPPED, np.int64)
-        # Where no record is needed for it, all times are taken at once.
+        # Where the extractor needs no record, all times are extracted at once.
         known = timestamps.tolist() if needs_record else self._times.column(rows, recorded).tolist()
         for row, (key_bytes, value_bytes) in enumerate(zip(rows.keys, rows.values, strict=True)):
             timestamp = known[row]
@@ -151,7 +151,7 @@ class SourceReader:
 
 
 def _python_rows(columns: RecordColumns, objects: bool) -> SourceRows:
-    """The columns as lists; keys and values stay Arrow's own until someone asks for a single one, unless `objects`."""
+    """The columns as lists; without `objects`, keys and values stay in Arrow until a single one is read."""
     keys: Any = columns.keys.to_pylist() if objects else _Lazy(columns.keys)
     values: Any = columns.values.to_pylist() if objects else _Lazy(columns.values)
     headers: Any = None if columns.headers is None else columns.headers.to_pylist()
@@ -161,7 +161,7 @@ def _python_rows(columns: RecordColumns, objects: bool) -> SourceRows:
 
 
 class _Lazy:
-    """An Arrow column that is indexed like a list, for the few rows of an error."""
+    """An Arrow column indexed like a list, for the few rows of an error."""
 
     def __init__(self, column: pa.Array) -> None:
         self._column = column
@@ -172,7 +172,7 @@ class _Lazy:
 
 
 def _raw_rows(columns: RecordColumns, timestamps: npt.NDArray[np.int64], seq: int) -> pa.RecordBatch:
-    """Kafka's bytes, untouched."""
+    """Rows with Kafka's bytes, unchanged."""
     arrays: dict[str, pa.Array] = {
         "offset": pa.array(columns.offsets),
         "seq": pa.array(np.full(len(columns), seq, np.int32)),

@@ -1,4 +1,4 @@
-"""Edges out of the head: records that head operators made, turned into rows for the tasks."""
+"""Edges out of the head: records made by head operators, converted to rows for the tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BRANCH_BITS = 20
 """`seq` = branch of the source's child, then this many bits of a running number: depth-first order."""
 
 Place: TypeAlias = "int | tuple[int, ...]"
-"""A row's `seq`; of what came of a held-back record (`streams.runtime.reader.head_run`), the numbers on the way to it."""
+"""A row's `seq`; for results of a held-back record (`streams.runtime.reader.head_run`), the numbers on the path to it."""
 
 
 @dataclass(slots=True)
@@ -32,8 +32,8 @@ class RowNumbering:
 
     Attributes:
         next: The next number.
-        end: The first that is no longer the branch's own.
-        above: Place of the record that was held back, and whose way is being gone on; empty: none was.
+        end: The first number beyond the branch's own.
+        above: Place of the held-back record whose results are being numbered; empty: none.
     """
 
     next: int = 0
@@ -41,12 +41,12 @@ class RowNumbering:
     above: tuple[int, ...] = ()
 
     def start(self, branch: int) -> None:
-        """Begin with a record's way through the source's n-th child."""
+        """Begin a record's path through the source's n-th child."""
         self.next = branch << BRANCH_BITS
         self.end = self.next + (1 << BRANCH_BITS)
 
     def go_on(self, place: tuple[int, ...]) -> None:
-        """Begin with the way on of a record that was held back."""
+        """Continue the path of a held-back record."""
         self.next, self.end, self.above = 0, 1 << BRANCH_BITS, place
 
     def take(self) -> Place:
@@ -58,7 +58,7 @@ class RowNumbering:
 
     @property
     def here(self) -> tuple[int, ...]:
-        """Where what comes next would stand; nothing is numbered."""
+        """The place of the next row, without numbering it."""
         return (*self.above, self.next)
 
 
@@ -69,7 +69,7 @@ def too_many() -> RecordError:
 
 @dataclass(slots=True)
 class Rows:
-    """Rows being gathered, column by column (`streams.runtime.rows`)."""
+    """Rows under construction, column by column (`streams.runtime.rows`)."""
 
     offsets: list[int] = field(default_factory=list)
     seqs: list[Place] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Rows:
     source_values: list[bytes | None] = field(default_factory=list)
 
     def add_key(self, offset: int, key: bytes | None) -> None:
-        """Append a key alone."""
+        """Append a row with only a key."""
         self.offsets.append(offset)
         self.seqs.append(0)
         self.timestamps.append(0)
@@ -90,10 +90,10 @@ class Rows:
         self.headers.append(())
 
     def add_dead_letter(self, letter: DeadLetter, origin: Origin, place: Place) -> None:
-        """Append a dead letter as it is."""
+        """Append a dead letter unchanged."""
         self.offsets.append(origin.offset)
         self.seqs.append(place)
-        self.timestamps.append(0)  # the task gives it the step's
+        self.timestamps.append(0)  # the task sets the step's time
         self.keys.append(letter.key)
         self.values.append(letter.value)
         self.headers.append(letter.headers)
@@ -119,7 +119,7 @@ class Rows:
 
 
 class TaskInputRunner:
-    """Receives what leaves the head over one entry: key by the entry's serde, value by `streams.runtime.values`."""
+    """Receives records that leave the head through one entry: key by the entry's serde, value by `streams.runtime.values`."""
 
     def __init__(self, entry: TaskInput, run: StepContext, sequence: RowNumbering) -> None:
         self.entry = entry
@@ -131,7 +131,7 @@ class TaskInputRunner:
         self._keep_source = run.settings.keeps_source_bytes
 
     def receive(self, record: Record) -> None:
-        """Append one row; a key that cannot be written counts as a processing error of the entered node."""
+        """Append one row; a key that cannot be serialised counts as a processing error of the entry's node."""
         cursor = self._run.cursor
         assert cursor is not None, "head operators run only while a record is in process"
         source, row = cursor
@@ -165,13 +165,13 @@ class TaskInputRunner:
         )
 
     def key_of(self, record: Record, topic: str) -> bytes | None:
-        """The key by which the record would be routed here; None where it cannot be written, which `receive` then handles."""
+        """The key that would route the record here; None where it cannot be serialised, which `receive` then handles."""
         try:
             return self._serde.serialize(topic, record.key, record.headers)
         except Exception:
             return None
 
     def take(self) -> Rows:
-        """The rows so far; starts anew."""
+        """Returns the rows so far; starts anew."""
         rows, self.rows = self.rows, Rows()
         return rows

@@ -1,8 +1,8 @@
-"""Event time of the records of a source, and which of them go on at all.
+"""Event times of a source's records, and the filtering of records by timestamp.
 
-Whole columns pass as they are while an extractor looks at timestamps only and they are valid; otherwise record by
-record. `partition_times` (largest timestamp so far of each partition) belongs to the caller, who may keep it over
-reads. Invariant: a timestamp that is turned away moves no time.
+Whole columns pass unchanged where the extractor uses only timestamps and they are valid; otherwise extraction is record by
+record. `partition_times` (largest timestamp so far of each partition) belongs to the caller, who may retain it over
+reads. Invariant: a timestamp that is turned away advances no time.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class TimestampReader:
     """Extracts the timestamps of one source.
 
     Args:
-        source: Its extractor counts.
-        run: For policies and counters.
+        source: The source, with its extractor.
+        run: Policies and counters.
         partition_times: (topic, partition) -> largest timestamp so far; updated.
     """
 
@@ -40,7 +40,7 @@ class TimestampReader:
         self._times = partition_times
 
     def column(self, rows: SourceRows, timestamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Timestamps where no key or value is needed; `DROPPED` marks records that end here, `NOW` the step's clock."""
+        """Timestamps where no key or value is needed; `DROPPED` marks dropped records, `NOW` the step's clock."""
         place = (rows.topic, rows.partition)
         if isinstance(self._extractor, WallclockTimestampExtractor):
             return np.full(len(timestamps), NOW, np.int64)
@@ -74,7 +74,7 @@ class TimestampReader:
         return None
 
     def of_field(self, rows: SourceRows, fields: JsonFields, index: int) -> npt.NDArray[np.int64]:
-        """Timestamps out of a decoded field: whole numbers at once, whatever else as `record` does."""
+        """Timestamps from a decoded field: integers at once, everything else as in `record`."""
         assert isinstance(self._extractor, FieldTimestampExtractor), "only its fields are decoded as columns"
         assert self._extractor.scale is not None, "only numbers are decoded as columns"
         times, by = self._extractor.scale
@@ -89,7 +89,7 @@ class TimestampReader:
                 timestamps[row] = self._turn_away(rows, row, int(timestamps[row]))
         for row in np.flatnonzero(~simple).tolist():
             if row in fields.rejected:
-                timestamps[row] = 0  # not dropped here: the caller rejects it, with its own error
+                timestamps[row] = 0  # not dropped here: the caller rejects the row with its own error
                 continue
             value = self._source.value_serde.deserialize(rows.topic, rows.values[row])
             timestamps[row] = self.record(rows, row, None, value)
@@ -105,7 +105,7 @@ class TimestampReader:
         return timestamp
 
     def one(self, rows: SourceRows, row: int, key: object, value: object, partition_time: int) -> int:
-        """Ask the extractor: errors follow the deserialisation policy, negative results are dropped and counted."""
+        """Call the extractor: errors follow the deserialisation policy, negative results are dropped and counted."""
         record = ConsumedRecord(
             rows.topic,
             rows.partition,
@@ -126,7 +126,7 @@ class TimestampReader:
         return timestamp if timestamp <= self._latest else self._turn_away(rows, row, timestamp)
 
     def _turn_away(self, rows: SourceRows, row: int, timestamp: int) -> int:
-        """A timestamp that is too late: the policy `future` decides, and the record ends here."""
+        """Apply the policy `future` to a timestamp that is too late; the record is dropped."""
         error = too_far(timestamp, self._run.settings, self._run.now_ms)
         self._run.handlers.handle("future", self._source.name, rows.origin(row), error)
         return DROPPED

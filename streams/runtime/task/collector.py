@@ -1,4 +1,4 @@
-"""Collects what a step sends, topic by topic, as columns for one transaction."""
+"""Collects the records to send in a step, topic by topic, as columns for one transaction."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class SendBatch:
     """Records for one topic, in order.
 
     Attributes:
-        topic: Where they go.
+        topic: The topic.
         keys: binary[n], null = no key.
         values: binary[n], null = tombstone.
         timestamps: int64[n], milliseconds.
-        partition_keys: binary[n] to hash where that is not the key (windowed keys go by their inner key); None = the
-            keys.
+        partition_keys: binary[n], hashed in place of the keys where they differ (windowed keys are partitioned by their
+            inner key); None = the keys.
         partitions: int32[n] chosen by a partitioner, -1 = by hash; None = all by hash.
         headers: binary[n], see `state.kafka.headers`; None = no record has any.
     """
@@ -52,7 +52,7 @@ class _Rows:
 
 
 class Collector:
-    """Appends records; `batches` makes columns of them."""
+    """Records to send; `batches` converts them to columns."""
 
     def __init__(self) -> None:
         self._topics: dict[str, _Rows] = {}

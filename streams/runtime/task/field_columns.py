@@ -1,4 +1,4 @@
-"""A columns entry, task's side: batches of several readers joined into one `ColumnRows` in merge order."""
+"""The task's side of a columns entry: batches of several readers joined into one `ColumnRows` in merge order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def column_rows(batches: Sequence[RowBatch], paths: Sequence[str]) -> ColumnRows
 
     Args:
         batches: In any order.
-        paths: Of the fields.
+        paths: Paths of the fields.
     """
     sequence, order = merged(batches)
     rows = [batches[i].rows for i in sequence]
@@ -43,7 +43,7 @@ def column_rows(batches: Sequence[RowBatch], paths: Sequence[str]) -> ColumnRows
 
 
 def _source_row(batches: Sequence[RowBatch], order: npt.NDArray[np.int64], row: int) -> tuple[SourceRows, int]:
-    """The source record of one row, which is asked for only where something is wrong with it."""
+    """The source record of one row, which is needed only for errors."""
     at = int(order[row])
     for batch in batches:
         if at < batch.rows.num_rows:
@@ -71,7 +71,7 @@ def _field(rows: Sequence[pa.RecordBatch], path: str, order: npt.NDArray[np.int6
 
 
 def _binary(rows: Sequence[pa.RecordBatch], name: str, order: npt.NDArray[np.int64]) -> pa.BinaryArray | None:
-    """A column that a batch may lack, in order; None if all lack it."""
+    """A column that may be missing in a batch, in order; None if all batches lack it."""
     if not any(name in batch.schema.names for batch in rows):
         return None
     cells = [
@@ -83,7 +83,7 @@ def _binary(rows: Sequence[pa.RecordBatch], name: str, order: npt.NDArray[np.int
 def _numbers(
     batch: pa.RecordBatch, name: str, dtype: type, kinds: npt.NDArray[np.uint8], kind: int
 ) -> npt.NDArray[Any]:
-    """The numbers of one column, 0 where there is none; marks the cells that have one."""
+    """The numbers of one column, 0 where there is none; marks the cells with numbers."""
     if name not in batch.schema.names:
         return np.zeros(batch.num_rows, dtype)
     column = batch.column(name)
@@ -97,7 +97,7 @@ def _numbers(
 
 
 def _flags(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.bool_]:
-    """A column of booleans that is there only if any of them is true."""
+    """A column of booleans, which a batch has only if any is true."""
     if name not in batch.schema.names:
         return np.zeros(batch.num_rows, np.bool_)
     flags: npt.NDArray[np.bool_] = batch.column(name).to_numpy(zero_copy_only=False)

@@ -1,8 +1,8 @@
-"""The order in which a task takes the rows of a step.
+"""The order in which a task processes the rows of a step.
 
 Rule (Kafka Streams' `PartitionGroup`): each topic-partition in offset order; next comes the partition whose first
-remaining row has the smallest timestamp. Ties, unspecified there, go by topic, then partition, so that the same input
-always gives the same order. The kernel is a k-way merge over a binary heap; `merge_order_plain` is its plain twin.
+remaining row has the smallest timestamp. Ties, unspecified there, are broken by topic, then partition, so that the same input
+always gives the same order. The kernel is a k-way merge over a binary heap; `merge_order_plain` is the reference.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Int32s = npt.NDArray[np.int32]
 
 
 def merge_order(parts: Int32s, offsets: Int64s, seqs: Int32s, timestamps: Int64s) -> Int64s:
-    """Positions of the rows in the order in which they are to be processed.
+    """Positions of the rows in processing order.
 
     Args:
         parts: For each row the rank of its (topic, partition) among those of the step, sorted by topic, partition.

@@ -1,7 +1,7 @@
-"""Scheduled calls (`Punctuator`), with their due times kept in the task's state so that restarts change nothing.
+"""Scheduled calls (`Punctuator`), whose due times are in the task's state so that restarts change nothing.
 
 Rules (Kafka Streams' `PunctuationSchedule`): stream time is first due at 0, so the first record fires; the wall clock
-is first due at start + interval. However many intervals have passed, one call is made, with the present time, and the
+is first due at start + interval. However many intervals have passed, one call is made, with the current time, and the
 next is due at the next multiple after it.
 """
 
@@ -19,7 +19,7 @@ from streams.operators.punctuation import PunctuationType, punctuation_type
 
 @dataclass(slots=True)
 class Punctuation:
-    """One schedule; the handle that `schedule` gives."""
+    """One schedule, the handle returned by `schedule`."""
 
     node: str
     interval_ms: int
@@ -28,7 +28,7 @@ class Punctuation:
     state: dict[str, Any]
 
     def cancel(self) -> None:
-        """Stop it for good, over restarts too."""
+        """Cancels the schedule for good, also across restarts."""
         self.state["cancelled"] = True
 
 
@@ -36,7 +36,7 @@ class Punctuations:
     """All schedules of a task.
 
     Args:
-        state: JSON-able dict that survives restarts.
+        state: JSON-able dictionary that survives restarts.
         now_ms: The step's wall clock.
     """
 
@@ -49,16 +49,16 @@ class Punctuations:
         self._closed = False
 
     def close(self) -> None:
-        """All processors have been initialised: no schedules come any more."""
+        """Accepts no more schedules, after all processors have been initialised."""
         self._closed = True
 
     def schedule(
         self, node: str, interval: Duration, kind: PunctuationType | str, callback: Callable[[int], object]
     ) -> Punctuation:
-        """Add a schedule; the n-th of a node takes up the n-th due time of the step before.
+        """Add a schedule; the n-th of a node continues with the n-th due time of the step before.
 
         Raises:
-            TopologyError: It is asked for outside of `init`, the interval is not positive, there is no such type, or the
+            TopologyError: The call is outside of `init`, the interval is not positive, the type is unknown, or the
                 callback cannot be called.
         """
         if self._closed:
@@ -79,7 +79,7 @@ class Punctuations:
         return made
 
     def due(self, kind: PunctuationType, time: int) -> list[Punctuation]:
-        """Those to call at `time`; their next due times are moved on."""
+        """The schedules that are due at `time`; their next due times are updated."""
         found = []
         for one in self._of(kind):
             due = one.state["next"]
@@ -93,7 +93,7 @@ class Punctuations:
 
     @property
     def any_of_stream_time(self) -> bool:
-        """Whether stream time must be watched after each record."""
+        """Whether stream time must be checked after each record."""
         return bool(self._of_stream_time)
 
 

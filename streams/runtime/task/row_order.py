@@ -1,4 +1,4 @@
-"""From row batches to rows in order: the step's clock filled in, times too far ahead turned away, partitions merged."""
+"""From row batches to rows in order: sets the step's clock, turns away times too far ahead, merges partitions."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class TaskRows:
 
 
 def admit(batch: RowBatch, sub: SubTopology, run: StepContext) -> RowBatch:
-    """Put the step's clock where the reader could not, and turn away records too far in the future.
+    """Set the step's clock where the reader could not, and turn away records too far in the future.
 
-    The head has turned away those of the source; what operators of the head have given such a time meets the same policy here.
+    The head has turned away such records of the source; results of head operators meet the same policy here.
     """
     rows = batch.rows
     timestamps = rows.column("timestamp").to_numpy()
@@ -70,7 +70,7 @@ def _turn_away(batch: RowBatch, sub: SubTopology, run: StepContext) -> None:
 
 
 def columns_as_raw(batch: RowBatch) -> SourceRows:
-    """Rows of a columns entry as they were read, with the original value where it travelled along."""
+    """Rows of a columns entry as originally read, with the original value where it was sent along."""
     rows = batch.rows
     nothing = pa.nulls(rows.num_rows, pa.binary())
     names = rows.schema.names
@@ -95,16 +95,16 @@ def in_order(batches: Sequence[RowBatch]) -> tuple[npt.NDArray[np.int64], npt.ND
 
 
 def merged(batches: Sequence[RowBatch]) -> tuple[list[int], npt.NDArray[np.int64]]:
-    """Merge order over the batches' rows, put one behind the other.
+    """Merge order over the concatenated rows of the batches.
 
     Returns:
-        In which order to put the batches, and the permutation of their rows.
+        The order in which to concatenate the batches, and the permutation of their rows.
     """
     if not batches:
         return [], np.empty(0, np.int64)
     places = sorted({_place(batch) for batch in batches})
     ranks = {place: rank for rank, place in enumerate(places)}
-    # Batches come in any order; by partition and first offset, so that what is sorted already need not be sorted again.
+    # Batches come in any order; sorted by partition and first offset, so that sorted rows need not be sorted again.
     sequence = sorted(range(len(batches)), key=lambda i: (ranks[_place(batches[i])], _first_offset(batches[i])))
     ordered = [batches[i] for i in sequence]
     counts = [batch.rows.num_rows for batch in ordered]

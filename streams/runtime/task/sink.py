@@ -1,4 +1,4 @@
-"""A sink at run time: serialises results and hands them to the collector, under the production policy."""
+"""A sink at run time: serialises results and passes them to the collector, under the production policy."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class SinkRunner:
             self._run.handlers.handle("production", self.name, self._origin(record), error)
 
     def count(self) -> None:
-        """Book what went out."""
+        """Count the records sent."""
         self._run.counters.add(f"in:{self.name}", self.received)
         self.received = 0
 
     def _origin(self, record: Record) -> Origin:
-        """The source record; where there is no single one, the result's own key tells at least which result is missing."""
+        """The source record; without one, the result's own key identifies at least the missing result."""
         origin = self._run.origin()
         if origin.topic is not None or origin.value is not None:
             return origin
@@ -72,7 +72,7 @@ class SinkRunner:
             self._run.collector.add(topic, key, value, timestamp, record.headers, inner, partition)
 
     def _find_target(self, record: Record) -> Target:
-        """The topic: the program's, kept for the step, or the one that the record chooses."""
+        """The topic: the program's, cached for the step, or the one that the record chooses."""
         if self._topic is None:
             return self._run.outputs.chosen(self._extract_topic(record))
         self._target = self._run.outputs.target(self._topic)
@@ -88,7 +88,7 @@ class SinkRunner:
         )
 
     def _partitions(self, target: Target, record: Record) -> Collection[int]:
-        """Where the record goes (KIP-837): several times for several partitions, nowhere for none, which is counted."""
+        """The partitions of the record (KIP-837): several copies for several partitions, none for none, which is counted."""
         partitioner = self._node.partitioner
         if partitioner is None:
             return _BY_KEY
@@ -101,7 +101,7 @@ class SinkRunner:
         chosen = partitioner(topic, record.key, record.value, count)
         if chosen is None:
             return _BY_KEY
-        # Once each, in order: a set has none of its own that would be the same every time.
+        # Once each, in order: the order of a set may differ from run to run.
         partitions = (chosen,) if isinstance(chosen, int) else sorted(set(chosen))
         for partition in partitions:
             if not 0 <= partition < count:
@@ -114,6 +114,6 @@ class SinkRunner:
 
 
 def _base_key(serde: Serde, topic: str, record: Record) -> bytes | None:
-    """The inner key's bytes, if the serde is one of windowed keys."""
+    """The inner key's bytes, if the serde is for windowed keys."""
     base: Callable[..., bytes] | None = getattr(serde, "serialize_base_key", None)
     return base(topic, record.key, record.headers) if base is not None else None

@@ -1,9 +1,9 @@
-"""A task: one step of one sub-topology and partition, from rows to what is to be committed.
+"""A task: one step of one sub-topology and partition, from rows to the records and state to commit.
 
 Order: columns entries first (one call per operator), then rows one by one in merge order, stream-time punctuations
-after each; if the task is idle, stream time moves on; wall-clock punctuations; flush in topological order. Invariants:
-state and stores are only written to through the task's buffer, so a step that fails leaves no trace; nothing but the
-arguments decides the result.
+after each; if the task is idle, stream time advances; wall-clock punctuations; flush in topological order. Invariants:
+state and stores are only written to through the task's buffer, so a failed step leaves no trace; only the arguments
+determine the result.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from streams.topology.plan import SubTopology
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """What a step did, besides the writes pending in the task's store.
+    """The result of a step, besides the writes pending in the task's store.
 
     Attributes:
         sends: Records to produce, one batch per topic.
-        operator_state: JSON-able; give it to the next step's task.
+        operator_state: JSON-able; the input of the next step's task.
         counters: See `streams.runtime.counters`.
-        stream_time: Largest timestamp that the task ever read, or what idle time has made of it; -1 before the first.
-        records_in: Rows that came in, dead letters of the readers not among them.
+        stream_time: Largest timestamp that the task ever read, or later if idle time advanced it; -1 before the first.
+        records_in: Input rows, without the dead letters of the readers.
     """
 
     sends: list[SendBatch]
@@ -51,16 +51,16 @@ class StepOutput:
 
 
 class StreamTask:
-    """Runs one step; thrown away after it.
+    """Runs one step, and is discarded after it.
 
     Args:
-        sub: What to run.
+        sub: The sub-topology.
         task: Number of the task.
         stores: Its stores (`state.stores.task_store.TaskStore`), brought to the last committed step.
         operator_state: `StepOutput.operator_state` of the last committed step; empty before the first.
         settings: Policies and mode.
-        global_stores: `GlobalTables.stores`, brought up to what was logged for the step.
-        topics: What Kafka knows of the topics that are written to.
+        global_stores: `GlobalTables.stores`, up to the offsets logged for the step.
+        topics: What Kafka knows of the output topics.
     """
 
     def __init__(
@@ -94,13 +94,13 @@ class StreamTask:
         Args:
             batches: The task's rows of the micro-batch, in any order.
             now_ms: Spark's logged batch time, milliseconds.
-            start: Names the start of the application that the step belongs to; see `streams.runtime.task.idle`.
+            start: Identifies the start of the application that the step belongs to; see `streams.runtime.task.idle`.
             backlog: The source holds records back for a later micro-batch.
-            halfway: Called when half of the rows are processed; a fault drill may end the process there.
+            halfway: Called when half of the rows are processed; a fault test may end the process there.
 
         Raises:
             RecordFailedError: A record cannot be handled and its policy is `fail`.
-            OperatorStateError: Operators keep more than the commit marker takes.
+            OperatorStateError: The operators' state exceeds the commit marker.
         """
         run = StepContext(
             self._settings,
@@ -170,7 +170,7 @@ class StreamTask:
             rows = task_rows.rows
             if watched:
                 place = rows.topic, rows.partition, rows.offsets[row]
-                # One record may come in by several entries: it is processed as a whole before time is told.
+                # One record may come by several entries; punctuations run only after all of them.
                 if before not in (None, place):
                     graph.punctuate(PunctuationType.STREAM_TIME, run.stream_time)
                 before = place
@@ -191,7 +191,7 @@ def _stopping_halfway(which: list[int], rows: list[int], halfway: Callable[[], N
 
 
 def _send_dead_letters(run: StepContext, batches: Sequence[RowBatch]) -> None:
-    """Pass on what the readers rejected."""
+    """Send the dead letters of the readers."""
     for batch in sorted(
         batches, key=lambda batch: (batch.topic, batch.partition, batch.rows.column("offset")[0].as_py())
     ):

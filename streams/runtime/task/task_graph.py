@@ -1,4 +1,4 @@
-"""The nodes that run in a task: built, connected, called in topological order."""
+"""The nodes that run in a task: created, connected, called in topological order."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TaskGraph:
         self._inputs = {entry.index: _EntryReader(entry, sub, receivers[entry.node], run) for entry in sub.entries}
 
     def entry(self, index: int) -> _EntryReader:
-        """What reads the rows of an entry."""
+        """The reader of an entry's rows."""
         return self._inputs[index]
 
     def columns(self, batches: Sequence[RowBatch]) -> Iterator[tuple[list[str], ColumnRows]]:
@@ -66,7 +66,7 @@ class TaskGraph:
                 yield readers, column_rows(mine, list(paths))
 
     def process_columns(self, node: str, rows: ColumnRows) -> None:
-        """Hand all rows of the step to a vectorised operator."""
+        """Pass all rows of the step to a vectorised operator."""
         runner = self._nodes[node]
         runner.received += len(rows)
         process: Callable[[ColumnRows], None] = runner.processor.process_columns  # type: ignore[attr-defined]
@@ -74,11 +74,11 @@ class TaskGraph:
 
     @property
     def watches_stream_time(self) -> bool:
-        """Whether any node wants to be called as stream time moves on."""
+        """Whether any node has scheduled calls by stream time."""
         return self._punctuations.any_of_stream_time
 
     def punctuate(self, kind: PunctuationType, time: int) -> None:
-        """Make the calls that are due; the record in process is not theirs."""
+        """Make the calls that are due, without a current record."""
         due = self._punctuations.due(kind, time)
         if not due:
             return
@@ -89,10 +89,10 @@ class TaskGraph:
         self._run.cursor = cursor
 
     def flush(self, idle_ms: int = 0) -> None:
-        """End of the step: every operator emits what it held back, parents first.
+        """End the step: every operator emits its pending results, parents first.
 
         Args:
-            idle_ms: How far operators move their stream time on before that, because the task is idle.
+            idle_ms: How far operators advance their stream time first, because the task is idle.
         """
         self._run.flushing = True
         limits: dict[str, int] = {}
@@ -102,7 +102,7 @@ class TaskGraph:
             runner.context.attempt(runner.processor.flush)
 
     def _advance(self, name: str, idle_ms: int, limits: dict[str, int]) -> None:
-        """Move one operator on, as far as those above it allow; note how far those below it may."""
+        """Advance one operator as far as those above it allow, and note the limit for those below it."""
         runner = self._nodes[name]
         above = self._sub.nodes[name].parents
         limit = limits[name] = min((limits.get(parent, NO_LIMIT) for parent in above), default=NO_LIMIT)
@@ -113,12 +113,12 @@ class TaskGraph:
         runner.context.attempt(advance)
 
     def close(self) -> None:
-        """Let operators go."""
+        """Close the operators."""
         for runner in self._nodes.values():
             runner.processor.close()
 
     def count(self) -> None:
-        """Book the nodes' counters."""
+        """Update the nodes' counters."""
         for runner in self._nodes.values():
             runner.count()
         for sink in self._sinks.values():
@@ -126,7 +126,7 @@ class TaskGraph:
 
 
 class _EntryReader:
-    """Turns the rows of one entry back into records and hands them to its node."""
+    """Converts the rows of one entry back into records and passes them to its node."""
 
     def __init__(self, entry: TaskInput, sub: SubTopology, receiver: Receiver, run: StepContext) -> None:
         self._entry = entry

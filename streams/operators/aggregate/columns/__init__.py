@@ -1,1 +1,1 @@
-"""Built-in aggregates over whole columns of a step."""
+"""Built-in aggregates over the columns of a whole step."""

@@ -1,10 +1,10 @@
-"""Aggregates over columns: many records of many groups at once, with exactly the result of one at a time.
+"""Aggregates over columns: many records of many groups at once, with exactly the results of record-by-record processing.
 
-The meaning is `Aggregate.updated`, record by record in processing order (`add_rows` is that, the twin). The kernels add in
-the same order and switch from whole numbers to floats where Python would, so sums are equal to the last bit and do not
-depend on how records are cut into steps. Where 64 bits or a double would not do what Python does (whole numbers
-beyond 2^53 next to fractions, sums near 2^63, numbers that came as text), the field goes through `add_rows`; so does every
-aggregate of a user's own class.
+The definition is `Aggregate.updated`, record by record in processing order, as in `add_rows`, the reference. The kernels add
+in the same order and switch from integers to floats where Python would, so sums are equal to the last bit and do not depend
+on how records are split into steps. Where 64 bits or a double would differ from Python (integers beyond 2^53 next to
+fractions, sums near 2^63, numbers that came as text), the field goes through `add_rows`, as does every aggregate class of a
+user's own.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _SUM, _MIN, _MAX = 0, 1, 2
 def accumulate(
     aggregate: Aggregate, column: FieldColumn | None, rows: Int64s, groups: Int64s, before: list[Any]
 ) -> list[Any]:
-    """Accumulators of all groups after the rows.
+    """Accumulators of all groups after adding the rows.
 
     Args:
-        aggregate: What to compute.
-        column: Its field; None if it has none (`count` of records).
+        aggregate: The aggregate.
+        column: The aggregate's field; None if it has none (`count` of records).
         rows: int64[m], positions in the column, in processing order.
-        groups: int64[m], the group of each.
-        before: Accumulator of each group before; not changed.
+        groups: int64[m], the group of each row.
+        before: Accumulator of each group before the rows; not changed.
     """
     if column is None:
         return _counted(groups, before)
-    # By the class itself: one that is derived from a built-in aggregate computes something else.
+    # Matched by the exact class, because a class derived from a built-in aggregate may compute something else.
     kernel_of_class = _KERNELS.get(type(aggregate))
     after = None if kernel_of_class is None else kernel_of_class(column, rows, groups, before)
-    # Copied, since `add` of a user's may change its accumulator in place, and a step that fails must leave what was there.
+    # Copied, because a user's `add` may change its accumulator in place, and a failed step must leave the old one.
     return add_rows(aggregate, column, rows, groups, deepcopy(before)) if after is None else after
 
 
@@ -91,9 +91,9 @@ def _last(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) 
 
 
 def _chosen(column: FieldColumn, rows: Int64s, groups: Int64s, count: int, present: Int64s) -> list[Any]:
-    """One value for each group, that of its last place in `present`; None where it has none."""
+    """The last value in `present` for each group; None where a group has none."""
     chosen = np.full(count, -1, np.int64)
-    chosen[groups[present]] = rows[present]  # the last assignment to a place stays
+    chosen[groups[present]] = rows[present]  # the last assignment to an index wins
     return [None if row < 0 else cell(column, row) for row in chosen.tolist()]
 
 
@@ -118,7 +118,7 @@ def _max(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -
 
 
 Kernel: TypeAlias = "Callable[[FieldColumn, Int64s, Int64s, list[Any]], list[Any] | None]"
-"""`accumulate` for one class; None if 64-bit integers and doubles would not do exactly what Python's numbers do."""
+"""`accumulate` for one class; None where 64-bit integers and doubles would differ from Python's numbers."""
 
 _KERNELS: Final[dict[type[Aggregate], Kernel]] = {
     Count: _count,
@@ -134,7 +134,7 @@ _KERNELS: Final[dict[type[Aggregate], Kernel]] = {
 def _folded(
     mode: int, column: FieldColumn, rows: Int64s, groups: Int64s, starts: list[Any]
 ) -> tuple[list[Any], list[int]]:
-    """The number of each group after the rows, and how many numbers the rows had for each."""
+    """The number of each group after the rows, and how many numbers the rows contained for it."""
     kinds = np.array([ABSENT if x is None else FLOAT if isinstance(x, float) else INT for x in starts], np.uint8)
     ints = np.array([x if isinstance(x, int) else 0 for x in starts], np.int64)
     floats = np.array([x if isinstance(x, float) else 0.0 for x in starts], np.float64)
@@ -164,7 +164,7 @@ def _largest_of(column: FieldColumn) -> int:
 
 
 def _has_long_numbers(column: FieldColumn) -> bool:
-    """Whether a text cell is a number that did not fit 64 bits."""
+    """Whether a text cell is a number that exceeds 64 bits."""
     if column.texts is None:
         return False
     first = pc.unique(pc.binary_slice(column.texts.drop_null(), 0, 1)).to_pylist()
@@ -184,7 +184,7 @@ def _fold(
     acc_floats: Any,
     counts: Any,
 ) -> None:  # pragma: no cover - compiled
-    """Sum (0), min (1) or max (2) into the accumulators, in order; counts the numbers."""
+    """Folds the rows in order into the accumulators by sum (0), min (1) or max (2), and counts the numbers."""
     for i in range(len(rows)):
         row, group = rows[i], groups[i]
         kind = kinds[row]
@@ -208,6 +208,6 @@ def _fold(
                 number = float(ints[row]) if kind == INT else floats[row]
                 start = float(acc_ints[group]) if acc_kind == INT else acc_floats[group]
                 better = number < start if mode == 1 else number > start
-            # Equal numbers: the earlier one stays, as with Python's min and max.
+            # For equal numbers the earlier one stays, as with Python's min and max.
             if better:
                 acc_kinds[group], acc_ints[group], acc_floats[group] = kind, ints[row], floats[row]

@@ -1,9 +1,9 @@
 """Aggregates of declared fields, plain or in tumbling and hopping windows.
 
-Two ways to the same result: `process`, record by record as Kafka Streams would, and `process_columns`, all records of a
-step at once, which touches the store once per group. The accumulators rest in the store as a JSON list, in the order of
-the aggregates; what is emitted is an object of their results. A single aggregate may also be `bare`: then its accumulator is
-the stored value and its result the emitted one, as in Kafka Streams' `count`.
+There are two ways to the same result: `process` handles a single record, as Kafka Streams would, and `process_columns` all
+records of a step at once, with one access to the store per group. The store holds the accumulators as a JSON list, in the
+order of the aggregates; the emitted value is an object of their results. With `bare`, a single aggregate's accumulator is the
+stored value and its result the emitted one, as in Kafka Streams' `count`.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from streams.operators.stream_time import StreamTime
 
 
 class ColumnAggregate(Operator):
-    """Aggregate fields of JSON values per key (and window).
+    """Aggregates fields of JSON values per key (and window).
 
-    Null keys are dropped; null values too unless there are windows (as `StreamAggregate` and `WindowAggregate` do).
-    Late records are those of `WindowAggregate`. A value without fields fails, and moves no time.
+    Null keys are dropped; null values too unless there are windows (as in `StreamAggregate` and `WindowAggregate`). Records are
+    late as in `WindowAggregate`. A value without fields fails, and does not advance stream time.
 
     Args:
         store: Name of a timestamped (window) store of JSON values.
-        aggregates: What to compute, by the fields of the result.
+        aggregates: The aggregates, by the fields of the result.
         windows: Size, advance and grace; None = no windows.
         caching: Emit the last value of a group once, at the end of the step; False: every update.
-        send_old: Whether `Change.old` is wanted downstream.
+        send_old: Whether children need `Change.old`.
         bare: A single aggregate, not wrapped into a list and an object.
     """
 
@@ -65,7 +65,7 @@ class ColumnAggregate(Operator):
         self.bare = bare
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the store and take up stream time."""
+        """Open the store and restore stream time."""
         super().init(ctx)
         self.store: TypedTimestampedKeyValueStore | TypedTimestampedWindowStore = ctx.store(self.store_name)
         if self.caching:
@@ -75,7 +75,7 @@ class ColumnAggregate(Operator):
         self._pending: Pending = {}
 
     def process(self, record: Record) -> None:
-        """Add one record."""
+        """Add one record to its group or windows."""
         if record.key is None:
             self.ctx.drop(record, "null_key")
             return
@@ -84,7 +84,7 @@ class ColumnAggregate(Operator):
         self._add(key, record.timestamp, record.value is None, values, record)
 
     def process_columns(self, rows: ColumnRows) -> None:
-        """Add all records of the step, in their order; for an operator with caching."""
+        """Add all records of the step, in their order. Only for an operator with caching."""
         no_key = rows.key_codes < 0
         taken = ~no_key if self.windows is not None else ~(no_key | rows.null_values)
         self.ctx.drop_many(int(no_key.sum()), "null_key")
@@ -109,7 +109,7 @@ class ColumnAggregate(Operator):
                 self.ctx.attempt(partial(_fail, error))
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """Stream time moves on, which closes windows."""
+        """Advance stream time, which closes windows."""
         self._time.advance(elapsed_ms, limit)
         return limit
 
@@ -146,13 +146,13 @@ class ColumnAggregate(Operator):
             self._emit(None, headers, entry)
 
     def _fold_what_can_be(self, rows: ColumnRows, at: Any, groups: Groups, failed: dict[int, Exception]) -> None:
-        """`_fold`; where that fails the groups are halved until those are found that cannot be read, and only they are left out.
+        """`_fold`; on failure, groups are halved until the unreadable ones are found, and only those are left out.
 
         Args:
             rows: All records.
-            at: int64[m], those in the groups.
+            at: int64[m], the rows of the groups.
             groups: The groups.
-            failed: Gets the records of the groups that are left out, and why.
+            failed: Receives the rows of the failed groups, with the errors.
         """
         try:
             self._fold(rows, at, groups)
@@ -160,7 +160,7 @@ class ColumnAggregate(Operator):
             if isinstance(error, MemoryError) or (
                 isinstance(error, StreamsError) and not isinstance(error, RecordError)
             ):
-                raise  # no record's fault
+                raise  # not caused by a record
             count = len(groups.codes)
             if count == 1:
                 failed.update(dict.fromkeys(at.tolist(), error))
@@ -170,7 +170,7 @@ class ColumnAggregate(Operator):
                 self._fold_what_can_be(rows, at[mine], part, failed)
 
     def _fold(self, rows: ColumnRows, at: Any, groups: Groups) -> None:
-        """Bring all groups up to date, or none: one read of the store, one pass per aggregate."""
+        """Update all groups, or none: one read of the store, one pass per aggregate."""
         keys = [rows.keys[code] for code in groups.codes.tolist()]
         places = list(zip(keys, groups.starts.tolist(), strict=True))
         entries = self.store.entries(places)
@@ -183,7 +183,7 @@ class ColumnAggregate(Operator):
             old = [accumulators[index] for accumulators in before]
             after.append(accumulate(aggregate, column, at, groups.of_rows, old))
         last_rows = np.zeros(len(entries), np.int64)
-        last_rows[groups.of_rows] = at  # the last assignment to a place stays
+        last_rows[groups.of_rows] = at  # the last assignment to an index wins
         columns = zip(places, entries, timestamps.tolist(), last_rows.tolist(), *after, strict=True)
         for place, entry, timestamp, last_row, *accumulators in columns:
             entry.set(accumulators[0] if self.bare else accumulators, timestamp)
@@ -196,7 +196,7 @@ class ColumnAggregate(Operator):
         return accumulators
 
     def _emit(self, key: Any, headers: Headers, entry: CachedRow) -> None:
-        """Write a group and forward it; its key is read here, once a step."""
+        """Write a group and forward it. The key is decoded here, once a step."""
         codec = self.store.codec
         key = codec.read_key(entry.key)
         old = codec.old_value(entry.stored) if self.send_old else None

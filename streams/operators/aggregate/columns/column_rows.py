@@ -1,4 +1,4 @@
-"""Rows as columns: what a vectorised operator gets instead of records."""
+"""Rows as columns: the input of a vectorised operator in place of records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ABSENT: Final = 0
 INT: Final = 1
 FLOAT: Final = 2
 TEXT: Final = 3
-"""Kinds of a cell: missing or null; whole number; number with a fraction or exponent; anything else, as JSON text."""
+"""Kinds of a cell: missing or null; integer; number with a fraction or exponent; anything else, as JSON text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class ColumnRows:
         fields: Columns by field path.
         without_fields: bool[n], whether the record's value is a text, a number or the like; None if no value is.
         headers: Encoded headers of each record (`state.kafka.headers`); None if no record has any.
-        place: What `OperatorContext.resume` takes to make the record of a row the one in process.
+        place: The argument of `OperatorContext.resume` that makes a row's record the current one.
     """
 
     keys: list[bytes]

@@ -1,6 +1,6 @@
 """Groups rows by (key code, window start) with a hash table; groups are numbered in order of their first row.
 
-`group_plain` is the plain twin of the kernel.
+`group_plain` is the reference in plain Python.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Groups(NamedTuple):
     starts: Int64s
 
     def part(self, first: int, end: int) -> tuple[Int64s, Groups]:
-        """Only the groups [first, end): which of the n rows are in them, and the groups numbered anew."""
+        """The groups [first, end): the indices of their rows, and the groups renumbered."""
         rows = np.flatnonzero((self.of_rows >= first) & (self.of_rows < end))
         return rows, Groups(self.of_rows[rows] - first, self.codes[first:end], self.starts[first:end])
 

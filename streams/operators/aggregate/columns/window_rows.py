@@ -1,6 +1,6 @@
-"""Which windows the rows of a step go into, and which come too late: the vectorised form of `WindowAggregate`'s rule.
+"""Assigns the rows of a step to windows and finds late ones: the vectorised form of `WindowAggregate`'s rule.
 
-Rows are in processing order, so "stream time when the row came" is a running maximum. `assign_plain` is the plain twin.
+Rows are in processing order, so stream time at a row is a running maximum. `assign_plain` is the reference in plain Python.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Int64s = npt.NDArray[np.int64]
 
 
 class Assigned(NamedTuple):
-    """Pairs of row and window that count.
+    """Pairs of row and window that are not late.
 
     Attributes:
         rows: int64[m], row of each pair, ascending.
         starts: int64[m], start of its window; ascending within a row.
-        late: Pairs that came too late.
+        late: Number of late pairs.
         stream_time: Largest timestamp so far.
     """
 
