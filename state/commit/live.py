@@ -31,7 +31,7 @@ class LiveKafka:
     """Kafka as a task sees it.
 
     Args:
-        client: Librdkafka client properties.
+        client: Client properties of librdkafka.
         transaction_timeout_ms: Of the producers.
         bulk: librdkafka's C API instead of the ordinary client.
         outputs: Topics that are written to: producers make no larger batches than these take.
