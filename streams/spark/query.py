@@ -42,6 +42,7 @@ def start_query(
     """
     source = source_class(job)
     session.dataSource.register(source)
+    folder = f"{checkpoint_dir.rstrip('/')}/{job.sub.name}"
     # Spark captures this setting when the query starts and fixes it in the checkpoint: one shuffle partition for each task.
     session.conf.set("spark.sql.shuffle.partitions", str(job.tasks))
     steps = (
@@ -64,7 +65,7 @@ def start_query(
     return (
         steps.writeStream.queryName(f"{job.settings.application_id}/{job.sub.name}")
         .outputMode("append")
-        .option("checkpointLocation", f"{checkpoint_dir.rstrip('/')}/{job.sub.name}")
+        .option("checkpointLocation", folder)
         .trigger(**trigger)
         .foreachBatch(collect)
         .start()
