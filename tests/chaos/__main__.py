@@ -19,7 +19,7 @@ from tests.chaos.drill import run_drill
 
 def main(
     seed: Annotated[
-        int | None, typer.Option(help="Decides which blows fall; default: a new one, which is told.")
+        int | None, typer.Option(help="The seed of the blows; default: a new one, which is printed.")
     ] = None,
     minutes: Annotated[float, typer.Option(min=0.1, help="How long blows fall.")] = 5,
     only: Annotated[list[str] | None, typer.Option(help="Only this blow; may be given several times.")] = None,
