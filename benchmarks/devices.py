@@ -2,8 +2,8 @@
 
     python -m benchmarks.devices [--records 5000000] [--json]
 
-The topic is loaded first; then the topology drains it. The first micro-batches warm up; what is measured lies between
-the end of the warm-up and the end of the last micro-batch. The run counts only if its output equals the recomputation.
+The topic is loaded first; then the topology drains it. The first micro-batches warm up; the measurement covers the time
+from the end of the warm-up to the end of the last micro-batch. A run is valid only if its output equals the recomputation.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OUTPUTS = (topology.STATS_1S, topology.STATS_10S, topology.GAPS)
 
 @dataclass(frozen=True)
 class Mark:
-    """Where the run was at the end of a micro-batch."""
+    """The figures of the run at the end of a micro-batch."""
 
     at: float
     records: int
@@ -52,7 +52,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Result:
-    """Figures of one run; `cpu_us_by_process` sums to `cpu_us_per_record`."""
+    """The figures of one run; `cpu_us_by_process` sums to `cpu_us_per_record`."""
 
     records: int
     seconds: float
@@ -71,7 +71,7 @@ class Result:
 
 
 class Recorder(Progress):
-    """Takes a mark after each micro-batch."""
+    """A progress that records a mark after each micro-batch."""
 
     def __init__(self, usage: TreeUsage) -> None:
         super().__init__("devices", Console(file=io.StringIO()))
@@ -80,12 +80,12 @@ class Recorder(Progress):
         self._parts: dict[str, float] = {}
 
     def step(self, sub: str, batch_id: int, reports: list[Mapping[str, Any]]) -> None:
-        """Called by the runner."""
+        """Takes in the reports of a micro-batch, and records a mark."""
         super().step(sub, batch_id, reports)
         for report in reports:
             for part, seconds in [*report["seconds"].items(), ("total", report["total_s"]), ("cpu", report["cpu_s"])]:
                 self._parts[part] = self._parts.get(part, 0.0) + seconds
-        # Counted where they are read: behind the head each aggregate gets rows of its own.
+        # Counted where records are read: after the head, each aggregate gets separate rows.
         records = sum(
             count for of in self.subs.values() for name, count in of.counters.items() if name.startswith(READ)
         )
@@ -102,16 +102,16 @@ def measure(
     seed: int = 42,
     java_options: str = "",
 ) -> Result:
-    """Loads, drains and verifies.
+    """The figures of one run: loads the topic, drains it, and verifies the output.
 
     Args:
-        records: Readings after the warm-up; rounded up to whole slots of all devices.
-        warm_up: Readings before.
+        records: The number of readings after the warm-up, rounded up to whole slots of all devices.
+        warm_up: The number of readings of the warm-up.
         batch: Most readings of a micro-batch.
         master: Spark's master.
-        folder: For the broker's data, state and checkpoint.
-        partitions: Of the input topic, and so tasks.
-        seed: Of the generator.
+        folder: The folder for the broker's data, state and checkpoint.
+        partitions: The number of partitions of the input topic, and so of tasks.
+        seed: The seed of the generator.
         java_options: Further options of Spark's JVM.
     """
     generated = Devices(slots=-(-(records + warm_up) // 1000), seed=seed, lost_share=0.0001)
@@ -123,21 +123,16 @@ def measure(
         with shown("loading readings", generated.slots * generated.devices) as advance:
             loaded = load(client, generated, topology.READINGS, partitions, advance)
         load_rate = int(loaded / (time.perf_counter() - started))
+        config = StreamsConfig(
+            application_id="devices",
+            bootstrap_servers=broker.bootstrap_servers,
+            base_dir=folder / "var",
+            available_now=True,
+            max_records_per_trigger=batch,
+            spark=_spark_settings(master, java_options),
+        )
         with TreeUsage(without=_broker_pids(folder)) as usage:
             recorder = Recorder(usage)
-            config = StreamsConfig(
-                application_id="devices",
-                bootstrap_servers=broker.bootstrap_servers,
-                base_dir=folder / "var",
-                available_now=True,
-                max_records_per_trigger=batch,
-                spark={
-                    "spark.master": master,
-                    "spark.ui.enabled": "false",
-                    "spark.driver.memory": "1g",
-                    **({"spark.driver.extraJavaOptions": java_options} if java_options else {}),
-                },
-            )
             StreamsApplication(topology.build(), config, recorder).run()
         differences = verify(client, generated, partitions)
     for line in differences[:20]:
@@ -145,8 +140,13 @@ def measure(
     return _result(recorder, usage, warm_up, load_rate, verified=not differences, master=master)
 
 
+def _spark_settings(master: str, java_options: str) -> dict[str, str]:
+    settings = {"spark.master": master, "spark.ui.enabled": "false", "spark.driver.memory": "1g"}
+    return {**settings, "spark.driver.extraJavaOptions": java_options} if java_options else settings
+
+
 def verify(client: Mapping[str, str], generated: Devices, partitions: int) -> list[str]:
-    """Differences between the committed output and the recomputation."""
+    """The differences between the committed output and the recomputation."""
     readings = all_readings(generated, partitions_of(generated, partitions))
     grace_ms = int(topology.GRACE.total_seconds() * 1000)
     found: list[str] = []
@@ -219,7 +219,7 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Measure workload B2 on the embedded broker, and verify its output."""
-    # A micro-batch may end a little below its limit, so the warm-up may need one more.
+    # A micro-batch may end slightly below its limit, so the warm-up may need one more.
     if (-(-warm_up // batch) + 1) * batch >= records + warm_up:
         raise typer.BadParameter(
             "nothing may be left after the warm-up: more --records or a smaller --batch are needed"

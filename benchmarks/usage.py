@@ -1,4 +1,4 @@
-"""What a tree of processes uses: CPU seconds and memory of the system under test, without the broker."""
+"""The resource usage of a tree of processes: CPU seconds and memory of the system under test, without the broker."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import psutil
 
 SAMPLE_S = 0.5
 UNKNOWN = "starting"
-"""A process that has forked and will turn into another program."""
+"""The kind of a process that has forked and will soon execute another program."""
 
 
 class TreeUsage:
-    """Samples a process and all its descendants, leaving out some of them (the broker).
+    """The usage of a process and all its descendants, except some of them (the broker).
 
-    CPU of a process that ends is kept as last sampled: up to `SAMPLE_S` of each short-lived process may be missed.
+    The CPU time of an ended process is the last sampled one, so up to `SAMPLE_S` of each short-lived process may be missed.
     """
 
     def __init__(self, without: set[int]) -> None:
@@ -48,7 +48,7 @@ class TreeUsage:
         return totals
 
     def sample(self) -> None:
-        """Looks once."""
+        """Takes one sample."""
         own = psutil.Process()
         rss = 0
         with self._lock:
@@ -78,5 +78,5 @@ def _kind(process: psutil.Process, own: psutil.Process) -> str:
         return "JVM"
     if not process.name().startswith("python"):
         return UNKNOWN
-    # The daemon of the engine forks the workers; Spark's own one forks the planners.
+    # The engine's daemon forks the workers; Spark's own daemon forks the planners.
     return "workers" if "streams.spark.daemon" in process.cmdline() else "planner"

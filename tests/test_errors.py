@@ -52,7 +52,7 @@ def test_an_error_has_a_kind(error):
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
-def test_an_error_stands_in_a_drawn_tree(error):
+def test_every_error_is_in_a_documented_tree(error):
     drawn = "".join(importlib.import_module(home).__doc__ or "" for home in HOMES)
     assert f" {error.__name__}" in drawn or f"{error.__name__}\n" in drawn
 

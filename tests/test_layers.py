@@ -114,7 +114,7 @@ def arrows() -> list[tuple[Path, Path]]:
     return [(path, target) for path, target in found if target is not None and target != path]
 
 
-def test_every_file_stands_on_a_floor() -> None:
+def test_every_file_belongs_to_a_layer() -> None:
     packages = {"state/__init__.py", "streams/__init__.py", "streams/shadowing.py"}
     homeless = {path.relative_to(ROOT).as_posix() for path in python_files() if floor(path) < 0}
     assert homeless <= packages

@@ -1,1 +1,1 @@
-"""Ready-made topologies: the demonstrations and the applications that the tests and benchmarks run."""
+"""Ready-made topologies: demonstrations, and applications for the tests and benchmarks."""

@@ -1,4 +1,4 @@
-"""Are two tables of results equal? And if not: where, in words."""
+"""The comparison of two tables of results, with the differences in words."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 TOLERANCE = 1e-9
-"""Relative: a sum of floats depends on the order of adding in its last digits. Everything else must be equal."""
+"""The relative tolerance for floats, whose sums depend on the order of addition in the last digits."""
 
 
 def compare(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> list[str]:
-    """Differences between two tables, one line each, in order of the keys; none if they are equal.
+    """The differences between two tables, one line each, in the order of the keys; none if the tables are equal.
 
     Args:
-        expected: Rows by key; a row is an object of fields, or one value.
-        actual: The same.
+        expected: The expected rows by key; a row is an object with fields, or one value.
+        actual: The actual rows, in the same form.
     """
     lines = [f"{key}: missing, expected {expected[key]}" for key in sorted(expected.keys() - actual.keys())]
     lines += [f"{key}: not expected, found {actual[key]}" for key in sorted(actual.keys() - expected.keys())]

@@ -1,4 +1,4 @@
-"""The main job, shown: real flights on real Kafka and Spark, a worker killed, the state deleted, results still exact.
+"""A demonstration: real flights on real Kafka and Spark, a worker killed, the state deleted, and the results still exact.
 
     python -m topologies.demo
 
@@ -39,18 +39,18 @@ INPUTS = (flights_data.FLIGHTS, flights_data.WEATHER, flights_data.AIRLINES, fli
 OUTPUTS = (flight_delays.DELAYS_BY_CARRIER, flight_delays.WORST_WEATHER_HOURS)
 SHOWN_DIFFERENCES = 10
 WIDTH = 120
-"""Of the tables where there is no terminal."""
+"""The width of the tables if there is no terminal."""
 
 
 @dataclass
 class Demo:
-    """One showing.
+    """One run of the demonstration.
 
     Attributes:
         client: Kafka client properties.
-        connection: The same as options of a command line.
-        folder: For state and checkpoint.
-        console: Where to tell the story.
+        connection: The same properties as command line options.
+        folder: The folder for state and checkpoint.
+        console: Where to print.
     """
 
     client: Mapping[str, str]
@@ -60,7 +60,7 @@ class Demo:
     _begin: float = field(default_factory=time.monotonic)
 
     def run(self, data: FlightData) -> bool:
-        """Tells the whole story; True if the results were exact."""
+        """Runs the whole demonstration; True if the results were exact."""
         first, second = data.halves()
         records.create_topics(self.client, [*INPUTS, *OUTPUTS])
         self.say("1. Load airlines, planes and the first half of the flights, and process them")
@@ -78,7 +78,7 @@ class Demo:
         return self.verdict(data, carriers, hours, killed, deleted)
 
     def say(self, text: str) -> None:
-        """A heading with the time since the beginning."""
+        """Prints a heading with the time since the start."""
         self.console.rule(f"[bold]{text}[/]  [dim]{time.monotonic() - self._begin:.0f} s[/]", align="left")
 
     def load(self, title: str, parts: list[records.Records]) -> None:
@@ -87,7 +87,7 @@ class Demo:
             records.produce(self.client, parts, advance)
 
     def process(self, kill_worker: bool) -> KilledWorker | None:
-        """Runs the topology over all that is there."""
+        """Runs the topology over the existing input."""
         options = [
             *self.connection,
             "--application-id",
@@ -106,7 +106,7 @@ class Demo:
         return killed
 
     def delete_state(self) -> int:
-        """Deletes the folder with the RocksDB stores; number of its bytes."""
+        """Deletes the folder with the RocksDB stores, and returns its size in bytes."""
         state = settings(self.client, self.folder).state_dir
         size = sum(path.stat().st_size for path in state.rglob("*") if path.is_file())
         shutil.rmtree(state)
@@ -114,7 +114,7 @@ class Demo:
         return size
 
     def show(self, carriers: Table, hours: Table) -> None:
-        """The results as tables."""
+        """Prints the results as tables."""
         self.console.print(flights_report.worst_weather_hours(hours.values()))
         self.console.print(flights_report.most_cancelled_hours(hours.values()))
         self.console.print(flights_report.carriers_by_delay(carriers.values()))
@@ -122,7 +122,7 @@ class Demo:
     def verdict(
         self, data: FlightData, carriers: Table, hours: Table, killed: KilledWorker | None, deleted: int
     ) -> bool:
-        """Compares with pandas and says it; True if all is exact and everything that was to be shown was."""
+        """Compares the results with pandas and prints the verdict; True if they are exact and every step was shown."""
         exact = True
         for topic, expected, actual in (
             (flight_delays.DELAYS_BY_CARRIER, expected_delays_by_carrier(data), carriers),
@@ -150,7 +150,7 @@ class Demo:
 
 @contextmanager
 def cluster(given: Mapping[str, str], folder: Path, keep: bool, console: Console) -> Iterator[dict[str, str]]:
-    """The client properties of the user's cluster, or of an embedded broker that ends with us."""
+    """The client properties of the user's cluster, or of an embedded broker that ends with this program."""
     if given.get("bootstrap.servers"):
         try:
             yield dict(given)
@@ -170,7 +170,7 @@ def cluster(given: Mapping[str, str], folder: Path, keep: bool, console: Console
 
 
 def settings(client: Mapping[str, str], folder: Path) -> StreamsConfig:
-    """The settings that the topology is run with."""
+    """The settings of the application."""
     servers = client["bootstrap.servers"]
     kafka = {key: value for key, value in client.items() if key != "bootstrap.servers"}
     options = {"application_id": APPLICATION_ID, "bootstrap_servers": servers, "kafka": kafka, "base_dir": folder}
@@ -178,7 +178,7 @@ def settings(client: Mapping[str, str], folder: Path) -> StreamsConfig:
 
 
 def remove(given: Mapping[str, str], folder: Path, console: Console) -> None:
-    """Deletes what the demo made on a cluster that goes on."""
+    """Deletes what the demo has created on the user's cluster."""
     with KafkaAdmin(given) as admin:
         config = settings(given, folder)
         log = LiveKafka(config.client, config.transaction_timeout_ms)
@@ -199,7 +199,7 @@ def main(
     console = Console()
     if not console.is_terminal:
         console.width = WIDTH
-    # What goes wrong is raised; the client library's own remarks would only disturb the story.
+    # Errors are raised; the client library's own log lines would only disturb the output.
     properties = [*(properties or ()), "log_level=3"]
     given = client_properties(bootstrap_servers, properties, properties_file)
     data = flights_data.load()

@@ -10,8 +10,8 @@ Results:
 * `device-gaps`: how many readings of a device are missing between its smallest and its largest sequence number, by
   device. Written when that number changes: a gap appears, grows, or is closed by late readings.
 
-Everything is keyed by the device from the start, so this is one sub-topology. Only the four built-in aggregations'
-fields are ever decoded.
+All records are keyed by the device, so this is one sub-topology. Only the fields of the four built-in aggregations are
+decoded.
 
     spark-submit topologies/devices.py --bootstrap-servers localhost:9092
 """
@@ -56,7 +56,7 @@ def write_statistics(devices: KGroupedStream, size: timedelta, topic: str) -> No
 
 
 def write_gaps(devices: KGroupedStream) -> None:
-    """The number of missing readings of each device, whenever it has changed."""
+    """The number of missing readings of each device, at each change."""
     seen = devices.aggregate(
         readings=agg.count(), first=agg.min("s"), last=agg.max("s"), materialized=Materialized(name="device-sequences")
     )
@@ -69,13 +69,13 @@ def write_gaps(devices: KGroupedStream) -> None:
 
 
 def with_window(key: Windowed, statistics: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Key and value that can be read without knowing the window's encoding."""
+    """A key and value that are readable without knowing the window's encoding."""
     start = key.window.start
     return f"{key.key}|{start}", {"window_start": start, **statistics}
 
 
 def missing_readings(seen: dict[str, int]) -> int:
-    """How many sequence numbers between the smallest and the largest were not seen."""
+    """The number of sequence numbers between the smallest and the largest that were not seen."""
     return seen["last"] - seen["first"] + 1 - seen["readings"]
 
 
@@ -85,7 +85,7 @@ def remember(missing: int, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Runs under spark-submit."""
+    """Runs the topology under spark-submit."""
     from streams.cli.run import run_main
 
     run_main(build, "devices")

@@ -1,15 +1,15 @@
 """A thousand devices on one topic: a fast, seeded generator of exact bytes, and the plain recomputation of the answers.
 
-Every device sends a reading each 10 ms: device i at a phase of i * 10 us, so a thousand devices make 100,000 readings a
-second of event time. A value is JSON of exactly 160 bytes,
+Every device sends a reading every 10 ms: device i at a phase of i * 10 us, so a thousand devices produce 100,000 readings
+per second of event time. A value is JSON of exactly 160 bytes,
 
     {"d":"dev-000123","s":4711,"t":1700000047111,"v":[48.215,90.034,12.700],"st":"ok","pad":"xxx..."}
 
 with the device, its sequence number from 0, epoch ms, and three sensors from 10 to 99.999. The key is the device's
-name, the record's timestamp is `t`. Each device is in order, but for one reading in a thousand, which comes 1 to
-200 positions (of the same device) later: up to 2 s. Readings may also be lost, to be found by the gap detector.
+name, the record's timestamp is `t`. Each device is in order, except for one reading in a thousand, which is sent 1 to
+200 positions (of the same device) later: up to 2 s. Readings may also be lost, for the gap detector to find.
 
-Readings come in blocks of columns. The bytes depend on the seed only, and each block has random numbers of its own.
+Readings are generated in blocks of columns. The bytes depend on the seed only, and each block has its own random numbers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VALUE_BYTES: Final = 160
 PERIOD_MS: Final = 10
 MOST_LATE_SLOTS: Final = 200
 BLOCK_SLOTS: Final = 256
-"""Slots generated at once. More than `MOST_LATE_SLOTS`, so a late reading comes at the latest in the next block."""
+"""Slots generated at once. More than `MOST_LATE_SLOTS`, so a late reading is in the next block at the latest."""
 
 MOST_DEVICES: Final = 100_000
 _SENSORS: Final = 3
@@ -42,8 +42,8 @@ class Readings:
 
     Attributes:
         devices: int64[n], number of the device.
-        sequence: int64[n], its sequence number: the slot in which it was taken.
-        slots: int64[n], the slot in which it is sent; later than `sequence` if it is late.
+        sequence: int64[n], the sequence number, which is the slot in which the reading was taken.
+        slots: int64[n], the slot in which the reading is sent; later than `sequence` if it is late.
         timestamps: int64[n], epoch ms.
         sensors: int64[n, 3], thousandths.
         text: uint8[n, 160], the values' bytes.
@@ -60,16 +60,16 @@ class Readings:
         return len(self.timestamps)
 
     def take(self, rows: npt.NDArray[Any]) -> Readings:
-        """Some rows, in the given order."""
+        """The given rows, in the given order."""
         return Readings(*(column[rows] for column in self._columns()))
 
     def then(self, other: Readings) -> Readings:
-        """These, and the other ones behind them."""
+        """These readings followed by others."""
         pairs = zip(self._columns(), other._columns(), strict=True)
         return Readings(*(np.concatenate(pair) for pair in pairs))
 
     def in_order(self) -> Readings:
-        """As they are sent: by slot, then device; a late reading behind the one that belongs there."""
+        """The readings in sending order: by slot, then device; a late reading after the regular one of its slot."""
         is_late = self.slots > self.sequence
         position = (self.slots * MOST_DEVICES + self.devices) * 2 + is_late
         return self.take(np.argsort(position, kind="stable"))
@@ -88,15 +88,15 @@ class Readings:
 
 @dataclass(frozen=True)
 class Devices:
-    """What to generate.
+    """The workload to generate.
 
     Attributes:
-        slots: Readings of each device.
-        devices: How many there are, at most 100,000 (beyond that a phase is longer than a second).
-        seed: Of all random numbers.
-        late_share: Share of the readings that come late.
-        lost_share: Share of the readings that never come.
-        start_ms: Time of the first reading.
+        slots: The number of readings of each device.
+        devices: The number of devices, at most 100,000 (beyond that a phase is longer than a second).
+        seed: The seed of all random numbers.
+        late_share: The share of late readings.
+        lost_share: The share of lost readings.
+        start_ms: The time of the first reading.
     """
 
     slots: int
@@ -120,7 +120,7 @@ class Devices:
             yield block.take(np.flatnonzero(is_due)).in_order()
 
     def _block(self, first: int, end: int) -> Readings:
-        """What is taken in the slots [first, end), whenever it is sent."""
+        """The readings taken in the slots [first, end), whenever they are sent."""
         shape = (end - first, self.devices)
         random = np.random.default_rng([self.seed, first])
         sequence = np.repeat(np.arange(first, end), self.devices)
@@ -138,7 +138,7 @@ class Devices:
 
 
 def device_names(devices: Int64s) -> pa.BinaryArray:
-    """Names of devices, which are the keys: `dev-000123`."""
+    """The names of devices, which are the keys: `dev-000123`."""
     names = np.empty((len(devices), _KEY_BYTES), np.uint8)
     names[:, :4] = np.frombuffer(b"dev-", np.uint8)
     names[:, 4:] = digits(devices, 6)
@@ -157,7 +157,7 @@ def digits(numbers: Int64s, width: int) -> Bytes:
 
 
 def _text(devices: Int64s, sequence: Int64s, timestamps: Int64s, sensors: Int64s) -> Bytes:
-    """The values' bytes; rows whose sequence numbers are equally long share one layout. `sequence` rises."""
+    """The values' bytes; rows with sequence numbers of the same length share one layout. `sequence` rises."""
     text = np.empty((len(sequence), VALUE_BYTES), np.uint8)
     begin = 0
     while begin < len(sequence):
@@ -180,7 +180,7 @@ def _text(devices: Int64s, sequence: Int64s, timestamps: Int64s, sensors: Int64s
 
 
 def _layout(width: int) -> tuple[bytes, dict[str, int]]:
-    """A value with a sequence number of some digits, and where its changing parts begin."""
+    """A template value for sequence numbers of a given width, and the offsets of its variable parts."""
     body = b'{"d":"dev-000000","s":' + b"0" * width + b',"t":0000000000000,"v":[00.000,00.000,00.000],"st":"ok","pad":"'
     sample = body + b"x" * (VALUE_BYTES - len(body) - 2) + b'"}'
     places = {"d": b'"dev-', "s": b'"s":', "t": b'"t":', "v": b"["}

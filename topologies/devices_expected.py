@@ -1,8 +1,8 @@
-"""The answers of `devices` by plain numpy and pandas: no stream, no window operator, nothing of the engine.
+"""The results of `devices` recomputed by plain numpy and pandas, without any code of the engine.
 
-Lateness is recomputed too. A task's stream time is the largest timestamp it has seen, and a window takes no record once
-stream time has reached its end plus grace. With as many tasks as partitions a task sees exactly its partition in offset
-order, so stream time is the running maximum there; with any other number of tasks a late record could go the other way.
+Lateness is recomputed too. A task's stream time is the largest timestamp that it has seen, and a window accepts no record
+once stream time has reached the window's end plus grace. With as many tasks as partitions, a task sees exactly one partition
+in offset order, so its stream time is the running maximum; with any other number of tasks, lateness could differ.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Table = dict[str, dict[str, Any]]
 
 
 def expected_windows(readings: pd.DataFrame, size_ms: int, grace_ms: int) -> Table:
-    """What must be in the topics of windowed statistics, by `device|window start`.
+    """The expected contents of the topics of windowed statistics, by `device|window start`.
 
     Args:
-        readings: Of `all_readings`.
-        size_ms: Of the tumbling windows.
+        readings: The result of `all_readings`.
+        size_ms: The size of the tumbling windows.
         grace_ms: How late a reading may be.
     """
     starts = readings["timestamp"] // size_ms * size_ms
@@ -38,7 +38,7 @@ def expected_windows(readings: pd.DataFrame, size_ms: int, grace_ms: int) -> Tab
 
 
 def expected_gaps(readings: pd.DataFrame) -> dict[str, int]:
-    """Missing readings between the first and the last sequence number, by device; devices without any are left out."""
+    """The missing readings between the first and the last sequence number, by device, without devices that miss none."""
     ends = readings.groupby("device")["sequence"].agg(["count", "min", "max"])
     missing = ends["max"] - ends["min"] + 1 - ends["count"]
     return {f"dev-{device:06d}": int(count) for device, count in missing[missing > 0].items()}
@@ -49,7 +49,7 @@ def all_readings(devices: Devices, partition_of: npt.NDArray[np.int32]) -> pd.Da
 
     Args:
         devices: The workload.
-        partition_of: int32[devices], partition of each device's key.
+        partition_of: int32[devices], the partition of each device's key.
     """
     blocks = [
         pd.DataFrame(

@@ -1,6 +1,6 @@
 """Writes the readings of many devices to Kafka: whole columns at once, several hundred thousand a second.
 
-Not in transactions: their control records would carry the broker's clock into topics of old event times.
+Without transactions: their control records would bring the broker's clock into topics with old event times.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def load(
     partitions: int = PARTITIONS,
     advance: Advance = lambda count: None,
 ) -> int:
-    """Writes all readings, in the order in which they are sent.
+    """Writes all readings, in sending order.
 
     Args:
         client: Kafka client properties.
-        devices: What to generate.
+        devices: The workload to generate.
         topic: An existing topic.
-        partitions: How many it has.
-        advance: Told how many more readings were handed over.
+        partitions: The number of its partitions.
+        advance: Called with the number of further readings that were handed over.
 
     Returns:
         Number of readings.

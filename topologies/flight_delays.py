@@ -1,19 +1,19 @@
-"""What delays flights: departures joined with the weather of their hour, with airlines and with aircraft.
+"""The causes of flight delays: departures joined with the weather of their hour, with airlines and with aircraft.
 
 Input (see `topologies.flights_data`): the streams `flights` and `weather`, both keyed by the airport, so they
-meet without being moved; the tables `airlines` by carrier and `planes` by tail number. Timestamps are event time.
+are joined without repartitioning; the tables `airlines` by carrier and `planes` by tail number. Timestamps are event time.
 
-Results, as tables to be read by key, the last value counting:
+Results, as tables in which the last value of a key is valid:
 
 * `delays-by-carrier`: delays and cancellations per airport, carrier and day (UTC), by `origin|carrier|day`;
 * `worst-weather-hours`: the same per airport and hour of weather, with that weather, by `origin|hour`.
 
-A flight meets the last observation of the hour before it left. Observations are hourly, so it meets one or, where
-none was made, none, and then takes no part. A cancelled flight has no departure and no delay: it is joined at its
-scheduled time, counts as a flight and as cancelled, and takes no part in any delay. Aircraft that `planes` does not
-know (a sixth of the flights) stay in, uncounted in `known_planes`.
+A flight is joined with the last observation of the hour before its departure. Observations are hourly, so there is one; a
+flight in an hour without an observation is left out. A cancelled flight has no departure and no delay: it is joined at its
+scheduled time, counts as a flight and as cancelled, but not in any delay. Flights whose aircraft is missing in `planes` (a
+sixth of them) are included, but not counted in `known_planes`.
 
-Each new key behind the first join crosses a repartition topic, so there are five sub-topologies: by airport, by
+Each new key after the first join crosses a repartition topic, so there are five sub-topologies: by airport, by
 carrier, by tail number, by airport and carrier, by airport and hour.
 
     spark-submit topologies/flight_delays.py --bootstrap-servers localhost:9092
@@ -48,8 +48,8 @@ SAME_HOUR: Final = (
     .after(0)
 )
 
-# A backlog is read in large batches, and behind a repartition topic the writers' batches lie one behind the other:
-# records may come as late there as a batch is long in event time. This backlog is a year long.
+# A backlog is read in large batches, and a repartition topic contains the writers' batches one after the other:
+# records there may be as late as a batch is long in event time. This backlog is a year long.
 BACKLOG: Final = timedelta(days=366)
 
 NO_TAIL_NUMBER: Final = "unknown"
@@ -117,12 +117,12 @@ def write_weather_hours(flights: KStream) -> None:
 
 
 def with_cancellation(flight: Value) -> Value:
-    """Says of a flight whether it was cancelled: then it has no delay."""
+    """A flight with the field `cancelled`; a cancelled flight has no delay."""
     return {**flight, "cancelled": int(flight["dep_delay"] is None)}
 
 
 def with_weather(flight: Value, weather: Value) -> Value:
-    """A flight with the weather it met; `hour` is the time of the observation."""
+    """A flight with its weather; `hour` is the time of the observation."""
     return {**flight, **{name: weather[name] for name in ("hour", "temp", "wind_speed", "precip", "visib")}}
 
 
@@ -132,26 +132,26 @@ def with_airline(flight: Value, airline: Value) -> Value:
 
 
 def with_plane(flight: Value, plane: Value | None) -> Value:
-    """A flight with its aircraft, as far as that is known."""
+    """A flight with its aircraft, if known."""
     known = plane or {}
     return {**flight, "manufacturer": known.get("manufacturer"), "seats": known.get("seats")}
 
 
 def by_day(key: Windowed, statistics: Value) -> tuple[str, Value]:
-    """Key and value that can be read without knowing the window's encoding."""
+    """A key and value that are readable without knowing the window's encoding."""
     day = datetime.fromtimestamp(key.window.start / 1000, timezone.utc).date().isoformat()
     origin, carrier = key.key.split("|")
     return f"{key.key}|{day}", {"origin": origin, "carrier": carrier, "day": day, **statistics}
 
 
 def with_hour(key: str, statistics: Value) -> Value:
-    """The value with its key spelt out."""
+    """The value with the parts of its key as fields."""
     origin, hour = key.split("|")
     return {"origin": origin, "hour": hour, **statistics}
 
 
 def main() -> None:
-    """Runs under spark-submit."""
+    """Runs the topology under spark-submit."""
     from streams.cli.run import run_main
 
     run_main(build, "flight-delays")

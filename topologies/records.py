@@ -1,4 +1,4 @@
-"""Records for the example topologies: made in memory, written to Kafka in event-time order, read back as tables."""
+"""Records for the example topologies: created in memory, written to Kafka in event-time order, read back as tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from state.kafka.transactions import wait_until_decided
 PARTITIONS = 4
 TIMEOUT_S = 30.0
 DECIDED_S = 90.0
-"""How long what was committed just now is waited for: more than a transaction may stay open."""
+"""How long to wait until recent commits are visible, seconds: longer than a transaction may stay open."""
 _POLL_EVERY = 2_000
 _WAIT_S = 0.2
 
@@ -40,8 +40,8 @@ class Records:
 
     Attributes:
         topic: The topic.
-        keys: N keys.
-        values: N values, JSON.
+        keys: The n keys.
+        values: The n values, JSON.
         timestamps: int64[n], epoch ms.
     """
 
@@ -55,7 +55,7 @@ class Records:
 
 
 def in_event_time_order(parts: Sequence[Records]) -> Iterator[tuple[str, bytes, bytes, int]]:
-    """All records by timestamp, as (topic, key, value, timestamp); of equal ones the earlier part's first."""
+    """All records by timestamp, as (topic, key, value, timestamp); at equal timestamps in the order of the parts."""
     times = np.concatenate([part.timestamps for part in parts])
     which = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     rows = np.concatenate([np.arange(len(part)) for part in parts])
@@ -68,11 +68,11 @@ def in_event_time_order(parts: Sequence[Records]) -> Iterator[tuple[str, bytes, 
 
 
 def create_topics(client: Mapping[str, str], topics: Sequence[str], partitions: int = PARTITIONS) -> None:
-    """Makes the topics, with `retention.ms=-1`: the broker's retention goes by event time.
+    """Creates the topics, with `retention.ms=-1`: the broker's retention goes by event time.
 
     Raises:
-        LoadError: One exists already; whatever is in it would be part of the input.
-        KafkaClientError: The broker refused one, or does not answer.
+        LoadError: A topic exists already; its records would become part of the input.
+        KafkaClientError: The broker refused a topic, or does not answer.
     """
     with KafkaAdmin(client) as admin:
         existing = sorted(admin.describe_topics(topics))
@@ -89,8 +89,8 @@ def produce(client: Mapping[str, str], parts: Sequence[Records], advance: Advanc
 
     Args:
         client: Kafka client properties.
-        parts: The records; their topics exist.
-        advance: Told how many more records were handed over.
+        parts: The records, whose topics exist.
+        advance: Called with the number of further records that were handed over.
 
     Returns:
         Number of records.
@@ -127,9 +127,9 @@ def shown(title: str, total: int, console: Console | None = None) -> Iterator[Ad
     """A progress bar in a terminal, elsewhere one line at the end.
 
     Args:
-        title: What is going on.
-        total: Number of records to come.
-        console: Where; default: standard error.
+        title: The title of the bar.
+        total: The total number of records.
+        console: Where to print; default: standard error.
     """
     console = console or Console(stderr=True)
     begin = time.perf_counter()
@@ -163,7 +163,7 @@ def read_table(client: Mapping[str, str], topic: str) -> dict[str, Any]:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
         heard = time.monotonic()
         while unread:
-            # It waits for as many as asked for, so only for a moment.
+            # `consume` waits until it has the requested number, so the timeout is short.
             messages = consumer.consume(10_000, timeout=_WAIT_S)
             heard = time.monotonic() if messages else heard
             if time.monotonic() > heard + TIMEOUT_S:

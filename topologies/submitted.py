@@ -1,4 +1,4 @@
-"""A topology run by `spark-submit` in a process of its own, and what may happen to it there: a worker is killed."""
+"""Runs a topology by `spark-submit` in a separate process, and can kill a worker of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from state.errors import StreamsError
 _DAEMON_MODULE = "streams.spark.daemon"
 _SAMPLE_S = 0.1
 _BUSY_SHARE = 0.5
-# Most workers only start, or read a little; one that has worked for so long has something to lose.
+# Most workers only start, or read a little; one with this much CPU time is in the middle of real work.
 _WARM_CPU_S = 0.5
 _STOP_TIMEOUT_S = 30.0
 
@@ -32,8 +32,8 @@ class KilledWorker:
     """A Python worker that was killed in the middle of its work.
 
     Attributes:
-        pid: Its process id.
-        cpu_s: CPU time it had used, seconds.
+        pid: The worker's process id.
+        cpu_s: The CPU time that it had used, seconds.
     """
 
     pid: int
@@ -41,18 +41,18 @@ class KilledWorker:
 
 
 def submit(script: Path, options: Sequence[str], kill_worker: bool = False) -> KilledWorker | None:
-    """Runs a topology to its end; what it prints goes where ours goes, so its progress is shown live.
+    """Runs a topology to its end, with its output on our standard output, so that its progress is visible.
 
     Args:
         script: The topology's file.
-        options: Its command line.
-        kill_worker: Kill (SIGKILL) one Python worker of Spark while it is busy.
+        options: Its command line options.
+        kill_worker: Whether to kill (SIGKILL) one Python worker of Spark while it is busy.
 
     Returns:
-        The killed worker, None if none was to be killed or none was busy long enough to be caught.
+        The killed worker; None if none was to be killed, or none was busy for long enough.
 
     Raises:
-        RunFailedError: It ended with an error.
+        RunFailedError: The topology ended with an error.
     """
     process = subprocess.Popen(command_of(script, options), env=environment())
     killer = WorkerKiller(process.pid)
@@ -76,16 +76,16 @@ def submit(script: Path, options: Sequence[str], kill_worker: bool = False) -> K
 
 
 def command_of(script: Path, options: Sequence[str]) -> list[str]:
-    """The command line: the spark-submit of our own virtual environment.
+    """The command line, with the spark-submit of this virtual environment.
 
-    Spark's log is off: a killed worker fills pages of it, and an error that ends the topology is told by the topology.
+    Spark's log is off: a killed worker would fill pages of it, and the topology itself reports an error that ends it.
     """
     spark_submit = Path(sys.executable).with_name("spark-submit")
     return [str(spark_submit), str(script), *options, "--set", "spark.log.level=OFF"]
 
 
 def environment() -> dict[str, str]:
-    """Ours, and with it our Python: by it spark-submit finds Spark where no virtual environment is activated."""
+    """This process's environment with its Python, so that spark-submit finds Spark without an activated virtual environment."""
     return {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
 
 
@@ -103,7 +103,7 @@ class WorkerKiller(threading.Thread):
         self._finished = threading.Event()
 
     def finish(self) -> None:
-        """Ends the thread, if it runs."""
+        """Ends the thread, if it is running."""
         self._finished.set()
         if self.is_alive():
             self.join()
@@ -122,7 +122,7 @@ class WorkerKiller(threading.Thread):
 
     def _kill(self, worker: psutil.Process, cpu_s: float) -> None:
         try:
-            # psutil compares the start time too: a process id that was given away again is not hit.
+            # psutil also compares the start time, so a process that reuses the id is not killed.
             worker.kill()
         except psutil.NoSuchProcess:
             return
@@ -130,13 +130,13 @@ class WorkerKiller(threading.Thread):
 
 
 def python_workers(pid: int) -> list[psutil.Process]:
-    """The processes forked by Spark's Python daemon below a process: what runs the sources and the tasks."""
+    """The processes forked by Spark's Python daemon below a process, which run the sources and the tasks."""
     try:
         descendants = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
     daemons = {process.pid for process in descendants if _is_daemon(process)}
-    # The daemon's forks have its command line; they are told from it by their parent.
+    # The daemon's forks have the same command line as the daemon, but a daemon as their parent.
     return [process for process in descendants if process.pid in daemons and _parent(process) in daemons]
 
 

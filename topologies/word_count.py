@@ -1,4 +1,4 @@
-"""Counts words, as every stream processor does first. This is the README's example.
+"""Counts words: the first example of every stream processor, and the README's.
 
 Run it: streams run topologies.word_count:build --application-id word-count
 """

@@ -1,7 +1,7 @@
 """A real Apache Kafka for development, tests and fault drills, run from Python: no Docker, no Maven, only Java.
 
-One data folder is one cluster of one or three KRaft nodes (broker and controller in one JVM each). The folder
-holds everything: logs, settings, and `broker.json` with ports and process ids, by which any later process finds,
+A data folder belongs to one cluster of one or three KRaft nodes (broker and controller in one JVM each). The folder
+contains everything: logs, settings, and `broker.json` with ports and process ids, by which any later process finds,
 checks and stops the cluster. The cluster survives a stop, a kill and a restart on the same ports.
 
     with EmbeddedBroker(Path(".kafka")) as broker:

@@ -1,4 +1,4 @@
-"""`EmbeddedBroker`: start, stop, kill, restart and look at a cluster in a data folder."""
+"""`EmbeddedBroker`: starts, stops, kills, restarts and inspects a cluster in a data folder."""
 
 import base64
 import shutil
@@ -29,21 +29,21 @@ _PORT_ATTEMPTS = 3
 class EmbeddedBroker:
     """A real Kafka cluster of one or three nodes on this machine, in a data folder of its own.
 
-    `start` on a folder that has held a cluster brings that cluster back: same id, ports, topics and properties.
-    Every method may be called from another process than the one that started the cluster.
+    `start` on the folder of an existing cluster restarts that cluster: same id, ports, topics and properties.
+    Every method also works from another process than the one that started the cluster.
 
     Example:
         with EmbeddedBroker(Path(".kafka")) as broker:
             print(broker.bootstrap_servers)
 
     Args:
-        data_dir: The data folder; made if it is missing.
+        data_dir: The data folder, created if missing.
         ports: The nodes' ports for clients; default: those of the folder's cluster, or free ones.
-        nodes: 1 or 3; default: as many as the folder's cluster has, or 1.
-        properties: Broker settings on top of the embedded ones; default: those of the folder's cluster.
-        heap: Java's largest heap for each node.
+        nodes: 1 or 3; default: the number of nodes in the folder's cluster, or 1.
+        properties: Broker settings that override the embedded ones; default: those of the folder's cluster.
+        heap: Java's maximum heap size for each node.
         jvm_options: Further options of the Java command.
-        die_with_parent: End the nodes when this Python process ends, even by SIGKILL (for tests and drills).
+        die_with_parent: Whether the nodes end with this Python process, even after SIGKILL (for tests and drills).
         start_timeout_s: How long a start may take, in seconds.
     """
 
@@ -87,18 +87,18 @@ class EmbeddedBroker:
         """The nodes' addresses for Kafka clients, comma separated.
 
         Raises:
-            DataFolderError: The folder has never held a cluster.
+            DataFolderError: The folder has no cluster.
         """
         return self._cluster().bootstrap_servers
 
     def start(self) -> None:
-        """Starts every node that does not run, and returns once the cluster answers requests.
+        """Starts every node that is not running, and returns once the cluster answers requests.
 
         Raises:
             JavaError: There is no usable Java.
             JarsMissingError: The broker's jars were not fetched.
-            DataFolderError: The folder's cluster is not like the one asked for.
-            BrokerStartError: A node ended, or the cluster was not ready in time; whatever was started is ended.
+            DataFolderError: The folder's cluster differs from the requested one.
+            BrokerStartError: A node ended, or the cluster was not ready in time; all started nodes are ended.
         """
         with self._locked():
             existing = ClusterRecord.load(self.data_dir)
@@ -108,7 +108,7 @@ class EmbeddedBroker:
                 self._create()
 
     def stop(self, *, delete: bool = False, timeout_s: float = 30.0) -> None:
-        """Ends all nodes, gently; a node that has not ended in time is killed. Does nothing when none runs.
+        """Stops all nodes gracefully; a node that does not end in time is killed. Does nothing if none is running.
 
         Args:
             delete: Also remove the cluster and its data from the folder.
@@ -127,13 +127,13 @@ class EmbeddedBroker:
             self._remove_lock()
 
     def kill(self, node_id: int | None = None) -> None:
-        """Kills one node, or all, as a power cut would; `start` brings them back. For drills.
+        """Kills one node or all, as a power cut would; `start` restarts them. For drills.
 
         Args:
-            node_id: The node, from 1; None for all.
+            node_id: The node, from 1; None: all.
 
         Raises:
-            DataFolderError: The folder holds no cluster.
+            DataFolderError: The folder has no cluster.
         """
         with self._locked():
             cluster = self._cluster()
@@ -141,7 +141,7 @@ class EmbeddedBroker:
             self._end(cluster, signal.SIGKILL, _KILL_TIMEOUT_S, chosen)
 
     def status(self) -> BrokerStatus:
-        """Looks at the cluster's processes and ports; changes nothing."""
+        """The state of the cluster's processes and ports; changes nothing."""
         cluster = ClusterRecord.load(self.data_dir)
         if cluster is None:
             return BrokerStatus(self.data_dir, "", "", "", ())
@@ -193,7 +193,7 @@ class EmbeddedBroker:
         return replace(cluster, nodes=nodes, properties=properties)
 
     def _create(self) -> None:
-        """Makes and starts a new cluster. A port lost to another process after it was picked is picked again."""
+        """Creates and starts a new cluster. If another process takes a chosen port first, a new one is chosen."""
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             cluster = self._new_cluster()
             try:
@@ -213,12 +213,12 @@ class EmbeddedBroker:
         ports = list(self._ports) if self._ports else free_ports(count)
         controllers = free_ports(count, taken=frozenset(ports))
         nodes = tuple(NodeRecord(i + 1, ports[i], controllers[i]) for i in range(count))
-        # Kafka's form of an id: 16 bytes in URL-safe Base64, unpadded; a leading "-" would look like an option.
+        # Kafka's format of an id: 16 bytes in URL-safe Base64, unpadded; a leading "-" would look like an option.
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
         return ClusterRecord(cluster_id, KAFKA_VERSION, nodes, self._properties or {})
 
     def _forget_new_cluster(self, cluster: ClusterRecord) -> None:
-        """Leaves only the logs of a cluster that never ran, so that the next start is a first one again."""
+        """Deletes everything but the logs of a cluster that never ran, so that the next start begins from scratch."""
         (self.data_dir / FILE_NAME).unlink(missing_ok=True)
         for node in cluster.nodes:
             self._folder(node).remove_data()
@@ -253,7 +253,7 @@ class EmbeddedBroker:
         timeout_s: float,
         nodes: tuple[NodeRecord, ...] | None = None,
     ) -> None:
-        """Ends nodes one after the other and notes it in the folder."""
+        """Ends nodes one after the other, and updates the folder's record."""
         for node in reversed(cluster.nodes if nodes is None else nodes):
             process = node.process
             if process is None:
@@ -274,7 +274,7 @@ class EmbeddedBroker:
             self._guard = None
 
     def _delete(self) -> None:
-        """Removes only what a broker makes: the folder is the user's and may hold other things."""
+        """Removes only the broker's files: the folder is the user's and may contain other files."""
         for folder in self.data_dir.glob("node-*"):
             shutil.rmtree(folder)
         (self.data_dir / FILE_NAME).unlink(missing_ok=True)

@@ -1,18 +1,18 @@
-"""What can go wrong around the embedded broker. Each message says what happened, where, and what to do.
+"""Errors of the embedded broker. Each message says what happened, where, and what to do.
 
 BrokerError
 ├── JavaError          no Java, or one that is too old
 ├── JarsMissingError   the broker's jars are not in the cache: fetch them
 ├── JarFetchError      the jars could not be fetched
 ├── DataFolderError    the data folder does not fit what is asked of it
-└── BrokerStartError   the broker ended, or was not ready in time (carries the tail of its log)
+└── BrokerStartError   the broker ended, or was not ready in time (with the end of its log)
 """
 
 from state.errors import StreamsError
 
 
 class BrokerError(StreamsError):
-    """Base of all errors about the embedded broker."""
+    """The base class of all errors about the embedded broker."""
 
 
 class JavaError(BrokerError):
@@ -24,11 +24,11 @@ class JarsMissingError(BrokerError):
 
 
 class JarFetchError(BrokerError):
-    """Fetching the broker's jars failed: mostly no network, or a proxy Java does not know of."""
+    """Fetching the broker's jars failed, usually for lack of a network, or because Java does not know the proxy."""
 
 
 class DataFolderError(BrokerError):
-    """The data folder belongs to another kind of cluster, is in use, or holds no cluster at all."""
+    """The data folder belongs to another kind of cluster, is in use, or has no cluster."""
 
 
 class BrokerStartError(BrokerError):

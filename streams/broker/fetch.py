@@ -1,7 +1,7 @@
-"""Fetches the broker's jars with the copy of Ivy that pyspark carries: needs Java, but neither Maven nor Docker.
+"""Fetches the broker's jars with the copy of Ivy in pyspark: needs Java, but neither Maven nor Docker.
 
-Ivy works as the user has set it up: `~/.ivy2/ivysettings.xml`, or the file named by `STREAMS_IVY_SETTINGS`, chooses
-the repositories, and `JAVA_OPTS` carries proxies (`-Dhttps.proxyHost=... -Dhttps.proxyPort=...`) or trust stores.
+Ivy uses the user's configuration: `~/.ivy2/ivysettings.xml`, or the file named by `STREAMS_IVY_SETTINGS`, chooses the
+repositories, and `JAVA_OPTS` sets proxies (`-Dhttps.proxyHost=... -Dhttps.proxyPort=...`) or trust stores.
 """
 
 import importlib.util
@@ -21,7 +21,7 @@ from streams.broker.locks import file_lock
 _LOCK_TIMEOUT_S = 900.0
 _LOG_LINES = 15
 
-# log4j-slf4j-impl is not a dependency of Kafka's, but without it the broker's log would go nowhere.
+# log4j-slf4j-impl is not a dependency of Kafka, but without it the broker would not log anything.
 _IVY_MODULE = f"""\
 <ivy-module version="2.0">
   <info organisation="streams-on-spark" module="embedded-broker"/>
@@ -37,13 +37,13 @@ _REQUIRED = ("kafka_", "kafka-clients-", "kafka-server-", "kafka-group-coordinat
 
 
 def fetch_jars(progress: Callable[[str], None] = lambda _line: None) -> Path:
-    """Brings the broker's jars into the cache folder; does nothing when they are there already.
+    """Fetches the broker's jars into the cache folder, unless they are there already.
 
     Args:
         progress: Called with each line that Ivy prints.
 
     Returns:
-        The folder that holds the jars.
+        The folder with the jars.
 
     Raises:
         JavaError: There is no usable Java.
@@ -59,7 +59,7 @@ def fetch_jars(progress: Callable[[str], None] = lambda _line: None) -> Path:
 
 
 def _fetch_into(target: Path, progress: Callable[[str], None]) -> None:
-    """Fetches into a folder beside the target and renames it; Ivy's own cache stays if that fails, to go on from."""
+    """Fetches into a folder beside the target and renames it; after a failure, Ivy's cache remains for the next try."""
     partial = target.with_name(target.name + ".partial")
     ivy_cache = cache_dir() / "ivy"
     shutil.rmtree(partial, ignore_errors=True)
@@ -76,7 +76,7 @@ def _fetch_into(target: Path, progress: Callable[[str], None]) -> None:
 
 
 def _ivy_command(module: Path, ivy_cache: Path, target: Path) -> list[str]:
-    # Libraries packed as OSGi bundles (snappy, HdrHistogram) are of another type than "jar".
+    # Libraries packed as OSGi bundles (snappy, HdrHistogram) have another type than "jar".
     settings = Path(os.environ.get("STREAMS_IVY_SETTINGS") or Path.home() / ".ivy2" / "ivysettings.xml")
     return [
         str(find_java()),
@@ -115,7 +115,7 @@ def _run_ivy(command: list[str], progress: Callable[[str], None]) -> None:
 
 
 def _check(folder: Path) -> None:
-    """Refuses a set in which a needed library is missing or a jar is damaged."""
+    """Rejects a set of jars in which a required library is missing or a jar is damaged."""
     jars = sorted(folder.glob("*.jar"))
     missing = [prefix for prefix in _REQUIRED if not any(jar.name.startswith(prefix) for jar in jars)]
     damaged = [jar.name for jar in jars if not zipfile.is_zipfile(jar)]

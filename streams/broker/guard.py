@@ -12,7 +12,7 @@ _END_TIMEOUT_S = 10.0
 
 
 class Guard:
-    """A small process that outlives this one just long enough to end the brokers it watches."""
+    """A small process that outlives this one just long enough to end the watched brokers."""
 
     def __init__(self) -> None:
         # Not the starter's session: Ctrl-C in a terminal must not end the guard before its brokers.
@@ -32,23 +32,23 @@ class Guard:
         self.release()
 
     def watch(self, pid: int) -> None:
-        """From now on the process ends when this one does."""
-        self._tell(f"watch {pid}")
+        """Makes a process end when this one does."""
+        self._send(f"watch {pid}")
 
     def forget(self, pid: int) -> None:
-        """The process has ended; its id may come to belong to another one."""
-        self._tell(f"forget {pid}")
+        """Stops watching a process that has ended, because its id may be reused."""
+        self._send(f"forget {pid}")
 
     def release(self) -> None:
-        """Ends the guard and leaves alone what it watched. May be called again."""
+        """Ends the guard, and leaves the watched processes alone. May be called repeatedly."""
         if self._process.poll() is None:
-            self._tell("release")
+            self._send("release")
             self._process.wait(_END_TIMEOUT_S)
         if self._process.stdin is not None:
             self._process.stdin.close()
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin is not None
-        # Should someone have ended the guard, the brokers go on; they just lose this protection.
+        # If the guard was ended by somebody else, the brokers continue, only without this protection.
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(f"{line}\n".encode())

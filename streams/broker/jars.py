@@ -1,7 +1,7 @@
-"""Where the broker's jars rest, and whether the set is whole.
+"""The cache folder of the broker's jars, and the check that a set of jars is complete.
 
-A set of jars is one folder of the cache. It appears under its final name by one rename, with a list of its files
-and their sizes written last: an interrupted fetch, or a file lost or cut later, is never taken for a whole set.
+A set of jars is one folder of the cache. The folder appears under its final name by one rename, with a list of its files
+and their sizes written last, so that an interrupted fetch, or a file that was lost or truncated later, is always noticed.
 """
 
 import json
@@ -11,14 +11,14 @@ from pathlib import Path
 from streams.broker.errors import JarsMissingError
 
 KAFKA_VERSION = "4.3.1"
-"""Version of the broker that is fetched and run."""
+"""The version of the broker."""
 
 SCALA_VERSION = "2.13"
 MANIFEST = "complete.json"
 
 
 def cache_dir() -> Path:
-    """Returns the folder for what is fetched once and used by every data folder.
+    """Returns the cache folder, which all data folders share.
 
     `STREAMS_CACHE_DIR`, else `streams-on-spark` below `XDG_CACHE_HOME`, else `~/.cache/streams-on-spark`.
     """
@@ -31,12 +31,12 @@ def cache_dir() -> Path:
 
 
 def jar_dir() -> Path:
-    """Returns the folder of the jars of `KAFKA_VERSION`, whether they are there or not."""
+    """Returns the folder for the jars of `KAFKA_VERSION`, whether it exists or not."""
     return cache_dir() / f"kafka_{SCALA_VERSION}-{KAFKA_VERSION}"
 
 
 def is_complete(folder: Path) -> bool:
-    """Says whether the folder holds every jar its manifest names, each at its full size."""
+    """Whether the folder has every jar in its manifest, each with its full size."""
     try:
         sizes: dict[str, int] = json.loads((folder / MANIFEST).read_text())
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
@@ -45,7 +45,7 @@ def is_complete(folder: Path) -> bool:
 
 
 def write_manifest(folder: Path) -> None:
-    """Writes the list of the folder's jars and their sizes in bytes: from now on the set counts as whole."""
+    """Writes the list of the folder's jars and their sizes in bytes, which marks the set as complete."""
     sizes = {jar.name: jar.stat().st_size for jar in sorted(folder.glob("*.jar"))}
     (folder / MANIFEST).write_text(json.dumps(sizes, indent=1) + "\n")
 

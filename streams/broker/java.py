@@ -8,7 +8,7 @@ from pathlib import Path
 from streams.broker.errors import JavaError
 
 MIN_JAVA_VERSION = 17
-"""What Kafka 4 brokers and Spark 4 ask for."""
+"""The oldest Java that Kafka 4 brokers and Spark 4 support."""
 
 _HELP = (
     f"The embedded Kafka broker and Spark need Java {MIN_JAVA_VERSION} or newer. "
@@ -24,7 +24,7 @@ def find_java() -> Path:
         The command's path; absolute when it comes from JAVA_HOME.
 
     Raises:
-        JavaError: There is none, it does not run, or it is older than `MIN_JAVA_VERSION`.
+        JavaError: Java is missing, does not run, or is older than `MIN_JAVA_VERSION`.
     """
     home = os.environ.get("JAVA_HOME")
     java = Path(home) / "bin" / "java" if home else Path("java")
@@ -44,6 +44,6 @@ def find_java() -> Path:
 
 
 def _major_version(output: str) -> int | None:
-    """Reads 17 from 'openjdk version "17.0.15" 2025-04-15' and 8 from 'java version "1.8.0_402"'."""
+    """The major version: 17 for 'openjdk version "17.0.15" 2025-04-15', 8 for 'java version "1.8.0_402"'."""
     match = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(match.group(1)) if match else None

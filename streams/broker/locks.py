@@ -1,4 +1,4 @@
-"""A lock between processes on one file, so that two commands never fetch, start or stop the same thing at once."""
+"""A file lock between processes, so that two commands never fetch, start or stop the same thing at once."""
 
 import fcntl
 import time
@@ -11,14 +11,14 @@ _POLL_S = 0.1
 
 @contextmanager
 def file_lock(path: Path, timeout_s: float) -> Iterator[None]:
-    """Holds an exclusive lock on a file; the operating system frees it when the holder dies.
+    """An exclusive lock on a file, for the `with` block; the operating system releases it if the process dies.
 
     Args:
-        path: The lock file; it is made, with its folder, and stays behind (removing it would be a race).
-        timeout_s: How long to wait for another holder, in seconds.
+        path: The lock file, created with its folder if missing, and never removed (which would be a race).
+        timeout_s: How long to wait for another process, in seconds.
 
     Raises:
-        TimeoutError: Another process still held the lock after that time.
+        TimeoutError: Another process still has the lock after that time.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + timeout_s

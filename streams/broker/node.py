@@ -1,8 +1,8 @@
 """One node of the cluster: its folder, its storage, its Java process, its log.
 
 node-1/server.properties   settings of the last start
-node-1/server.log          what the broker logs
-node-1/jvm.log             what Java itself prints
+node-1/server.log          the broker's log
+node-1/jvm.log             the output of Java itself
 node-1/data/               Kafka's own logs: topics and metadata
 """
 
@@ -21,13 +21,13 @@ from streams.broker.properties import log4j_configuration, render, server_proper
 from streams.broker.record import ClusterRecord, NodeRecord
 
 DEFAULT_JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""One small broker beside Spark on few cores: less memory and less compiling win over peak throughput."""
+"""Suitable for one small broker beside Spark on few cores: less memory and compilation instead of peak throughput."""
 
 _FORMAT_TIMEOUT_S = 120.0
 _TAIL_LINES = 15
 _TAIL_BYTES = 64 * 1024
 
-# Java processes started by this Python process, by id: kept to wait for them, else they would stay as zombies.
+# Java processes that this Python process has started, by id. Each must be waited for, or it would remain as a zombie.
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
 
 
@@ -36,7 +36,7 @@ class JavaSettings:
     """How Java runs a node.
 
     Attributes:
-        heap: Its largest heap as Java writes it, such as "512m".
+        heap: The maximum heap size in Java's notation, such as "512m".
         options: Further options of the Java command.
     """
 
@@ -45,7 +45,7 @@ class JavaSettings:
 
 
 class NodeFolder:
-    """The folder of one node and what can be done with it."""
+    """The folder of one node, with the operations on it."""
 
     def __init__(self, data_dir: Path, node_id: int) -> None:
         self.path = data_dir / f"node-{node_id}"
@@ -57,7 +57,7 @@ class NodeFolder:
         self._log_starts = {self._server_log: 0, self._jvm_log: 0}
 
     def launch(self, cluster: ClusterRecord, node: NodeRecord, java: JavaSettings) -> ProcessId:
-        """Formats the storage if that was never done, and starts the node; does not wait until it is ready.
+        """Formats the storage at the first start, and starts the node, without waiting until it is ready.
 
         Raises:
             JavaError: There is no usable Java.
@@ -103,11 +103,11 @@ class NodeFolder:
             )
 
     def remove_data(self) -> None:
-        """Removes the node's topics and metadata, so that the next start formats the storage anew."""
+        """Removes the node's topics and metadata, so that the next start formats the storage again."""
         shutil.rmtree(self.log_dir, ignore_errors=True)
 
     def log_tail(self) -> str:
-        """Returns what the last start logged that explains a failure: its first error, else its last lines."""
+        """Returns the log lines that explain a failed start: the first error, or else the last lines."""
         lines = _without_frames([line for log in self._log_starts for line in self._new_lines(log)])
         first_error = next(
             (i for i, line in enumerate(lines) if re.search(r" (ERROR|FATAL) |Exception|^Error", line)), None
@@ -125,18 +125,18 @@ class NodeFolder:
         size = log.stat().st_size
         start = self._log_starts[log]
         with log.open("rb") as file:
-            # A log that is now shorter was rolled over; one that is very long is read from near its end.
+            # A log that is shorter than before was rolled over; a very long one is read from near its end.
             file.seek(max(start if start <= size else 0, size - _TAIL_BYTES))
             return file.read().decode(errors="replace").splitlines()
 
 
 def _without_frames(lines: Sequence[str]) -> list[str]:
-    """Leaves out the frames of Java's stack traces; the exceptions and their causes stay."""
+    """Drops the frames of Java's stack traces, but not the exceptions and their causes."""
     return [line for line in lines if not re.match(r"\s+(at |\.\.\. )", line)]
 
 
 def reap(pid: int) -> None:
-    """Waits for an ended Java process that this Python process had started, so that it leaves no zombie."""
+    """Waits for an ended Java process of this Python process, so that it does not remain as a zombie."""
     child = _children.pop(pid, None)
     if child is not None:
         child.wait()

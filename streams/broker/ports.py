@@ -1,10 +1,10 @@
-"""Picks free TCP ports for a broker to listen on, on this machine only."""
+"""Chooses free TCP ports for a broker, on this machine only."""
 
 import random
 import socket
 
 HOST = "127.0.0.1"
-"""The one address an embedded broker listens on: it has no authentication, so nobody else may reach it."""
+"""The only address that an embedded broker listens on: it has no authentication, so other hosts must not reach it."""
 
 # Below the ports that systems give to outgoing connections (from 32768 on Linux): while a broker is down, as in
 # drills that kill and restart it, none of those can take its port.
@@ -14,7 +14,7 @@ _ATTEMPTS = 1000
 
 
 def _is_free(port: int) -> bool:
-    """Says whether one could listen on the port right now."""
+    """Whether the port is free right now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -25,7 +25,7 @@ def _is_free(port: int) -> bool:
 
 
 def is_listening(port: int) -> bool:
-    """Says whether somebody accepts connections on the port."""
+    """Whether a process accepts connections on the port."""
     try:
         with socket.create_connection((HOST, port), timeout=0.5):
             return True
@@ -34,10 +34,10 @@ def is_listening(port: int) -> bool:
 
 
 def free_ports(count: int, taken: frozenset[int] = frozenset()) -> list[int]:
-    """Returns different ports that are free right now; another process may still be quicker.
+    """Returns distinct ports that are free right now; another process may still take them first.
 
     Args:
-        count: How many.
+        count: How many ports.
         taken: Ports not to return.
 
     Raises:

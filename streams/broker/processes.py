@@ -1,4 +1,4 @@
-"""Operating system processes known by id and start time, so that a re-used id is never mistaken for ours."""
+"""Operating system processes, identified by id and start time, so that a reused id is never mistaken for the original."""
 
 import contextlib
 import os
@@ -13,18 +13,18 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """One process for ever: its id, and when it started.
+    """The unique identity of a process: its id and its start time.
 
     Attributes:
-        pid: The process id, which the system gives to another process some time after this one has ended.
-        started: The start time as the system tells it; only good for comparing.
+        pid: The process id, which the system reuses some time after the process has ended.
+        started: The start time in the system's format; only for comparisons.
     """
 
     pid: int
     started: str
 
     def is_alive(self) -> bool:
-        """Says whether this very process still runs; one that has ended but was not waited for does not."""
+        """Whether this very process is still running; a zombie is not."""
         return started_at(self.pid) == self.started
 
     def send(self, signal_number: signal.Signals) -> None:
@@ -34,7 +34,7 @@ class ProcessId:
                 os.kill(self.pid, signal_number)
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits for the process to end, whether it is a child of this one or not.
+        """Waits for the process to end, even if it is not a child of this one.
 
         Args:
             timeout_s: How long to wait, in seconds.
@@ -55,7 +55,7 @@ def started_at(pid: int) -> str | None:
     stat = Path(f"/proc/{pid}/stat")
     if Path("/proc/self/stat").exists():
         try:
-            # The command, second in the line, is in brackets and may itself hold spaces and brackets.
+            # The command, second in the line, is in brackets and may itself contain spaces and brackets.
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             return None

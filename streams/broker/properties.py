@@ -1,9 +1,9 @@
-"""The broker's settings: a small, quick Kafka that keeps what it is given.
+"""The broker's settings: a small, fast Kafka that never deletes records by age.
 
-A cluster for tests and drills differs from a production one in three ways. It starts at once and uses little
-(one partition per internal topic, few threads). It does in a second what Kafka otherwise does in minutes (abort of
-timed-out transactions, retention, compaction). And it never drops a record by its age: event time in tests and
-replays is years away from now, and Kafka's 7 days would delete such records as soon as they arrive.
+A cluster for tests and drills differs from a production cluster in three ways. First, a quick start with few resources
+(one partition per internal topic, few threads). Second, background work within a second instead of minutes (abort of
+timed-out transactions, retention, compaction). Third, no retention by time: event time in tests and replays is years away
+from now, and Kafka's 7 days would delete such records as soon as they arrive.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ _QUICK_AND_SMALL = {
     "transaction.max.timeout.ms": str(15 * 60 * 1000),
 }
 
-# A node that was killed may come back only when its old session is over, by default 9 s after its death.
+# A killed node can only return when its old session has expired, by default 9 s after its death.
 _BACK_SOON = {
     "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "500",
@@ -53,8 +53,8 @@ def server_properties(cluster: ClusterRecord, node: NodeRecord, log_dir: Path) -
 
     Args:
         cluster: The cluster with all its nodes; its own `properties` override everything here.
-        node: The node the settings are for.
-        log_dir: Where the node keeps its logs.
+        node: The node.
+        log_dir: The folder of the node's logs.
     """
     count = len(cluster.nodes)
     in_sync = "2" if count > 1 else "1"
@@ -92,7 +92,7 @@ def render(properties: Mapping[str, str]) -> str:
 
 def _escaped(value: str) -> str:
     text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-    # Leading blanks would be cut off when the file is read.
+    # Leading blanks would be removed when the file is read.
     return "\\" + text if text.startswith(" ") else text
 
 

@@ -1,4 +1,4 @@
-"""Waits until a cluster that was just started really answers: not only a listening port, but metadata of all nodes."""
+"""Waits until a newly started cluster is ready: all nodes listen, and the metadata lists all of them."""
 
 import time
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def await_ready(cluster: ClusterRecord, folders: Sequence[NodeFolder], deadline:
     Raises:
         BrokerStartError: A node ended, or time is up; with the tail of its log.
     """
-    # A client that meets a closed port waits longer and longer before it tries again: so none before all listen.
+    # A client retries a closed port at growing intervals, so it is created only once all nodes listen.
     while not all(is_listening(node.port) for node in cluster.nodes):
         _check(cluster, folders, deadline)
         time.sleep(_POLL_S)
@@ -41,7 +41,7 @@ def _is_complete(admin: AdminClient, cluster: ClusterRecord) -> bool:
         metadata = admin.list_topics(timeout=_REQUEST_TIMEOUT_S)
     except KafkaException:
         return False
-    # The cluster id, because another Kafka may be what answers, if it took the port first.
+    # The cluster id is compared, because another Kafka may have taken the port first.
     return metadata.cluster_id == cluster.cluster_id and len(metadata.brokers) == len(cluster.nodes)
 
 

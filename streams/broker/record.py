@@ -1,7 +1,7 @@
-"""`broker.json`: what a data folder knows about its cluster, so that any process can find, check and stop it.
+"""`broker.json`: the record of a data folder's cluster, by which any process can find, check and stop it.
 
-The file is replaced as a whole by a rename; ports, cluster id and properties stay for the life of the folder,
-process ids for the life of a run.
+The file is replaced atomically by a rename; ports, cluster id and properties are valid for the life of the folder,
+process ids for one run.
 """
 
 import json
@@ -28,13 +28,13 @@ class NodeRecord:
     process: ProcessId | None = None
 
     def is_running(self) -> bool:
-        """Says whether the process that was started for this node still lives."""
+        """Whether the node's process is still running."""
         return self.process is not None and self.process.is_alive()
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterRecord:
-    """One cluster, as written in the data folder."""
+    """One cluster, as recorded in the data folder."""
 
     cluster_id: str
     kafka_version: str
@@ -43,7 +43,7 @@ class ClusterRecord:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The nodes' addresses, comma separated, as Kafka clients want them."""
+        """The nodes' addresses for Kafka clients, comma separated."""
         return ",".join(f"{HOST}:{node.port}" for node in self.nodes)
 
     def with_process(self, node_id: int, process: ProcessId | None) -> "ClusterRecord":
@@ -52,14 +52,14 @@ class ClusterRecord:
         return replace(self, nodes=nodes)
 
     def save(self, data_dir: Path) -> None:
-        """Writes the record into the data folder, whole or not at all."""
+        """Writes the record into the data folder, atomically."""
         partial = data_dir / (FILE_NAME + ".partial")
         partial.write_text(json.dumps({"format": _FORMAT, **asdict(self)}, indent=2) + "\n")
         os.replace(partial, data_dir / FILE_NAME)
 
     @classmethod
     def load(cls, data_dir: Path) -> "ClusterRecord | None":
-        """Reads the record of a data folder; None when it holds no cluster.
+        """The record of a data folder; None if the folder has no cluster.
 
         Raises:
             DataFolderError: The file cannot be read or was written by another version.
@@ -89,11 +89,11 @@ def _node(content: dict[str, Any]) -> NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """What can be said of one node from outside.
+    """The state of one node, as seen from outside.
 
     Attributes:
         pid: The process id while it runs, else None.
-        answers: Whether something listens on its port.
+        answers: Whether a process listens on its port.
     """
 
     node_id: int
@@ -104,7 +104,7 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """What can be said of a cluster from outside; `nodes` is empty for a folder that never held one."""
+    """The state of a cluster, as seen from outside; `nodes` is empty for a folder without a cluster."""
 
     data_dir: Path
     bootstrap_servers: str

@@ -1,4 +1,4 @@
-"""Reads the committed records of a topic, to be looked at: from a place on, up to the end or for ever."""
+"""Reads the committed records of a topic for inspection, from any position, up to the end or continuously."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from state.kafka.config import consumer_config
 from streams.broker.errors import BrokerError
 
 _QUIET_S = 10.0
-"""How long nothing may come before reading is given up, seconds. Not where records are awaited."""
+"""Seconds without a record after which reading fails, except when waiting for further records."""
 _POLL_S = 0.5
-"""How long a wait for further records may keep Ctrl-C waiting, seconds."""
+"""The longest delay of Ctrl-C while waiting for further records, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A record as it lies in Kafka; its timestamp in ms, -1 where there is none."""
+    """A record as stored in Kafka; its timestamp in ms, -1 if it has none."""
 
     partition: int
     offset: int
@@ -32,10 +32,10 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Where reading begins.
+    """The position where reading begins.
 
     Attributes:
-        offset: In each partition; a negative number counts back from the end, None is the end itself.
+        offset: The offset in each partition; a negative number counts back from the end, None is the end itself.
         partition: The only partition to read; None: all.
     """
 
@@ -46,16 +46,16 @@ class Begin:
 def read_records(
     client: Mapping[str, str], topic: str, begin: Begin | None = None, *, follow: bool = False
 ) -> Iterator[Incoming]:
-    """Yields the committed records of a topic, partition by partition in the order in which they come.
+    """Yields the committed records of a topic, in order within each partition.
 
     Args:
         client: Properties of the Kafka client.
         topic: The topic.
         begin: Where to begin; None: at the first record.
-        follow: Whether to wait for further records; else reading ends where each partition ends now.
+        follow: Whether to wait for further records; otherwise reading ends at the present end of each partition.
 
     Raises:
-        TopicNotFoundError: There is no such topic or partition.
+        TopicNotFoundError: The topic or partition does not exist.
         BrokerError: The broker stopped answering.
     """
     places = _places(client, topic, begin or Begin())

@@ -1,4 +1,4 @@
-"""Writes records to a topic, for a first try or by hand: no Kafka tools need to be installed for that."""
+"""Writes records to a topic by hand, without an installation of Kafka's tools."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Outgoing:
     """A record to write.
 
     Attributes:
-        key: Its key; None: none.
-        value: Its value; None: a tombstone.
-        timestamp: Its event time, ms; None: the time of writing.
-        headers: Its headers.
-        partition: Where it goes; None: where its key belongs.
+        key: The key; None: no key.
+        value: The value; None: a tombstone.
+        timestamp: The event time, ms; None: the time of writing.
+        headers: The headers.
+        partition: The partition; None: by key.
     """
 
     key: bytes | None
@@ -36,19 +36,19 @@ class Outgoing:
 
 
 def write_records(client: Mapping[str, str], topic: str, records: Iterable[Outgoing]) -> int:
-    """Writes records, and waits until Kafka has them.
+    """Writes records, and waits until Kafka has acknowledged them.
 
     Args:
         client: Properties of the Kafka client.
-        topic: The topic; it must exist.
+        topic: The topic, which must exist.
         records: What to write.
 
     Returns:
         The number of records.
 
     Raises:
-        TopicNotFoundError: There is no such topic; none is made by writing to it.
-        BrokerError: Kafka did not take a record.
+        TopicNotFoundError: The topic does not exist; writing does not create topics.
+        BrokerError: Kafka did not accept a record.
     """
     with KafkaAdmin(client) as admin:
         if topic not in admin.describe_topics([topic]):
@@ -59,7 +59,7 @@ def write_records(client: Mapping[str, str], topic: str, records: Iterable[Outgo
         if error is not None:
             failures.append(error)
 
-    # Kafka's own partitioner, so that a key lies where other clients put it.
+    # Kafka's own partitioner, so that a key goes to the same partition as from other clients.
     producer = Producer({**admin_config(client), "partitioner": "murmur2_random", "linger.ms": "20"})
     count = 0
     for record in records:
@@ -82,7 +82,7 @@ def write_records(client: Mapping[str, str], topic: str, records: Iterable[Outgo
 
 
 def _arguments(topic: str, record: Outgoing) -> dict[str, Any]:
-    """The client takes no None for a timestamp or a partition."""
+    """The client's arguments, without a timestamp or partition that is None, which the client does not accept."""
     optional = {"timestamp": record.timestamp, "partition": record.partition}
     return {
         "topic": topic,

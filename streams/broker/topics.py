@@ -1,4 +1,4 @@
-"""What topics a cluster has, and how much is in them: a few requests for all topics together."""
+"""The topics of a cluster and their sizes, by a few requests for all topics together."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ class TopicSummary:
     """One topic.
 
     Attributes:
-        partitions: How many it has.
-        offsets: End minus beginning offset over all partitions. As many records, or fewer: transaction markers and
-            compacted records count, too. None when a partition's offsets could not be asked.
+        partitions: The number of partitions.
+        offsets: End minus beginning offset over all partitions. There are as many records, or fewer: transaction markers
+            and compacted records count, too. None if a partition's offsets could not be determined.
     """
 
     name: str
@@ -31,16 +31,16 @@ class TopicSummary:
 
 
 def list_topics(client: Mapping[str, str], *, internal: bool = False, timeout_s: float = 10.0) -> list[TopicSummary]:
-    """Returns the cluster's topics by name.
+    """Returns the cluster's topics, sorted by name.
 
     Args:
-        client: Librdkafka client properties.
-        internal: Also those that Kafka keeps for itself (`__consumer_offsets`, ...).
+        client: Client properties of librdkafka.
+        internal: Whether to include Kafka's own topics (`__consumer_offsets`, ...).
         timeout_s: How long each of the requests may take, in seconds.
 
     Raises:
-        ConfigError: The client does not know a property, or not such a value.
-        ClusterUnreachableError: No answer in that time; with the client's last complaint.
+        ConfigError: The client does not know a property or its value.
+        ClusterUnreachableError: The cluster did not answer in time; the message has the client's last error.
     """
     admin, found = _connect(client, timeout_s)
     partitions = {
@@ -53,20 +53,20 @@ def list_topics(client: Mapping[str, str], *, internal: bool = False, timeout_s:
 
 
 def check_reachable(client: Mapping[str, str]) -> None:
-    """Asks the cluster something, so that a wrong address is told in one sentence, before clients fill pages with it.
+    """Checks that the cluster answers, so that a wrong address is one clear error, before clients log pages about it.
 
     Args:
-        client: Librdkafka client properties.
+        client: Client properties of librdkafka.
 
     Raises:
-        ConfigError: The client does not know a property, or not such a value.
-        ClusterUnreachableError: No answer within `CONNECT_S`; with the client's last complaint.
+        ConfigError: The client does not know a property or its value.
+        ClusterUnreachableError: No answer within `CONNECT_S`; the message has the client's last error.
     """
     _connect(client, CONNECT_S)
 
 
 def sizes_on_disk(data_dir: Path) -> dict[str, int]:
-    """Returns how many bytes each topic's records take in an embedded broker's data folder, over all its nodes."""
+    """Returns the size of each topic in an embedded broker's data folder in bytes, over all its nodes."""
     sizes: dict[str, int] = {}
     for segment in data_dir.glob("node-*/data/*-*/*.log"):
         topic = segment.parent.name.rpartition("-")[0]
@@ -79,7 +79,7 @@ def sizes_on_disk(data_dir: Path) -> dict[str, int]:
 
 
 def _connect(client: Mapping[str, str], timeout_s: float) -> tuple[AdminClient, Mapping[str, TopicMetadata]]:
-    """A client that has had an answer, and the topics it was told."""
+    """A client that has received an answer, and the topics of the cluster."""
     complaints: list[KafkaError] = []
     try:
         admin = AdminClient({**client, "error_cb": complaints.append, "log_level": "0"})
@@ -88,7 +88,7 @@ def _connect(client: Mapping[str, str], timeout_s: float) -> tuple[AdminClient, 
     try:
         return admin, admin.list_topics(timeout=timeout_s).topics
     except KafkaException as error:
-        admin.poll(0)  # hands over what the client complained of in the background
+        admin.poll(0)  # delivers the errors that the client has met in the background
         telling = [complaint for complaint in complaints if complaint.code() != KafkaError._ALL_BROKERS_DOWN]
         cause = (telling[-1] if telling else error.args[0]).str()
         raise ClusterUnreachableError(

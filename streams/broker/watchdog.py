@@ -1,8 +1,8 @@
-"""Ends a broker when the process that started it is gone, however that one died (even by SIGKILL).
+"""Ends a broker when the process that started it has died, for whatever reason (even SIGKILL).
 
-Run as a script of its own, importing nothing of the project so that it costs little. It is told what to do by lines
-on its standard input: `watch PID`, `forget PID`, and `release` (all is well, just end). The end of the input, or
-another parent than the first, mean that the starter is dead: whatever is still watched is then ended.
+The watchdog runs as a separate script and imports nothing of the project, so that it costs little. Commands are lines on
+its standard input: `watch PID`, `forget PID`, and `release` (exit and end nothing). The end of the input, or another
+parent than the first, means that the starter is dead: all processes that are still watched are then ended.
 """
 
 import os
@@ -16,7 +16,7 @@ _GRACE_S = 5.0
 
 
 def main() -> None:
-    """Obeys the lines on standard input until released or orphaned."""
+    """Executes the commands on standard input until released or orphaned."""
     starter = int(sys.argv[1])
     watched: set[int] = set()
     pending = b""
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _end(pids: set[int]) -> None:
-    """Ends the processes: gently at first, and for good after a grace time."""
+    """Ends the processes: by SIGTERM first, and by SIGKILL after a grace period."""
     for pid in pids:
         _kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + _GRACE_S

@@ -30,10 +30,10 @@ def readable_errors(command: Callable[P, R]) -> Callable[P, R]:
         except (StreamsError, OSError) as error:
             if os.environ.get("STREAMS_TRACEBACK") or (isinstance(error, OSError) and error.filename is None):
                 raise
-            told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+            message = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
             console = Console(stderr=True)
             console.print(f"[bold red]{type(error).__name__}[/]: ", end="")
-            console.print(visible(told, keep="\n\t"), markup=False, highlight=False, soft_wrap=True)
+            console.print(visible(message, keep="\n\t"), markup=False, highlight=False, soft_wrap=True)
             raise typer.Exit(1) from error
 
     return wrapped

@@ -55,7 +55,7 @@ class LiveLog:
     """The real Kafka, with readers that are reused.
 
     Args:
-        client: Librdkafka client properties.
+        client: Client properties of librdkafka.
         admin: Asks Kafka.
     """
 

@@ -79,7 +79,7 @@ class SubProgress:
     per_task: dict[int, TaskProgress] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
     cpu_s: float = 0.0
-    told: tuple[int, int | None] = (-1, None)
+    shown_numbers: tuple[int, int | None] = (-1, None)
 
     def total(self, name: str) -> int:
         """The sum of a counter over the tasks."""
@@ -205,9 +205,9 @@ class Progress:
         self._last_line = now
         with self._lock:
             for name, sub in self.subs.items():
-                if sub.told == (sub.batch_id, sub.lag):
+                if sub.shown_numbers == (sub.batch_id, sub.lag):
                     continue
-                sub.told = (sub.batch_id, sub.lag)
+                sub.shown_numbers = (sub.batch_id, sub.lag)
                 text = ", ".join(self._numbers(sub, now))
                 self.console.print(f"{self.title}/{name}: {text}", highlight=False, markup=False, soft_wrap=True)
 

@@ -51,6 +51,19 @@ def start_query(
         .applyInPandasWithState(task_function(dump_job(job)), REPORT_SCHEMA, STATE_SCHEMA, "append", "NoTimeout")
     )
 
+    return (
+        steps.writeStream.queryName(f"{job.settings.application_id}/{job.sub.name}")
+        .outputMode("append")
+        .option("checkpointLocation", f"{checkpoint_dir.rstrip('/')}/{job.sub.name}")
+        .trigger(**trigger)
+        .foreachBatch(_collector(gate, on_reports))
+        .start()
+    )
+
+
+def _collector(gate: StopGate, on_reports: Callable[[int, list[Report]], None]) -> Callable[[DataFrame, int], None]:
+    """The function that runs each micro-batch, by collecting the reports of its tasks."""
+
     def collect(frame: DataFrame, batch_id: int) -> None:
         gate.enter()
         try:
@@ -61,11 +74,4 @@ def start_query(
             raise
         on_reports(batch_id, [orjson.loads(row.report) for row in rows])
 
-    return (
-        steps.writeStream.queryName(f"{job.settings.application_id}/{job.sub.name}")
-        .outputMode("append")
-        .option("checkpointLocation", f"{checkpoint_dir.rstrip('/')}/{job.sub.name}")
-        .trigger(**trigger)
-        .foreachBatch(collect)
-        .start()
-    )
+    return collect

@@ -103,7 +103,7 @@ def test_a_program_of_another_structure_is_refused(what: str, tmp_path: Path) ->
     run(before, kafka, config)
 
 
-def test_all_that_is_refused_is_told_with_a_way_forward(tmp_path: Path) -> None:
+def test_every_refusal_says_what_to_do(tmp_path: Path) -> None:
     kafka, config = cluster(), settings(tmp_path)
     run(counts, kafka, config)
     with pytest.raises(TopologyMismatchError) as refused:
@@ -252,7 +252,7 @@ def test_diff_and_start_agree(tmp_path: Path) -> None:
         assert any(change.refused and not change.depends for change in compare(kept, built(after)))
 
 
-def test_a_file_that_nobody_can_read_is_no_description(tmp_path: Path) -> None:
+def test_an_unreadable_manifest_counts_as_missing(tmp_path: Path) -> None:
     config = settings(tmp_path)
     for text in ("{", "[1]", '{"format": 99}', '{"format": 1}'):
         Path(config.checkpoint_dir).mkdir(parents=True, exist_ok=True)

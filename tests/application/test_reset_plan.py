@@ -89,14 +89,14 @@ def test_without_a_description_the_markers_tell(config: StreamsConfig) -> None:
 
 
 @pytest.mark.parametrize("name", ["orders-eu-in-commits", "orders.in", "orders-gone-changelog", "elsewhere-x-commits"])
-def test_nobody_can_name_what_is_no_internal_topic_of_it(name: str, config: StreamsConfig) -> None:
+def test_only_internal_topics_of_the_application_can_be_named(name: str, config: StreamsConfig) -> None:
     kafka = neighbours(all_made()).put("elsewhere-x-commits")
     with pytest.raises(ConfigError, match=f"--topics: '{name}'"):
         planned(config, kafka, name)
 
 
 @pytest.mark.parametrize("protected", [MADE[1], MADE[0]])
-def test_half_a_reset_is_told_known_and_finished(protected: str, config: StreamsConfig) -> None:
+def test_an_interrupted_reset_is_reported_noted_and_finished(protected: str, config: StreamsConfig) -> None:
     kafka = neighbours(all_made()).put("orders-old-changelog", b"row")
     kafka.protected = {protected}
     with pytest.raises(ResetUnfinishedError, match=rf"still there: .*{protected}.*run `streams reset orders` again"):
@@ -152,7 +152,7 @@ def test_a_checkpoint_in_a_remote_storage_is_left_to_its_tools(config: StreamsCo
     assert "delete the checkpoint s3://bucket/orders with your storage's own tools" in said[-1]
 
 
-def test_an_application_that_still_runs_is_told(config: StreamsConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_application_is_reported(config: StreamsConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     kafka = all_made()
     kafka.open = {(MADE[0], 0)}
     (warning,) = planned(config, kafka).warnings

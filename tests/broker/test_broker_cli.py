@@ -40,7 +40,7 @@ def test_help_names_the_commands_without_importing_what_they_need() -> None:
     assert "heavy: []" in output
 
 
-def test_an_unknown_command_is_told(streams) -> None:
+def test_an_unknown_command_is_refused(streams) -> None:
     result = streams("brokre")
     assert result.exit_code == 2
     assert "No such command 'brokre'. Did you mean 'broker'?" in result.output
@@ -161,7 +161,7 @@ def test_create_list_describe_delete(streams, broker: EmbeddedBroker, topic) -> 
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("command", ["send", "read"])
-def test_a_missing_topic_is_told_and_not_made(streams, broker: EmbeddedBroker, command: str) -> None:
+def test_a_missing_topic_is_reported_and_not_created(streams, broker: EmbeddedBroker, command: str) -> None:
     result = streams("broker", command, "no-such-topic", "-d", broker.data_dir, answer="x\n")
     assert (result.exit_code, "'no-such-topic' does not exist" in result.output) == (1, True)
     assert "no-such-topic" not in streams("broker", "topics", "-d", broker.data_dir).output
@@ -201,7 +201,7 @@ def test_secrets_are_masked_in_what_is_printed(streams, tmp_path: Path) -> None:
     assert "127.0.0.1:1 did not answer" in result.output
 
 
-def test_a_property_nobody_knows_is_told(streams) -> None:
+def test_an_unknown_property_is_reported(streams) -> None:
     result = streams("broker", "topics", "-b", "127.0.0.1:1", "-X", "no.such=1")
     assert result.exit_code == 1
     assert 'No such configuration property: "no.such"' in result.output

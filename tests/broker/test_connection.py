@@ -44,16 +44,25 @@ def test_later_sources_win(tmp_path: Path) -> None:
     assert client_properties(None, None, None) == {}
 
 
-def test_mistakes_are_told_without_giving_secrets_away(tmp_path: Path) -> None:
+def test_a_property_without_a_key_is_refused_without_showing_it() -> None:
     with pytest.raises(ConfigError, match="KEY=VALUE") as caught:
         client_properties(None, ["my-secret"], None)
     assert "my-secret" not in str(caught.value)
+
+
+def test_a_missing_properties_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         client_properties(None, None, tmp_path / "missing")
+
+
+def test_a_damaged_properties_file_is_refused(tmp_path: Path) -> None:
     bad = tmp_path / "bad"
     bad.write_text(r"a=\u12")
     with pytest.raises(ConfigError, match="four hexadecimal digits"):
         client_properties(None, None, bad)
+
+
+def test_without_a_cluster_the_option_that_names_one_is_suggested(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--bootstrap-servers"):
         with_embedded_default({}, tmp_path)
 

@@ -118,7 +118,7 @@ def test_a_process_id_taken_over_by_another_process_is_left_alone(own_broker: Em
         innocent.kill()
 
 
-def test_a_wrong_setting_is_told_with_the_brokers_own_words(tmp_path: Path) -> None:
+def test_a_wrong_setting_is_reported_with_the_brokers_own_message(tmp_path: Path) -> None:
     broker = EmbeddedBroker(tmp_path / "kafka", properties={"num.io.threads": "many"}, die_with_parent=True)
     with pytest.raises(BrokerStartError, match=r"num\.io\.threads"):
         broker.start()

@@ -29,7 +29,7 @@ OLD_JAVA = """echo 'java version "1.8.0_402"' >&2"""
     ("script", "told"),
     [(None, "was not found"), (OLD_JAVA, "Java 8 .* too old"), ("exit 1", "failed"), ("echo hello", "no version")],
 )
-def test_missing_or_old_java_is_told(
+def test_missing_or_old_java_is_reported(
     script: str | None, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if script is not None:

@@ -1,4 +1,4 @@
-"""The application under blows: a process of its own that is started, killed and started again, and found dead or alive."""
+"""The application under test: a separate process that is started, killed and restarted."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ TARGET = "tests.chaos.topology:build"
 MAX_RECORDS = 2_000
 
 NO_CLUSTER = ("ClusterUnreachableError", "KafkaClientError")
-"""What a start ends with while brokers are away; what runs already ends with an `ApplicationFailedError`, if it does."""
+"""The errors of a start while brokers are away; a running application would end with an `ApplicationFailedError`."""
 
 
 class Supervised:
-    """Starts `streams run` again whenever a blow has ended it.
+    """A process of `streams run` that is restarted whenever a blow has ended it.
 
     Args:
-        servers: the broker, by its proxy.
-        folder: for state, checkpoint and logs.
+        servers: The broker's address, through its proxy.
+        folder: The folder for state, checkpoint and logs.
 
     Attributes:
-        starts: how often it was started.
-        died: what it said when it ended although it should have lived.
-        may_end: whether it may have lost against another driver, whose files it finds in its checkpoint.
+        starts: The number of starts.
+        died: The last log lines of unexpected ends.
+        may_end: Whether it may have lost against another driver, whose files it finds in its checkpoint.
     """
 
     def __init__(self, servers: str, folder: Path) -> None:
@@ -46,17 +46,17 @@ class Supervised:
 
     @property
     def current(self) -> Application:
-        """The one that runs, or has run last."""
+        """The running application, or the last one."""
         assert self._current is not None, "not started yet"
         return self._current
 
     def start(self) -> None:
-        """Starts it."""
+        """Starts the application."""
         self._current = self.another()
         self.starts += 1
 
     def another(self, *options: str) -> Application:
-        """One more driver with the same settings."""
+        """Starts another driver with the same settings."""
         command = [str(Path(sys.executable).parent / "streams"), "run", TARGET, "--continuous"]
         common = ["-a", APPLICATION_ID, "-b", self._servers, "--base-dir", str(self._folder / "var")]
         spark = ["spark.ui.enabled=false", "spark.driver.memory=512m", "spark.master=local[2,4]"]
@@ -68,12 +68,12 @@ class Supervised:
         return started
 
     def revive(self) -> bool:
-        """Starts it again if it has ended by itself; says whether it should not have, and notes what it said."""
+        """Restarts the application if it has ended by itself; notes an unexpected end, and returns whether it was one."""
         if self.current.process.poll() is None:
             return False
         allowed, self.may_end = self.may_end, False
         words = last_words(self.current)
-        # A start needs its cluster, and says so; whoever runs it starts it again.
+        # A start without a reachable cluster fails with an error, after which an operator starts it again.
         if not allowed and not words.startswith(NO_CLUSTER):
             self.died.append(words)
             self.start()
@@ -82,32 +82,32 @@ class Supervised:
         return False
 
     def workers(self) -> list[psutil.Process]:
-        """Its Python workers, oldest first."""
+        """The application's Python workers, oldest first."""
         return sorted(python_workers(self.current.process.pid), key=lambda process: process.pid)
 
     def java(self) -> list[psutil.Process]:
-        """Its JVM."""
+        """The application's JVM."""
         with suppress(psutil.NoSuchProcess):
             return [one for one in psutil.Process(self.current.process.pid).children() if "java" in one.name()]
         return []
 
     def kill_all(self) -> None:
-        """SIGKILL to driver, JVM and workers, and waits until all are gone."""
+        """Sends SIGKILL to driver, JVM and workers, and waits until all have ended."""
         self.current.watch()
         self.current.close()
         self.current.all_gone()
 
     def stop(self) -> int:
-        """SIGTERM, as an operator stops it; its exit code."""
+        """Stops the application by SIGTERM, as an operator does; returns its exit code."""
         self.current.terminate()
         return self.current.ended(STOP_S)
 
     def delete_state(self) -> None:
-        """All local stores go, as a new machine has none."""
+        """Deletes all local stores, as if on a new machine."""
         shutil.rmtree(self.state, ignore_errors=True)
 
     def close(self) -> None:
-        """Ends whatever was started."""
+        """Ends all started processes."""
         for one in self._all:
             one.close()
 
@@ -119,6 +119,6 @@ def last_words(application: Application) -> str:
 
 
 def grows(count: Callable[[], int]) -> Callable[[], bool]:
-    """A question whether there is more than now."""
+    """A function that tells whether a count has grown since this call."""
     before = count()
     return lambda: count() > before

@@ -1,4 +1,4 @@
-"""The blows. Each says what it does; what came of it is seen by the drill, which waits for results to flow again."""
+"""The faults ("blows") of the drill. Each returns a description; the drill then waits for results to flow again."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ AWAY_S = 30.0
 
 @dataclass
 class Target:
-    """What is struck.
+    """The target of blows: application, broker and network.
 
     Attributes:
-        longest_away_s: how long the broker or the network may be away.
+        longest_away_s: The longest outage of the broker or the network, seconds.
     """
 
     application: Supervised
@@ -37,7 +37,7 @@ class Target:
     longest_away_s: float = AWAY_S
 
     def pause(self, most_s: float) -> float:
-        """Waits some time, at least half a second; says how long."""
+        """Waits for a random time of at least half a second, and returns it."""
         seconds = round(self.drawn.uniform(0.5, most_s), 1)
         time.sleep(seconds)
         return seconds
@@ -58,7 +58,7 @@ def kill_worker(on: Target) -> str:
 
 
 def freeze_worker(on: Target) -> str:
-    """SIGSTOP to a worker, and SIGCONT some seconds later: what it does then, it does as a zombie."""
+    """SIGSTOP to a worker, and SIGCONT some seconds later, when it is a zombie."""
     workers = on.application.workers()
     if not workers:
         return "no worker to freeze"
@@ -79,12 +79,12 @@ def kill_driver_and_workers(on: Target) -> str:
 
 
 def kill_python_driver(on: Target) -> str:
-    """SIGKILL to the Python driver only: its JVM and its workers find out by themselves."""
+    """SIGKILL to the Python driver only: its JVM and its workers must notice by themselves."""
     current = on.application.current
     current.watch()
     current.process.send_signal(signal.SIGKILL)
     current.process.wait()
-    # At once, so that old workers may still be at work beside the new ones.
+    # Restarted at once, so that old workers may still run beside the new ones.
     on.application.start()
     on.application.may_end = True
     return f"killed the Python driver {current.process.pid} alone, started again at once"
@@ -105,7 +105,7 @@ def kill_jvm(on: Target) -> str:
 
 
 def lose_state(on: Target) -> str:
-    """Everything is killed, and the local stores are deleted before the new start."""
+    """SIGKILL to everything, and deletion of the local stores before the new start."""
     on.application.kill_all()
     on.application.delete_state()
     on.application.start()
@@ -113,7 +113,7 @@ def lose_state(on: Target) -> str:
 
 
 def stop_and_start(on: Target) -> str:
-    """SIGTERM, as an operator does it."""
+    """SIGTERM and a new start, as by an operator."""
     code = on.application.stop()
     if code != 0:
         on.application.died.append(f"exit code {code} after SIGTERM: {last_words(on.application.current)}")
@@ -153,7 +153,7 @@ def slow_network(on: Target) -> str:
 
 
 def strange_commit(on: Target) -> str:
-    """One commit request arrives late, never, or its answer does not come back; its sender tries again or dies."""
+    """One commit request arrives late or never, or its response is lost; the sender retries or dies."""
     action = on.drawn.choice([Action.HOLD, Action.HANG_UP, Action.DROP, Action.LOSE_REPLY])
     rule = on.proxy.on(END_TXN, action)
     if not rule.hit.wait(30):
@@ -170,14 +170,14 @@ def strange_commit(on: Target) -> str:
 
 
 def second_driver(on: Target) -> str:
-    """Another driver on the same checkpoint and state: at most one of them goes on, with a named error of the other."""
+    """Another driver on the same checkpoint and state: at most one continues, and the other fails with a known error."""
     return _beside(on, "on the same checkpoint")
 
 
 def copied_checkpoint(on: Target) -> str:
     """Another driver on a copy of the checkpoint."""
     copy = on.folder / f"copied-{time.monotonic_ns()}"
-    # Files come and go meanwhile: a copy of a living checkpoint is never quite one moment.
+    # Files change meanwhile: the copy of a checkpoint in use is never quite consistent.
     with suppress(shutil.Error, OSError):
         shutil.copytree(on.application.checkpoint, copy)
     return _beside(on, "on a copy of the checkpoint", "--set", f"checkpoint_dir={copy}")
@@ -216,4 +216,4 @@ WEIGHTS: dict[Blow, int] = {
     second_driver: 1,
     copied_checkpoint: 1,
 }
-"""How often each comes, relatively."""
+"""The relative frequency of each blow."""

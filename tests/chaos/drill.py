@@ -1,4 +1,4 @@
-"""One run of the chaos: input flows, blows fall, results are waited for after each, and in the end all is verified."""
+"""One chaos run: continuous input, random blows, a wait for results after each, and a verification at the end."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from tests.faults.proxy import proxied_broker
 from tests.spark.processes import Follower
 
 STUCK_S = 180.0
-"""No results for so long, although nothing is broken any more, is a failure."""
+"""Seconds without results after the end of a fault that count as a failure."""
 START_S = 240.0
 DRAIN_S = 300.0
 AT_ONCE = 0.25
-"""How often the next blow does not wait until the application has recovered from the last."""
+"""The probability that the next blow comes before the application has recovered from the last."""
 _ENOUGH = 5
-"""Failures after which it is not worth going on."""
+"""The number of failures after which the run is given up."""
 _POLL_S = 0.1
 SKIPPED_MARKERS = "while trying to send transaction markers"
-"""What a broker logs when it does not write the control records of a decided transaction."""
+"""The log line of a broker that does not write the control records of a decided transaction."""
 
 
 class Verdict(IntEnum):
-    """What a run has shown; the number is the exit code."""
+    """The outcome of a run; the number is the exit code."""
 
     FINE = 0
     FAILED = 1
     SPOILED = 3
-    """A known defect of the broker has struck: another seed decides."""
+    """A known defect of the broker has spoiled the run; another seed is needed."""
 
 
 @dataclass
@@ -53,16 +53,16 @@ class Drill:
     """A run.
 
     Args:
-        seed: decides which blows fall, and the input.
-        seconds: how long blows fall.
-        folder: for broker, state, checkpoint and logs.
-        console: where to tell.
-        blows: which; default: by their weights.
-        longest_away_s: how long the broker or the network may be away.
+        seed: The seed of the blows and the input.
+        seconds: How long blows occur.
+        folder: The folder for broker, state, checkpoint and logs.
+        console: Where to print.
+        blows: The blows; default: random, by their weights.
+        longest_away_s: The longest outage of the broker or the network, seconds.
 
     Attributes:
-        failures: what went wrong, in words.
-        spoiled: what the broker itself has done wrong, so that the run says nothing about the engine; None: nothing.
+        failures: Descriptions of the failures.
+        spoiled: The broker's own defect that makes the run inconclusive; None: none.
     """
 
     seed: int
@@ -76,7 +76,7 @@ class Drill:
     _began: float = field(default_factory=time.monotonic)
 
     def run(self) -> bool:
-        """Whether all was well at the end."""
+        """Runs the drill; True if everything was correct at the end."""
         with ExitStack() as stack:
             broker, proxy = stack.enter_context(proxied_broker(self.folder / "broker"))
             servers = proxy.bootstrap_servers
@@ -101,7 +101,7 @@ class Drill:
         return not self.failures and not self.spoiled
 
     def say(self, text: str) -> None:
-        """A line with the time since the beginning."""
+        """Prints a line with the time since the start."""
         self.console.print(f"{time.monotonic() - self._began:7.1f} s  {text}", highlight=False, markup=False)
 
     def _strike(self, target: Target, results: Callable[[], int]) -> None:
@@ -126,7 +126,7 @@ class Drill:
             self._await_results(target.application, grows(results), STUCK_S, "the last blow")
 
     def _await_results(self, application: Supervised, there: Callable[[], bool], timeout_s: float, after: str) -> None:
-        """Waits for new results; an application that has ended by itself is started again, and that is a failure."""
+        """Waits for new results; an application that has ended by itself is restarted, which counts as a failure."""
         began = time.monotonic()
         while not there():
             if application.revive():
@@ -141,7 +141,7 @@ class Drill:
         self.say(f"   results after {time.monotonic() - began:.1f} s")
 
     def _settle(self, application: Supervised, load: Load, readers: dict[str, Follower], servers: str) -> None:
-        """Input ends, everything is worked off, and then compared."""
+        """Ends the input, waits until everything is processed, and compares the results."""
         load.finish()
         self.failures += load.failures
         wanted = wanted_results(servers)
@@ -170,10 +170,10 @@ class Drill:
             self._fail(wrong)
 
     def _look_for_skipped_markers(self) -> None:
-        """Finds out whether the broker has left a transaction hanging (KAFKA-20734), which no client can end.
+        """Checks whether the broker has left a transaction hanging (KAFKA-20734), which no client can end.
 
-        A coordinator that starts again with a committed transaction looks for the leaders of its partitions. While these have
-        none, as right after a restart, Kafka 4.3 takes them for deleted and never writes their control records.
+        A coordinator that restarts with a committed transaction looks for the leaders of its partitions. Partitions without a
+        leader, as right after a restart, are treated as deleted by Kafka 4.3, which never writes their control records.
         """
         log = self.folder / "broker" / "node-1" / "server.log"
         found = [line for line in log.read_text(errors="replace").splitlines() if SKIPPED_MARKERS in line]
@@ -190,15 +190,15 @@ class Drill:
 
 
 def run_drill(seed: int, seconds: float, folder: Path, console: Console, keep: bool = False, **options: Any) -> Verdict:
-    """Runs the chaos in a folder of its own, which goes with it unless something went wrong.
+    """Runs a drill in a folder of its own, which is deleted afterwards unless the drill failed.
 
     Args:
-        seed: decides which blows fall.
-        seconds: how long they fall.
-        folder: a new folder.
-        console: where to tell.
-        keep: leave the folder in any case.
-        options: further ones of `Drill`.
+        seed: The seed of the blows.
+        seconds: How long blows occur.
+        folder: A new folder.
+        console: Where to print.
+        keep: Whether to leave the folder in any case.
+        options: Further arguments of `Drill`.
     """
     drill = Drill(seed, seconds, folder, console, **options)
     drill.say(f"seed {seed}, {seconds:g} s of blows, in {folder}")

@@ -1,4 +1,4 @@
-"""Orders and payments that flow all the time, at a modest rate, with event times of their own."""
+"""A continuous flow of orders and payments, at a modest rate, with event times of their own."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from tests.chaos.topology import GRACE_MS, INPUTS, KEYS, ORDERS
 RATE = 120
 """Records a second."""
 EVENT_MS = 80
-"""Event time between two records: some ten times as fast as the clock, so that windows close."""
+"""Event time between two records, ms: about ten times as fast as the clock, so that windows close."""
 JITTER_MS = 900
 UNSENT = 300
-"""Records that may wait for a broker that is away; their event time is well below the windows' grace."""
+"""Most records that may wait for an unreachable broker; their event time is well below the windows' grace."""
 _TICK_S = 0.05
 _DAY_MS = 86_400_000
 
 
 class Load(threading.Thread):
-    """Writes until it is finished; what it has written is read back from Kafka by those who judge."""
+    """A thread that writes records until `finish`; the verification reads them back from Kafka."""
 
     def __init__(self, servers: str, seed: int) -> None:
         super().__init__(name="load", daemon=True)
         self.sent = 0
         self.failures: list[str] = []
         self._drawn = random.Random(seed)
-        # Yesterday: nothing is ever ahead of the clock.
+        # Begins yesterday, so that nothing is ever ahead of the clock.
         self._now_ms = int(time.time() * 1000) - _DAY_MS
         self._finish = threading.Event()
-        # Idempotent and patient: a record is there once, and in order, however long the broker is away.
+        # Idempotent and with a long timeout: each record is written once and in order, however long the broker is away.
         client = {"enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": 600_000, "log_level": "0"}
         self._producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random", **client})
 
@@ -48,7 +48,7 @@ class Load(threading.Thread):
             self._producer.poll(0)
 
     def finish(self) -> None:
-        """Ends the flow with an order of each key that closes all windows before it."""
+        """Ends the flow with an order for each key that closes all windows before it."""
         self._finish.set()
         self.join()
         self._now_ms += 2 * GRACE_MS

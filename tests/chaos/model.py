@@ -1,4 +1,4 @@
-"""What the topology must give, in plain Python over the records of its inputs: no Spark, no RocksDB, no order of arrival."""
+"""The expected results of the topology in plain Python, from its input records: no Spark, no RocksDB, no order of arrival."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import orjson
 from tests.chaos.topology import CLOSED, GRACE_MS, NEAR_MS, PAIRS, REGIONS, TOTALS, WINDOW_MS, region
 
 Results = Mapping[str, Counter[tuple[object, ...]]]
-"""By output topic: each result with how often it must be there, which is once."""
+"""By output topic: each result with its expected number, which is one."""
 
 
 class Event(NamedTuple):
@@ -23,11 +23,11 @@ class Event(NamedTuple):
 
 
 def expected(orders: Iterable[Event], payments: Iterable[Event]) -> Results:
-    """All results of these inputs, of which none was late."""
+    """All results of the given inputs, none of which is late."""
     orders = sorted(orders, key=lambda order: order.time)
     pairs = list(_pairs(orders, payments))
     windows = Counter((order.key, order.time // WINDOW_MS * WINDOW_MS) for order in orders)
-    # A key's windows close as the time of its task goes on, which its own last order moves at least that far.
+    # A key's windows close as stream time of its task advances, which the key's last order moves far enough.
     last = {order.key: order.time for order in orders}
     return {
         PAIRS: Counter((key, order, payment) for key, order, payment in pairs),
@@ -51,17 +51,17 @@ def _pairs(orders: Iterable[Event], payments: Iterable[Event]) -> Iterator[tuple
 
 
 def _numbered(keys: Iterable[str]) -> Counter[tuple[object, ...]]:
-    """1, 2, 3, … of each key."""
+    """The counts 1, 2, 3, … of each key."""
     return Counter((key, n) for key, count in Counter(keys).items() for n in range(1, count + 1))
 
 
 def result(topic: str, key: bytes, value: bytes) -> tuple[object, ...]:
-    """A record of an output topic as the model has it."""
+    """A record of an output topic in the model's form."""
     return (key.decode(), *orjson.loads(value).values())
 
 
 def differences(wanted: Results, found: Results) -> list[str]:
-    """What is missing and what is there too often, in words; empty if all is exact."""
+    """Descriptions of missing and duplicate results; empty if all results are exact."""
     said = []
     for topic, results in wanted.items():
         for what, too_many in (("missing", results - found[topic]), ("too many", found[topic] - results)):
@@ -72,7 +72,7 @@ def differences(wanted: Results, found: Results) -> list[str]:
 
 
 def out_of_order(topic: str, results: Iterable[tuple[object, ...]]) -> list[str]:
-    """Counts of a key that do not come as 1, 2, 3, …"""
+    """Descriptions of the counts of a key that do not arrive as 1, 2, 3, …"""
     last: dict[object, int] = {}
     said = []
     for key, count in results:

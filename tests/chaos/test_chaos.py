@@ -1,4 +1,4 @@
-"""A short run of the chaos; `make chaos` runs it for as long as one likes, with any seed."""
+"""A short chaos run; `make chaos` runs for any time, with any seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model gives what the engine gives where nothing goes wrong, and sees what is lost or doubled."""
+"""The model agrees with the engine in a run without faults, and detects lost and duplicate results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_model_agrees_with_the_engine() -> None:
     assert differences(wanted, found) == []
 
 
-def test_what_is_lost_or_doubled_is_said() -> None:
+def test_lost_and_duplicate_results_are_reported() -> None:
     wanted = expected([Event("key-1", "a", 5), Event("key-1", "b", 9)], [])
     lost = {**wanted, TOTALS: Counter({("key-1", 1): 2})}
     assert differences(wanted, lost) == [

@@ -1,7 +1,7 @@
-"""What the chaos command runs: a stream-stream join, a windowed aggregation, counts, and a second stage behind a re-key.
+"""The topology of the chaos command: a stream-stream join, a windowed aggregation, counts, and a second stage after a re-key.
 
-Every order and every payment has an id of its own, and so has each result: a pair of ids, a window of a key, or the n-th
-count of a key. So whatever comes twice or not at all shows in the output topics alone.
+Every order and every payment has a unique id, and so has each result: a pair of ids, a window of a key, or the n-th
+count of a key. So duplicate and missing results are visible in the output topics alone.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ KEYS = 24
 NEAR_MS = 2_000
 WINDOW_MS = 10_000
 GRACE_MS = 120_000
-"""Far more than partitions drift apart while the broker is away, so that no record is late."""
+"""Far longer than partitions drift apart during an outage of the broker, so that no record is late."""
 
 
 def region(key: str) -> str:
-    """Several keys make a region, so the second stage is another grouping."""
+    """The region of a key; a region has several keys, so the second stage groups differently."""
     return f"region-{int(key.rpartition('-')[2]) % 5}"
 
 
 def build() -> Topology:
-    """Orders and payments by key."""
+    """The topology on orders and payments by key."""
     builder = StreamsBuilder()
     orders, payments = builder.stream(ORDERS), builder.stream(PAYMENTS)
     grace = timedelta(milliseconds=GRACE_MS)

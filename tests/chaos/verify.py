@@ -1,4 +1,4 @@
-"""The verdict: results exactly once, as a reader saw them all the time; commits without gaps; state = model = restore."""
+"""The verification: results exactly once, also for a continuous reader; commits without gaps; state = model = restore."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.spark.harness import Read, read_committed
 
 
 def inputs(servers: str) -> list[list[Event]]:
-    """What was sent, by topic."""
+    """The sent records, by topic."""
     return [
         [
             Event((one.key or b"").decode(), orjson.loads(one.value or b"")["id"], one.timestamp)
@@ -33,12 +33,12 @@ def inputs(servers: str) -> list[list[Event]]:
 
 
 def wanted_results(servers: str) -> Results:
-    """What must be in the output topics."""
+    """The expected contents of the output topics."""
     return expected(*inputs(servers))
 
 
 def wrong_outputs(servers: str, wanted: Results, seen: Mapping[str, Sequence[Read]]) -> list[str]:
-    """What is wrong with the output topics, and with what a reader saw of them while it all happened."""
+    """Errors in the output topics, and in the records that a reader saw during the run."""
     said: list[str] = []
     found: dict[str, Counter[tuple[object, ...]]] = {}
     for topic in OUTPUTS:
@@ -53,7 +53,7 @@ def wrong_outputs(servers: str, wanted: Results, seen: Mapping[str, Sequence[Rea
 
 
 def wrong_commits(servers: str, application_id: str) -> list[str]:
-    """Versions of tasks that do not go 1, 2, 3, …"""
+    """Tasks whose versions are not 1, 2, 3, …"""
     said = []
     with KafkaAdmin({"bootstrap.servers": servers}) as admin:
         topics = [name for name in admin.topic_names() if name.startswith(application_id) and name.endswith("-commits")]
@@ -69,7 +69,7 @@ def wrong_commits(servers: str, application_id: str) -> list[str]:
 
 
 def wrong_state(config: StreamsConfig, into: Path, wanted: Results) -> list[str]:
-    """Where the local stores, those restored from the changelogs, and the model differ."""
+    """Differences between the local stores, the stores restored from the changelogs, and the model."""
     tasks = stored_tasks(build(), config)
     list(restore_tasks(tasks, config, into, parallel=2))
     live, restored = (_rows(tasks, config.application_id, root) for root in (config.state_dir, into))
@@ -86,7 +86,7 @@ def wrong_state(config: StreamsConfig, into: Path, wanted: Results) -> list[str]
 
 
 def _rows(tasks: Sequence[Any], application_id: str, root: Path) -> tuple[dict[Any, Any], dict[str, dict[str, int]]]:
-    """Digests of all stores, and the rows of those that count."""
+    """Digests of all stores, and the rows of the counting stores."""
     digests: dict[Any, Any] = {}
     counts: dict[str, dict[str, int]] = {"totals": {}, "regions": {}}
     for one in tasks:

@@ -50,7 +50,7 @@ def test_the_last_micro_batch_is_repeated_over_the_same_ranges() -> None:
     assert Adoption.from_json(adoption.to_json()) == adoption
 
 
-def test_what_the_last_micro_batch_has_read_for_nobody_stays_unread() -> None:
+def test_records_that_the_last_micro_batch_has_read_for_no_task_stay_unread() -> None:
     """Task 1 had records of partition 1 only: none of it is committed, so it is read with the next micro-batch."""
     first = half_committed()[0]
     assert first is not None
@@ -213,7 +213,7 @@ def test_where_reading_goes_on() -> None:
     assert positions(committed, known={("in", 0): 4}) == [4, 10]
 
 
-def test_where_nobody_tells_where_reading_goes_on() -> None:
+def test_an_unknown_position_must_be_given() -> None:
     admin = FakeAdmin({("in", 0): 7})
     with pytest.raises(ConfigError, match=r"no committed offset for in-1 \[2, 10\).*--position in:1=OFFSET"):
         positions(admin)
@@ -227,7 +227,7 @@ def test_where_nobody_tells_where_reading_goes_on() -> None:
             GivenPositions.parse([wrong])
 
 
-def test_what_is_empty_or_was_read_to_its_end_needs_nobody() -> None:
+def test_an_empty_or_fully_read_partition_needs_no_given_position() -> None:
     assert positions(FakeAdmin(begin=10)) == [10, 10]
     old = Checkpoint("query", logged=1, offsets={1: at(10, 10)})
     assert positions(FakeAdmin(), checkpoint=old) == [10, 10]

@@ -39,7 +39,7 @@ def test_the_same_program_is_safe(old: Path) -> None:
     )
 
 
-def test_a_renamed_store_is_told(old: Path) -> None:
+def test_a_renamed_store_is_reported(old: Path) -> None:
     old.write_text(old.read_text().replace('"word-counts"', '"words"'))
     result = streams("diff", str(old), TARGET)
     assert result.exit_code == 3

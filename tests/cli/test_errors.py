@@ -54,7 +54,7 @@ def test_what_names_no_module(streams, target: str) -> None:
         ),
     ],
 )
-def test_a_fault_of_a_topology_is_told_with_its_line(
+def test_an_error_in_a_topology_is_reported_with_its_line(
     streams, module, name: str, text: str, what: str, line: int
 ) -> None:
     output = told(streams("describe", module(name, text)))
@@ -62,18 +62,18 @@ def test_a_fault_of_a_topology_is_told_with_its_line(
     assert f"{name}.py, line {line}" in output
 
 
-def test_a_function_that_wants_arguments_is_told(streams, module) -> None:
+def test_a_function_with_required_arguments_is_refused(streams, module) -> None:
     """It has not run, so there is no line of it."""
     output = told(streams("describe", module("told_wants", "def build(name):\n    return name\n")))
     assert "missing 1 required positional argument: 'name' (STREAMS_TRACEBACK=1 shows" in output
 
 
-def test_a_missing_attribute_is_told(streams, module) -> None:
+def test_a_missing_attribute_is_reported(streams, module) -> None:
     assert "has no 'bild'" in told(streams("describe", module("told_attribute", "build = 1\n") + ":bild"))
 
 
 @pytest.mark.parametrize("command", [("run", TARGET), ("restore", TARGET), ("reset", "app"), ("broker", "read", "t")])
-def test_a_cluster_that_does_not_answer_is_told_once(streams, capfd, monkeypatch, command: tuple[str, ...]) -> None:
+def test_an_unreachable_cluster_is_reported_once(streams, capfd, monkeypatch, command: tuple[str, ...]) -> None:
     monkeypatch.setattr("streams.broker.topics.CONNECT_S", 0.5)
     output = told(streams(*command, "-b", "127.0.0.1:1", "-X", "sasl.password=hidden"))
     assert output.count("127.0.0.1:1 did not answer") == 1
@@ -82,12 +82,14 @@ def test_a_cluster_that_does_not_answer_is_told_once(streams, capfd, monkeypatch
     assert capfd.readouterr().err == ""
 
 
-def test_a_folder_that_cannot_be_made_is_told(streams, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(streams, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert "file/kafka: Not a directory" in told(streams("broker", "start", "-d", tmp_path / "file" / "kafka"))
 
 
-def test_settings_are_told_in_our_words_only(streams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_settings_are_reported_without_pydantics_words(
+    streams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "app.toml"
     file.write_text("nosuch = 1\n")
     assert "nosuch: there is no such setting" in told(streams("run", TARGET, "-c", file, "--explain"))

@@ -38,7 +38,9 @@ def test_a_new_project_has_nothing_to_complain_of(streams) -> None:
 
 
 @pytest.mark.parametrize(("folder", "said"), [("shop", "shop has app.py already"), ("my shop", "cannot be one")])
-def test_what_cannot_be_made_is_told(streams, tmp_path: Path, folder: str, said: str) -> None:
+def test_a_project_that_cannot_be_created_is_refused_with_the_reason(
+    streams, tmp_path: Path, folder: str, said: str
+) -> None:
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "app.py").touch()
     result = streams("init", folder)

@@ -93,7 +93,7 @@ def test_other_settings_are_parsed_and_checked() -> None:
         ("app.py:a-b", "'a-b' is not a name of Python"),
     ],
 )
-def test_a_wrong_topology_is_told(streams, target: str, said: str) -> None:
+def test_a_wrong_topology_is_reported(streams, target: str, said: str) -> None:
     result = streams("describe", target)
     assert (result.exit_code, said in result.output) == (1, True), result.output
 

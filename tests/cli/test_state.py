@@ -147,7 +147,7 @@ def test_what_is_open_stays_readable_while_the_owner_goes_on(live, tmp_path: Pat
         (("tests.cli.topology:stateless",), "all its operators are stateless"),
     ],
 )
-def test_what_is_not_there_is_told(streams, live, arguments: tuple[str, ...], said: str) -> None:
+def test_missing_state_is_reported(streams, live, arguments: tuple[str, ...], said: str) -> None:
     result = streams("state", *arguments, "-a", APPLICATION)
     assert (result.exit_code, said in result.output) == (1, True), result.output
 

@@ -81,7 +81,7 @@ def test_several_candidates_are_listed(streams, write: Write) -> None:
     assert "which of them? Write target_two.py:first or target_two.py:second" in result.output
 
 
-def test_a_module_without_a_topology_is_told(streams, write: Write) -> None:
+def test_a_module_without_a_topology_is_reported(streams, write: Write) -> None:
     write("target_none.py", "x = 1\n")
     assert "there is no topology in it" in streams("describe", "target_none.py").output
 

@@ -71,7 +71,7 @@ def test_a_line_is_a_record(line: str, form: dict[str, object], wanted: Outgoing
         ("two", {"serdes": TopicSerdes(None, Int64Serde())}, "line 2: Int64Serde cannot write"),
     ],
 )
-def test_a_wrong_line_is_told_by_its_number(line: str, form: dict[str, object], said: str) -> None:
+def test_a_wrong_line_is_reported_with_its_number(line: str, form: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         sent(line, **form)
 
@@ -141,7 +141,7 @@ def test_a_named_serde_wins_over_the_topologys() -> None:
         (SerdeOptions(topology="tests.cli.topology:build"), "does not use the topic 'event'; .* Did you mean 'events'"),
     ],
 )
-def test_a_wrong_serde_is_told(options: SerdeOptions, said: str) -> None:
+def test_a_wrong_serde_is_reported(options: SerdeOptions, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         topic_serdes(options, "event")
 

@@ -139,13 +139,13 @@ def test_silence_before_the_end_is_an_error(kafka) -> None:
         list(values(kafka([None])))
 
 
-def test_an_error_that_stays_is_told(kafka) -> None:
+def test_a_permanent_error_is_raised(kafka) -> None:
     with pytest.raises(BrokerError, match="'t' cannot be read: broken"):
         list(values(kafka([FakeMessage(0, error=FakeError(1))])))
 
 
 @pytest.mark.parametrize(("topic", "begin"), [("missing", None), ("t", Begin(0, partition=2))])
-def test_what_does_not_exist_is_told(kafka, topic: str, begin: Begin | None) -> None:
+def test_a_missing_topic_or_partition_is_named(kafka, topic: str, begin: Begin | None) -> None:
     kafka([])
     with pytest.raises(TopicNotFoundError):
         list(read_records({}, topic, begin))

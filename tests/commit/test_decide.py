@@ -51,7 +51,7 @@ def test_a_batch_that_kafka_has_already_is_skipped() -> None:
     assert decide(IDENTITY, 7, "b7", None, marker(1)) is Decision.SKIP
 
 
-def test_a_commit_that_spark_has_passed_over_stands_where_the_next_input_follows_it() -> None:
+def test_a_commit_that_spark_has_passed_over_is_valid_if_the_next_input_follows_it() -> None:
     behind, passed = marker(3, 6, "b6"), marker(4)
     assert decide(IDENTITY, 8, "b8", behind, passed, {"orders": {"1": (20, 30), "2": (0, 5)}}) is Decision.RUN
     for ranges in ({"orders": {"1": (19, 30)}}, {"orders": {"2": (0, 5)}}, {}):

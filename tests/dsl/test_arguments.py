@@ -323,7 +323,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_does_not_fit_is_answered_with_what_belongs_there(case: str) -> None:
+def test_a_wrong_argument_is_answered_with_the_right_one(case: str) -> None:
     build, message = REFUSED[case]
     with pytest.raises(TopologyError) as refused:
         built(build)

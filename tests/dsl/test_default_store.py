@@ -61,7 +61,7 @@ def test_results_and_restores_are_the_same():
     assert all(found[0])
 
 
-def test_moving_them_is_told():
+def test_moved_stores_are_reported():
     changes = compare(manifest(built(True)), built(False))
     assert any("into memory" in change.says for change in changes)
     assert worst(changes).value != "loses state"

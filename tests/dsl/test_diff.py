@@ -168,7 +168,7 @@ DEPENDS = {"another repartition topic", "its partitions"}
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_what_the_engine_does_is_told(what):
+def test_the_report_says_what_the_engine_does(what):
     before, after, severity, _ = CHANGES[what]
     refused = [change for change in compare(manifest(build(before)), build(after)) if change.refused]
     assert bool(refused) is (severity is not SAFE and what not in STARTS_ALL_THE_SAME)

@@ -69,7 +69,7 @@ def test_rekeying_behind_state_cuts():
     assert set(first.stores) | set(second.stores) == set(builder.build().stores)
 
 
-def test_the_key_may_be_forgotten_where_nobody_needs_it():
+def test_an_unused_key_may_be_dropped():
     builder = StreamsBuilder()
     counts = builder.stream("in").group_by_key().count().to_stream()
     counts.select_key(lambda v: v).to("out")

@@ -121,7 +121,7 @@ def test_a_name_that_has_commits_stays() -> None:
 
 @pytest.mark.parametrize("topic", ["app-in-commits", "app-s-changelog"])
 @pytest.mark.parametrize("use", [lambda b, topic: b.stream("in").to(topic), lambda b, topic: b.global_table(topic)])
-def test_nobody_uses_what_the_engine_makes(topic: str, use: Callable[[StreamsBuilder, str], object]) -> None:
+def test_a_program_cannot_use_internal_topics(topic: str, use: Callable[[StreamsBuilder, str], object]) -> None:
     builder = StreamsBuilder()
     builder.stream("in").group_by_key().count("n", Materialized(name="s"))
     use(builder, topic)
@@ -135,7 +135,7 @@ def test_an_application_id_of_dots_is_refused(name: str) -> None:
         build_plan(joined(True), name)
 
 
-def test_internal_topics_are_told_by_name() -> None:
+def test_internal_topics_are_recognised_by_name() -> None:
     builder = StreamsBuilder()
     counts = builder.stream("in").group_by_key().count("n", Materialized(name="s")).to_stream()
     counts.group_by(lambda v: v, Grouped(name="again")).count("m", Materialized(name="t", logging=False))

@@ -95,18 +95,28 @@ def test_global_stores_and_patterns():
         assert driver.create_output_topic("out").read_values_to_list() == ["Newark"]
 
 
-def test_mistakes_are_told():
+MISTAKES = {
+    "a source with the name of another node": (lambda b: b.add_source("in", "other"), "Two nodes are called 'in'"),
+    "a topic with two sources": (lambda b: b.add_source("again", "in"), "read twice|has one source"),
+    "a processor without a parent": (lambda b: b.add_processor("q", Pass, []), "'q' needs a parent"),
+    "an unknown parent": (
+        lambda b: b.add_processor("q", Pass, ["nobody"]),
+        "'nobody', which does not exist. Known: in, p",
+    ),
+    "a processor instead of its supplier": (lambda b: b.add_processor("q", Pass(), ["in"]), "makes processors"),
+    "a processor with an unknown store": (
+        lambda b: b.add_processor("q", Pass, ["in"], ["nothing"]),
+        "'nothing', which does not exist",
+    ),
+    "a sink with the name of another node": (lambda b: b.add_sink("p", "out", ["in"]), "Two nodes are called 'p'"),
+    "a source with a store": (lambda b: b.connect_processor_and_state_stores("in", ["x"]), "'in' is no processor"),
+    "an unknown store": (lambda b: b.connect_processor_and_state_stores("p", ["x"]), "'x' does not exist"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_wrong_declaration_is_refused_with_its_reason(mistake: str) -> None:
+    declare, reason = MISTAKES[mistake]
     builder = TopologyBuilder().add_source("in", "in").add_processor("p", Pass, ["in"])
-    for wrong, told in (
-        (lambda: builder.add_source("in", "other"), "Two nodes are called 'in'"),
-        (lambda: builder.add_source("again", "in"), "read twice|has one source"),
-        (lambda: builder.add_processor("q", Pass, []), "'q' needs a parent"),
-        (lambda: builder.add_processor("q", Pass, ["nobody"]), "'nobody', which does not exist. Known: in, p"),
-        (lambda: builder.add_processor("q", Pass(), ["in"]), "makes processors"),
-        (lambda: builder.add_processor("q", Pass, ["in"], ["nothing"]), "'nothing', which does not exist"),
-        (lambda: builder.add_sink("p", "out", ["in"]), "Two nodes are called 'p'"),
-        (lambda: builder.connect_processor_and_state_stores("in", ["x"]), "'in' is no processor"),
-        (lambda: builder.connect_processor_and_state_stores("p", ["x"]), "'x' does not exist"),
-    ):
-        with pytest.raises(TopologyError, match=told):
-            wrong()
+    with pytest.raises(TopologyError, match=reason):
+        declare(builder)

@@ -100,7 +100,7 @@ def test_patience_ends() -> None:
         assert abs(len(asked) - tries) <= 2
 
 
-def test_housekeeping_fails_nothing_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_housekeeping_is_harmless_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     class Deleter:
         name: str | None = "TOPIC_AUTHORIZATION_FAILED"
         asked = 0

@@ -93,7 +93,7 @@ class DropsAll(Processor):
 
 
 @pytest.mark.parametrize("values_only", [False, True])
-def test_what_lies_in_the_wrong_task_crosses_a_topic_before_it_is_grouped(values_only):
+def test_records_of_other_tasks_cross_a_topic_before_grouping(values_only):
     builder = StreamsBuilder()
     moved = builder.stream("in").process(ByValue)
     dropping = moved.process_values(DropsAll) if values_only else moved.process(DropsAll)
@@ -108,7 +108,7 @@ def test_what_lies_in_the_wrong_task_crosses_a_topic_before_it_is_grouped(values
     assert counted == [("same", number) for number in range(1, 9)]
 
 
-def test_what_lies_right_needs_no_topic():
+def test_records_of_the_right_task_need_no_topic():
     builder = StreamsBuilder()
     builder.stream("in").process(DropsAll).dropped().group_by_key().count(materialized=Materialized(name="c"))
     assert not build_plan(builder.build(), "app").repartition_topics

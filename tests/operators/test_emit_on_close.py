@@ -171,13 +171,17 @@ def test_a_full_buffer_fails_or_emits_early():
             topic.pipe_input("c", 1, 1)
 
 
-def test_mistakes_are_told():
-    builder = StreamsBuilder()
-    table = builder.table("in")
+def test_a_table_without_windows_cannot_wait_for_their_end() -> None:
     with pytest.raises(TopologyError, match="has no windows, so none of them closes"):
-        table.suppress(Suppressed.until_window_closes())
+        StreamsBuilder().table("in").suppress(Suppressed.until_window_closes())
+
+
+def test_a_final_result_cannot_be_emitted_early() -> None:
     with pytest.raises(TopologyError, match="cannot emit early"):
         Suppressed.until_window_closes(BufferConfig.of_max_bytes(1).emit_early_when_full())
-    versioned = builder.table("versioned", materialized=Materialized(history_retention=1000))
+
+
+def test_a_versioned_table_cannot_be_suppressed() -> None:
+    versioned = StreamsBuilder().table("versioned", materialized=Materialized(history_retention=1000))
     with pytest.raises(TopologyError, match="versioned table, which cannot be suppressed"):
         versioned.suppress(Suppressed.until_time_limit(1))

@@ -159,19 +159,33 @@ def test_it_is_described_and_compared():
     assert manifest(topology)["global_tables"] == {"by-code": "airports"}
 
 
-def test_mistakes_are_told():
-    builder = StreamsBuilder()
+KEYED = Stores.key_value_store("by-code", StringSerde(), JsonSerde())
+
+
+def test_a_global_store_must_be_a_key_value_store() -> None:
     windows = Stores.window_store("w", StringSerde(), JsonSerde(), 10)
     with pytest.raises(TopologyError, match="must be a key-value store"):
-        builder.add_global_store(windows, "airports", ByCode)
-    keyed = Stores.key_value_store("by-code", StringSerde(), JsonSerde())
+        StreamsBuilder().add_global_store(windows, "airports", ByCode)
+
+
+def test_a_global_store_needs_a_supplier_of_processors() -> None:
     with pytest.raises(TopologyError, match="makes processors"):
-        builder.add_global_store(keyed, "airports", ByCode())
-    builder.add_global_store(keyed, "airports", ByCode)
-    with pytest.raises(TopologyError, match="Two stores are called 'by-code'"):
-        builder.add_state_store(keyed)
-    with pytest.raises(TopologyError, match="read already"):
-        builder.global_table("airports")
+        StreamsBuilder().add_global_store(KEYED, "airports", ByCode())
+
+
+@pytest.mark.parametrize(
+    ("declare", "reason"),
+    [
+        (lambda builder: builder.add_state_store(KEYED), "Two stores are called 'by-code'"),
+        (lambda builder: builder.global_table("airports"), "read already"),
+    ],
+    ids=["store", "topic"],
+)
+def test_the_store_and_the_topic_of_a_global_store_are_taken(declare, reason: str) -> None:
+    builder = StreamsBuilder()
+    builder.add_global_store(KEYED, "airports", ByCode)
+    with pytest.raises(TopologyError, match=reason):
+        declare(builder)
 
 
 class FailsAtTheEnd(ByCode):

@@ -32,7 +32,7 @@ def windowed_count(size, advance=None, grace=0):
     return builder
 
 
-def test_c_null_value_is_not_counted_without_windows():
+def test_a_null_value_is_not_counted_without_windows():
     builder = StreamsBuilder()
     builder.stream("in").group_by_key().count(materialized=NO_CACHE).to_stream().to("out")
     rows, dropped = outputs(builder, [("in", "k", None, 1), ("in", "k", "v", 2)])
@@ -40,18 +40,18 @@ def test_c_null_value_is_not_counted_without_windows():
     assert dropped == 1
 
 
-def test_c_null_value_is_counted_in_windows():
+def test_a_null_value_is_counted_in_windows():
     rows, _ = outputs(windowed_count(10), [("in", "k", None, 1), ("in", "k", "v", 2)])
     assert rows == [[(("k", 0), 1, 1)], [(("k", 0), 2, 2)]]
 
 
-def test_m_late_at_the_windows_end():
+def test_a_record_is_late_once_stream_time_reaches_the_end_of_its_window():
     rows, dropped = outputs(windowed_count(10), [("in", "a", 1, 9), ("in", "b", 1, 10), ("in", "a", 1, 9)])
     assert rows == [[(("a", 0), 1, 9)], [(("b", 10), 1, 10)], []]
     assert dropped == 1
 
 
-def test_s_lateness_is_decided_per_window():
+def test_lateness_is_decided_per_window():
     rows, dropped = outputs(windowed_count(10, 5), [("in", "a", 1, 7), ("in", "b", 1, 12), ("in", "a", 1, 8)])
     assert rows == [
         [(("a", 0), 1, 7), (("a", 5), 1, 7)],
@@ -69,7 +69,7 @@ def join(before, after, grace):
 
 
 @pytest.mark.parametrize(("mode", "at_4"), [("compat", [("k", "l0+r4", 4)]), ("strict", [])])
-def test_t_negative_bound(mode, at_4):
+def test_a_join_with_a_negative_bound_joins_before_it_in_compat_mode_only(mode, at_4):
     """Kafka Streams clamps both bounds of the probe at 0, which joins at 4; strict mode does not."""
     records = [("left", "k", "l0", 0)] + [("right", "k", f"r{t}", t) for t in (4, 5, 10, 11)]
     rows, _ = outputs(join(-5, 10, 0), records, mode)
@@ -77,7 +77,7 @@ def test_t_negative_bound(mode, at_4):
 
 
 @pytest.mark.parametrize("mode", ["compat", "strict"])
-def test_u_late_record(mode):
+def test_a_late_record_joins_in_compat_mode_only(mode):
     """Kafka Streams joins a late record with what the other store still shows; strict mode drops it."""
     records = [
         ("left", "k", "l0", 0),
@@ -92,7 +92,7 @@ def test_u_late_record(mode):
     assert dropped == (0 if mode == "compat" else 2)
 
 
-def test_k_left_join_with_a_table():
+def test_a_left_join_with_a_table_takes_the_present_row():
     builder = StreamsBuilder()
     table = builder.table("table", materialized=NO_CACHE)
     builder.stream("in").left_join(table, lambda k, a, b: f"{a}+{b}").to("out")
@@ -111,7 +111,7 @@ def test_k_left_join_with_a_table():
     assert dropped == 1
 
 
-def test_n_reduce_keeps_the_largest_time():
+def test_a_reduced_value_has_the_largest_timestamp():
     builder = StreamsBuilder()
     builder.stream("in").group_by_key().reduce(lambda a, v: a + v, materialized=NO_CACHE).to_stream().to("out")
     rows, _ = outputs(builder, [("in", "k", "1", 10), ("in", "k", "2", 5)])

@@ -193,19 +193,27 @@ def test_window_and_session_stores():
     assert other == [[[50, 1]], [[[50, 55], 1]]]
 
 
-def test_mistakes_are_told():
-    builder = StreamsBuilder()
-    stream = builder.stream("in")
+def test_process_needs_a_supplier_of_processors() -> None:
     with pytest.raises(TopologyError, match="something that makes processors"):
-        stream.process(Route())
+        StreamsBuilder().stream("in").process(Route())
+
+
+def test_process_needs_an_existing_store() -> None:
     with pytest.raises(TopologyError, match="store 'missing', which does not exist"):
-        stream.process(Route, ["missing"])
+        StreamsBuilder().stream("in").process(Route, ["missing"])
+
+
+def test_two_processors_of_one_name_are_refused() -> None:
+    stream = StreamsBuilder().stream("in")
     stream.process(Route)
     with pytest.raises(TopologyError, match="Two nodes are called"):
         stream.process(Route)
+
+
+def test_two_stores_of_one_name_are_refused() -> None:
     store = Stores.key_value_store("s", StringSerde(), Int64Serde())
     with pytest.raises(TopologyError, match="Two stores are called 's'"):
-        builder.add_state_store(store).add_state_store(store)
+        StreamsBuilder().add_state_store(store).add_state_store(store)
 
 
 class Astray(Processor):

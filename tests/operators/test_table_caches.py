@@ -42,7 +42,7 @@ def test_what_is_subtracted_of_a_join_is_what_was_added(kind):
     assert run(builder, *steps)[-1] == ("all", 35, 4)
 
 
-def test_sides_of_one_table_are_subtracted_as_they_were_told():
+def test_sides_of_one_table_are_subtracted_as_they_were_emitted():
     builder = StreamsBuilder()
     table = builder.table("in", materialized=EVERY)
     total(table.filter(lambda v: v > 0).join(table.map_values(lambda v: v + 1), lambda a, b: a * b))
@@ -60,7 +60,7 @@ def test_a_row_of_two_sides_of_one_table_goes_with_it():
     assert rows == {"strict": ("k", None, 2), "compat": ("k", "22", 1)}
 
 
-def test_a_filter_deletes_what_a_join_had_told():
+def test_a_filter_deletes_what_a_join_had_emitted():
     """The old pair matched, and a mixture of both sides' updates does not: it must not be taken for the old pair."""
     builder = StreamsBuilder()
     joined = builder.table("left").join(builder.table("right"), lambda a, b: a + b)
@@ -118,7 +118,7 @@ def test_mapped_windows_that_are_suppressed_keep_their_cache():
     assert mapped == [3, 1]
 
 
-def test_a_bounded_buffer_emits_early_unless_told_to_fail():
+def test_a_bounded_buffer_emits_early_unless_configured_to_fail():
     builder = StreamsBuilder()
     held = Suppressed.until_time_limit(100, BufferConfig.of_max_records(1))
     builder.table("in").suppress(held).to_stream().to("out")
@@ -126,7 +126,7 @@ def test_a_bounded_buffer_emits_early_unless_told_to_fail():
 
 
 @pytest.mark.parametrize("windows", [None, TimeWindows.of_size_with_no_grace(10)])
-def test_an_aggregate_that_comes_and_goes_is_not_told(windows):
+def test_an_aggregate_that_comes_and_goes_is_not_emitted(windows):
     builder = StreamsBuilder()
     grouped = builder.stream("in").group_by_key()
     grouped = grouped if windows is None else grouped.windowed_by(windows)

@@ -40,7 +40,7 @@ def outputs(builder, records, **options):
         ),
     ],
 )
-def test_f_joins_by_key(method, expected):
+def test_tables_join_by_key(method, expected):
     builder = StreamsBuilder()
     left, right = builder.table("l", materialized=EVERY), builder.table("r", materialized=EVERY)
     getattr(left, method)(right, lambda a, b: f"{a}+{b}").to_stream().to("out")
@@ -55,7 +55,7 @@ def test_f_joins_by_key(method, expected):
     assert outputs(builder, records) == expected
 
 
-def test_q_regrouping_subtracts_then_adds():
+def test_regrouping_subtracts_then_adds():
     builder = StreamsBuilder()
     builder.table("in", materialized=EVERY).group_by(lambda k, v: (v[0], v)).reduce(
         lambda agg, v: f"{agg}{v}", lambda agg, v: agg.replace(v, "|"), materialized=EVERY
@@ -64,7 +64,7 @@ def test_q_regrouping_subtracts_then_adds():
     assert rows == [[("g", "g1", 1)], [("g", "|g2", 2)], [("g", "||", 3), ("h", "h2", 3)], [("h", "|", 4)]]
 
 
-def test_v_count_of_a_table_ends_at_zero():
+def test_the_count_of_a_table_ends_at_zero():
     builder = StreamsBuilder()
     builder.table("in", materialized=EVERY).group_by(lambda k, v: (None if v == "?" else v, v)).count(
         materialized=EVERY
@@ -80,7 +80,7 @@ def test_v_count_of_a_table_ends_at_zero():
         ("left_join", [[("k", "f1+None", 10)], [("k", "f1+r", 5)], [("k", "g1+None", 20)], [("k", None, 30)]]),
     ],
 )
-def test_i_joins_by_foreign_key(method, expected):
+def test_tables_join_by_foreign_key(method, expected):
     builder = StreamsBuilder()
     left, right = builder.table("l", materialized=EVERY), builder.table("r", materialized=EVERY)
     getattr(left, method)(right, lambda a, b: f"{a}+{b}", lambda v: v[0], materialized=EVERY).to_stream().to("out")
@@ -88,7 +88,7 @@ def test_i_joins_by_foreign_key(method, expected):
     assert rows == expected
 
 
-def test_y_join_with_grace_waits_for_the_table():
+def test_a_join_with_grace_waits_for_the_table():
     builder = StreamsBuilder()
     table = builder.table("t", materialized=Materialized(history_retention=100))
     builder.stream("in").join(table, lambda a, b: f"{a}+{b}", joined=Joined(name="j", grace=10)).to("out")

@@ -42,7 +42,7 @@ def built(finish, materialized=None):
     return builder.build()
 
 
-def test_a_result_that_nobody_looks_up_is_not_kept():
+def test_a_result_without_a_lookup_is_not_stored():
     topology = built(lambda builder, made: made.to_stream().to("out"))
     assert list(topology.stores) == ["versions"]
     with TopologyTestDriver(topology) as driver:
@@ -123,7 +123,7 @@ def test_steps_and_restarts_change_nothing(seed):
     assert run(split=True) == run(split=False)
 
 
-def test_it_is_described_and_a_lost_store_is_told():
+def test_it_is_described_and_a_lost_store_is_reported():
     kept = built(lambda builder, made: made.to_stream().to("out"), Materialized(name="numbered"))
     assert "Processor: KTABLE-TRANSFORMVALUES-numbered (stores: [versions, numbered])" in kept.describe()
     renamed = built(lambda builder, made: made.to_stream().to("out"), Materialized(name="other"))
@@ -142,13 +142,18 @@ class Forwarding(ValueTransformer):
         self.ctx.forward(value)
 
 
-def test_mistakes_are_told():
-    source = StreamsBuilder().table("in")
-    for wrong in (Numbered(), 5):
-        with pytest.raises(TopologyError, match="makes value transformers"):
-            source.transform_values(wrong)
+@pytest.mark.parametrize("wrong", [Numbered(), 5], ids=["a transformer", "a number"])
+def test_a_transformer_needs_a_supplier(wrong: object) -> None:
+    with pytest.raises(TopologyError, match="makes value transformers"):
+        StreamsBuilder().table("in").transform_values(wrong)
+
+
+def test_a_transformer_needs_an_existing_store() -> None:
     with pytest.raises(TopologyError, match="'nowhere', which does not exist"):
-        source.transform_values(Numbered, ["nowhere"])
+        StreamsBuilder().table("in").transform_values(Numbered, ["nowhere"])
+
+
+def test_a_transformer_cannot_forward() -> None:
     builder = StreamsBuilder()
     builder.table("in").transform_values(Forwarding).to_stream().to("out")
     with (

@@ -94,7 +94,7 @@ def test_a_wrapper_may_change_what_runs():
     assert rows["counts"] == outputs(built())["counts"]
 
 
-def test_the_structure_is_the_same_and_a_bad_wrapper_is_told():
+def test_the_structure_is_the_same_and_a_bad_wrapper_is_refused():
     assert built(Watched).describe() == built().describe()
     with pytest.raises(TypeError, match="gave 5 for the node"):
         TopologyTestDriver(built(lambda node, processor: 5))

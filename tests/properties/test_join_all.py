@@ -77,7 +77,7 @@ def test_within_grace_only_the_records_count(data, shape, tasks):
 
 @examples
 @given(data=st.data(), shape=shapes(st.integers(0, 15)))
-def test_late_records_and_order_are_told_by_the_order_alone(data, shape):
+def test_the_order_alone_decides_results_and_lateness(data, shape):
     """With records that come too late the very same rows in the same order; splits and restarts play no part."""
     feed = data.draw(feeds(shape.topics, 2, 60))
     rows, late = run(shape.build, feed, partitions=2, tasks=1)
@@ -87,7 +87,7 @@ def test_late_records_and_order_are_told_by_the_order_alone(data, shape):
 
 @examples
 @given(data=st.data(), shape=shapes(st.integers(DISORDER, 30), most=3, times=10_000))
-def test_what_has_expired_is_missed_by_nobody(data, shape):
+def test_expired_rows_are_never_needed_again(data, shape):
     """Windows of minutes over hours: segments of the stores go, and no combination with them."""
     feed = data.draw(feeds(shape.topics, 3, DISORDER, times=10_000))
     rows, late = run(shape.build, feed, partitions=3, tasks=2)

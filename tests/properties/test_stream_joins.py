@@ -72,7 +72,7 @@ def test_within_grace_only_the_records_count(shape, feed, tasks):
 
 @examples
 @given(shape=shapes(st.integers(0, 15)), feed=feeds(SIDES, partitions=2, disorder=None))
-def test_late_records_are_told_by_the_order_alone(shape, feed):
+def test_the_order_alone_decides_which_records_are_late(shape, feed):
     """A record that is not open when it comes gives no row at all; splits and restarts play no part."""
     rows, late = run(shape.build, feed, partitions=2, tasks=1, flush="left")
     wanted, late_in_model = model.join_with_late(

@@ -132,7 +132,7 @@ def test_within_grace_only_the_records_count(shape, feed, partitions, tasks):
     shape=shapes(st.integers(0, 15)).filter(lambda shape: shape.kind != "sliding"),
     feed=feeds(disorder=None, partitions=2),
 )
-def test_late_records_are_told_by_the_order_alone(shape, feed):
+def test_the_order_alone_decides_which_records_are_late(shape, feed):
     """What is late depends on the records before it, not on steps or restarts."""
     rows, late = run(shape.build, feed, partitions=2, tasks=1, flush="in")
     wanted, late_in_model = shape.rows(model.merged(feed.steps))

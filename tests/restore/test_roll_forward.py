@@ -122,7 +122,7 @@ def test_half_a_step_in_local_state_is_restored_before_anybody_is_accused(behind
     assert contents(store) == expected
 
 
-def test_wrong_offsets_in_local_state_are_mended_by_a_restore(behind, monkeypatch):
+def test_wrong_offsets_in_local_state_are_corrected_by_a_restore(behind, monkeypatch):
     table, logs, target, expected = behind
     real = MemoryLogs.read
     calls = []

@@ -71,7 +71,7 @@ def test_another_number_of_partitions_is_refused(admin):
         ensure_changelogs(admin, [TABLE], "parts", tasks=4)
 
 
-def test_settings_that_lose_state_are_refused_with_the_command_that_mends_them(admin):
+def test_settings_that_lose_state_are_refused_with_the_command_that_corrects_them(admin):
     name = changelog_topic("bad", "windows")
     admin.create_topics([TopicSpec(name, 1, {"cleanup.policy": "delete", "retention.ms": "1000"})])
     with pytest.raises(ChangelogMismatchError) as caught:

@@ -112,7 +112,7 @@ def test_the_error_of_the_application_is_raised_where_one_waits_for_its_end() ->
     assert made.streams.state is State.ERROR
 
 
-def test_an_error_is_raised_at_the_end_of_the_block_if_nobody_waited() -> None:
+def test_an_error_is_raised_at_the_end_of_the_block_without_a_wait() -> None:
     made = Made(error=StreamsError("the broker is gone"))
     with pytest.raises(StreamsError, match="the broker is gone"), made.streams:
         assert made.fakes[0].reached.wait(WAIT_S)

@@ -99,7 +99,7 @@ def test_a_record_chooses_no_internal_topic_and_none_that_is_none(policy, name):
     assert len(found) == (policy == "dlq")
 
 
-def test_internal_names_are_refused_where_nobody_knows_the_topics_too():
+def test_internal_names_are_refused_even_if_the_topics_are_unknown():
     with pytest.raises(RecordFailedError, match="internal"):
         run(copy(lambda k, v, ctx: "app-in-commits"), "fail", (), "", None)
 

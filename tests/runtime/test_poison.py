@@ -121,7 +121,7 @@ def test_a_time_too_far_ahead_does_not_move_the_time_of_its_partition(policy, to
         assert [(r.key, r.timestamp) for r in found] == [("a", NOW), ("b", NOW)]
 
 
-def test_a_time_too_far_ahead_is_told_in_words():
+def test_a_timestamp_too_far_ahead_is_explained_in_words():
     with TopologyTestDriver(far_ahead(), start_ms=NOW, max_future_ms=DAY) as driver:
         said = (
             r"record at in-0 offset 0, key b'\"k\"|k', .*7258118400000 \(2200-01-01 00:00:00 UTC\) is \d+ ms ahead .*"
@@ -131,7 +131,7 @@ def test_a_time_too_far_ahead_is_told_in_words():
             driver.create_input_topic("in").pipe_input("k", 1, 7_258_118_400_000)
 
 
-def test_what_lies_a_day_ahead_is_let_through_and_without_a_bound_everything_is():
+def test_timestamps_a_day_ahead_pass_and_without_a_limit_all_do():
     with TopologyTestDriver(far_ahead(), start_ms=NOW, max_future_ms=DAY) as driver:
         driver.create_input_topic("in").pipe_input("k", 1, NOW + DAY)
         assert len(driver.create_output_topic("out").read_values_to_list()) == 1
@@ -140,7 +140,7 @@ def test_what_lies_a_day_ahead_is_let_through_and_without_a_bound_everything_is(
         assert len(driver.create_output_topic("out").read_values_to_list()) == 1
 
 
-def test_a_head_that_is_not_told_the_time_leaves_it_to_the_task():
+def test_a_head_without_the_planned_time_leaves_the_check_to_the_task():
     (sub,) = build_plan(far_ahead(), "app").sub_topologies
     head = ReaderPipeline(sub, 1, TaskSettings("app", max_future_ms=DAY))
     offsets = np.arange(1, dtype=np.int64)

@@ -140,7 +140,7 @@ def test_what_goes_only_to_a_sink_behind_a_new_key_goes_by_its_source_partition(
     assert routings(sent) == {}
 
 
-def test_what_lies_too_far_ahead_of_the_planned_time_is_turned_away():
+def test_timestamps_too_far_ahead_of_the_planned_time_are_rejected():
     builder = StreamsBuilder()
     builder.stream("in").to("out")
     job = job_of(builder.build())

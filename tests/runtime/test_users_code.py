@@ -38,7 +38,7 @@ def test_a_record_that_fails_names_the_line() -> None:
     assert f"KeyError: 'missing' ({__file__}, line 35). Fix the record or the code" in str(error)
 
 
-def test_a_failure_inside_a_store_is_told_at_the_line_that_called_it() -> None:
+def test_a_failure_inside_a_store_names_the_line_that_called_it() -> None:
     def look_up() -> object:
         return MemoryTable().get([])  # a list is no key
 

@@ -269,7 +269,7 @@ def test_bad_records_are_the_records_fault(registry):
             serde.deserialize("orders", data)
 
 
-def test_a_registry_that_fails_is_nobodys_record(fake, registry):
+def test_a_failing_registry_is_not_a_records_fault(fake, registry):
     fake.incompatible.add("orders-value")
     with pytest.raises(RegistryError, match="incompatible"):
         AvroSerde(registry, ORDER).serialize("orders", {"id": 1, "item": "tea"})

@@ -1,6 +1,6 @@
-"""A task attempt: it can stand still at any event, while others go on, and go on later, wanted or not (a zombie).
+"""A task attempt that can pause at any event while others run, and resume later, even as a zombie.
 
-Each runs in a thread of its own, but only one at a time: whoever resumes an attempt waits until it ends or stands still. So
+Each attempt runs in its own thread, but only one at a time: the caller of `resume` waits until the attempt ends or pauses. So
 a history is the same each time that it is played.
 """
 
@@ -17,17 +17,17 @@ class Attempt:
     """One try of a task.
 
     Args:
-        name: for the log.
-        task: number of the task.
-        work: what it does; gives the result.
-        may_pause: it may stand still; else it needs no thread.
+        name: The name for the log.
+        task: The number of the task.
+        work: The work of the attempt, which returns its result.
+        may_pause: Whether the attempt may pause; if not, it needs no thread.
 
     Attributes:
-        stores: the local stores that it works with.
-        ended: it has come to its end, in one way or another.
-        dead: its process has died.
-        result: what came of it.
-        error: why it failed.
+        stores: The local stores of the attempt.
+        ended: Whether the attempt has ended, in any way.
+        dead: Whether its process has died.
+        result: The result of the work.
+        error: The error that ended the attempt.
     """
 
     def __init__(self, name: str, task: int, work: Callable[[Attempt], Any], may_pause: bool) -> None:
@@ -46,11 +46,11 @@ class Attempt:
 
     @property
     def may_pause(self) -> bool:
-        """Whether it can stand still."""
+        """Whether the attempt can pause."""
         return self._thread is not None
 
     def resume(self) -> None:
-        """Runs until it ends or stands still."""
+        """Runs the attempt until it ends or pauses."""
         if self._thread is None:
             self._run()
             return
@@ -60,14 +60,14 @@ class Attempt:
         self._stands.acquire()
 
     def pause(self) -> None:
-        """Called from within: stands still until somebody resumes it."""
+        """Pauses until the next `resume`; called from within the attempt."""
         self._stands.release()
         self._go.acquire()
         if self.dead:
             raise Crash("killed while it stood still")
 
     def kill(self) -> None:
-        """Its process dies, wherever it stands."""
+        """Kills the attempt's process, at whatever event it has paused."""
         self.dead = True
         if not self.ended and self._thread is not None and self._thread.is_alive():
             self.resume()

@@ -1,4 +1,4 @@
-"""Who decides what goes wrong: nobody, a list of events at which something dies, or a seed."""
+"""The sources of faults: none, crashes at given events, or a seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.simulation.cluster import Cluster
 
 
 class Quiet:
-    """All goes well, in the usual order."""
+    """No faults, and the usual order of events."""
 
     def before(self, cluster: Cluster, event: Event) -> Fate:
         """See `Chaos`."""
@@ -27,9 +27,9 @@ class Quiet:
 
 
 class CrashAt(Quiet):
-    """Whoever comes to one of these events (by number, from 1) dies just before it.
+    """A crash just before each of the given events (by number, from 1).
 
-    A crash after an event is one before the next, so this is every crash that there is.
+    A crash after an event is a crash before the next one, so this covers all possible crashes.
     """
 
     def __init__(self, events: Collection[int]) -> None:
@@ -54,7 +54,7 @@ BEFORE = {
     "ends": ("crash", "fail", "stale"),
     "delete": ("crash", "fail"),
 }
-"""What may go wrong just before an event; at all others (disks, Spark's logs) only a crash."""
+"""The faults that are possible just before an event; at all other events (disks, Spark's logs) only a crash."""
 AFTER = {
     "init": ("crash", "lost"),
     "commit": ("crash", "lost"),
@@ -62,18 +62,18 @@ AFTER = {
     "flush": ("crash",),
     "write": ("crash",),
 }
-"""What may go wrong just after it."""
+"""The faults that are possible just after an event."""
 
 
 @dataclass(frozen=True)
 class Odds:
-    """How probable what is.
+    """The probabilities of faults.
 
     Attributes:
-        strike: that something goes wrong at an event.
-        pause: that an attempt that may stand still does so at an event.
-        kinds: what may go wrong: `crash`, `fail` (not done), `lost` (done, but the reply is lost), `late` (commits and control
-            records), `stale` (ends of logs, from a leader that is none any more).
+        strike: The probability of a fault at an event.
+        pause: The probability that an attempt which may pause does so at an event.
+        kinds: The possible faults: `crash`, `fail` (not done), `lost` (done, but the reply is lost), `late` (commits and
+            control records), `stale` (ends of logs, from a former leader).
     """
 
     strike: float = 0.03
@@ -82,12 +82,12 @@ class Odds:
 
 
 class Seeded:
-    """Draws everything from a seed.
+    """Faults drawn from a seed.
 
     Args:
-        seed: the same one gives the same history.
-        faults: how many things may go wrong; then all goes well, so that what is mendable must mend.
-        odds: of each.
+        seed: The seed, which determines the history.
+        faults: The number of faults, after which there are no more, so that the application must recover.
+        odds: The probabilities.
     """
 
     def __init__(self, seed: int, faults: int = 0, odds: Odds | None = None) -> None:
@@ -137,7 +137,7 @@ class Seeded:
         if self.faults <= 0 or not kinds or self.random.random() >= self.odds.strike:
             return None
         kind = self.random.choice(sorted(kinds))
-        # A driver that is told of a while ago plans less, or ends with an error that another start mends: of no interest.
+        # A driver with stale ends plans less, or ends with an error that a restart resolves: not interesting.
         if kind not in self.odds.kinds or (kind == "stale" and not in_task):
             return None
         self.faults -= 1

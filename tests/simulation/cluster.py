@@ -1,4 +1,4 @@
-"""The world of a simulation: a Kafka, hosts with disks of their own, a clock, and every event of theirs in one log."""
+"""The environment of a simulation: Kafka, hosts with their own disks, a clock, and all their events in one log."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tests.simulation.attempt import Attempt
 
 
 class Chaos(Protocol):
-    """Decides what goes wrong, and in which order things happen that may happen in any order."""
+    """The source of faults, which also decides the order of concurrent events."""
 
     def before(self, cluster: Cluster, event: Event) -> Fate:
-        """As `Hook.before`; may also pause the attempt that runs."""
+        """Like `Hook.before`; may also pause the running attempt."""
 
     def after(self, cluster: Cluster, event: Event) -> None:
-        """As `Hook.after`."""
+        """Like `Hook.after`."""
 
     def choose(self, count: int, what: str) -> int:
-        """One of `count` ways to go on; 0 is the usual one."""
+        """One of `count` possible next events; 0 is the usual one."""
 
 
 @dataclass
 class Host:
-    """A machine: its disks survive the processes that write to them."""
+    """A machine, whose disks survive the processes that write to them."""
 
     name: str
     disks: dict[tuple[str, int], SimulatedTable] = field(default_factory=dict)
@@ -34,18 +34,18 @@ class Host:
 
 
 class Cluster:
-    """Kafka and hosts; the hook of all of them.
+    """Kafka and the hosts, and the hook that all their events pass.
 
     Args:
-        chaos: decides what goes wrong.
-        hosts: number of machines.
+        chaos: The source of faults.
+        hosts: The number of machines.
 
     Attributes:
-        now_ms: the clock.
-        attempt: the task attempt that runs at the moment; None = the driver.
-        zombies: attempts that nobody waits for any more, but which are still there.
-        trace: what has happened, for people.
-        events: number of events so far.
+        now_ms: The clock.
+        attempt: The running task attempt; None: the driver.
+        zombies: Attempts that still exist although the driver no longer waits for them.
+        trace: The log of events, for people.
+        events: The number of events so far.
     """
 
     def __init__(self, chaos: Chaos, hosts: int = 2) -> None:
@@ -59,7 +59,7 @@ class Cluster:
         self.events = 0
 
     def before(self, event: Event) -> Fate:
-        """See `Hook`; a dead process does nothing any more."""
+        """See `Hook`; a dead process causes no further events."""
         attempt = self.attempt
         if attempt is not None and attempt.dead:
             raise Crash(str(event))
@@ -75,15 +75,15 @@ class Cluster:
         self.chaos.after(self, event)
 
     def happen(self, kind: str, where: str) -> None:
-        """An event of the driver: nothing of it is there if the driver dies before it, all of it if after."""
+        """An atomic event of the driver: without effect if the driver dies before it, complete if the driver dies after it."""
         self.before(Event(kind, where))
 
     def say(self, text: str) -> None:
-        """Into the log."""
+        """Adds a line to the log."""
         self.trace.append(lambda: f"      -- {text}")
 
     def advance(self, ms: int) -> None:
-        """Time goes on."""
+        """Advances the clock."""
         self.now_ms += ms
         self.kafka.now_ms = self.now_ms
 
@@ -95,7 +95,7 @@ class Cluster:
         return host.disks[key]
 
     def kill(self, attempt: Attempt) -> None:
-        """The process of an attempt dies: what it had not flushed is gone, what Kafka has of it stays."""
+        """Kills the process of an attempt: unflushed data is lost, and data in Kafka remains."""
         attempt.kill()
         stores = attempt.stores
         if isinstance(stores, SimulatedStores):
@@ -106,7 +106,7 @@ class Cluster:
                         host.memory = WorkerMemory()
 
     def run(self, attempt: Attempt) -> None:
-        """Lets an attempt go on until it ends or stands still; if it died, what belonged to its process is lost."""
+        """Runs an attempt until it ends or pauses; if it died, everything in its process is lost."""
         before, self.attempt = self.attempt, attempt
         try:
             attempt.resume()
@@ -116,7 +116,7 @@ class Cluster:
             self.kill(attempt)
 
     def end_zombies(self, kill: bool) -> None:
-        """Whoever is left goes on to its end, or dies."""
+        """Runs all remaining attempts to their end, or kills them."""
         for zombie in self.zombies:
             if kill:
                 self.kill(zombie)

@@ -1,4 +1,4 @@
-"""One history: input that keeps coming, faults, restarts by a patient operator, and the verdict at the end."""
+"""One history: continuous input, faults, restarts by a patient operator, and the verification at the end."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ from tests.simulation.spark import Checkpoint, DriverRun, QueryFailed
 from tests.simulation.verify import Red, check_end, check_invariants
 
 PATIENCE = 20
-"""How often an application is started again until it counts as stuck."""
+"""The number of restarts after which an application counts as stuck."""
 PASSING = KafkaClientError | StateLockedError | OpenTransactionError | UnexpectedOffsetError
-"""Errors that a restart may mend,"""
+"""Errors that a restart may resolve,"""
 LASTING = TopicRecreatedError | OffsetsLostError
-"""but not these of them."""
+"""except these."""
 
 
 class Failed(AssertionError):
-    """A history has ended badly; `args` are what happened, and the application."""
+    """The failure of a history; `args` are the description and the application."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 class Refused(Red):
-    """The application does not go on; `__cause__` says why. Right only if somebody has made a mistake that it must not cover."""
+    """The application refuses to continue, for the reason in `__cause__`: correct only after an operator's mistake."""
 
 
 class Application:
     """An application in a cluster, and the operator who starts it again when it has ended.
 
     Args:
-        chaos: decides what goes wrong.
-        program: what runs.
-        job: how.
-        hosts: number of machines.
+        chaos: The source of faults.
+        program: The program to run.
+        job: The job of its query.
+        hosts: The number of machines.
     """
 
     def __init__(self, chaos: Chaos, program: Program, job: QueryJob, hosts: int = 2) -> None:
@@ -82,16 +82,16 @@ class Application:
         self.cluster.say(f"{count} records come in")
 
     def write(self, record: Input) -> None:
-        """Writes one."""
+        """Writes one record."""
         self.inputs.append(record._replace(variant=self.variant))
         append(self.cluster.kafka, record)
 
     def stop(self) -> None:
-        """Stops the driver, in good order."""
+        """Stops the driver cleanly."""
         self._driver = None
 
     def change(self, variant: int) -> None:
-        """Goes on with another version of the program."""
+        """Continues with another version of the program."""
         self.stop()
         self.cluster.say(f"variant {variant} of the program")
         self.variant = variant
@@ -101,8 +101,8 @@ class Application:
         """Runs until all input is processed, with as many starts as it takes.
 
         Raises:
-            Refused: it cannot go on.
-            Red: it has broken a promise.
+            Refused: The application cannot continue.
+            Red: The application has violated a guarantee.
         """
         for _ in range(PATIENCE):
             end = self.run()
@@ -112,7 +112,7 @@ class Application:
         raise Red(f"still not done after {PATIENCE} starts")
 
     def run(self) -> BaseException | None:
-        """Runs until all input is processed, or the driver ends: then the reason."""
+        """Runs until all input is processed, or the driver ends; returns the reason of that end."""
         driver = self._driver or self._start()
         try:
             while driver.trigger():
@@ -134,19 +134,19 @@ class Application:
         lasting = isinstance(end, QueryFailed) and (isinstance(cause, LASTING) or not isinstance(cause, PASSING | None))
         if lasting and self._refused:
             raise Refused(f"does not mend: {cause!r}") from cause
-        # Told that something does not fit, an operator looks, and starts once more: a broker may have said what was not so.
+        # After a mismatch an operator checks, and starts once more: a broker may have answered with stale data.
         self._refused = lasting
         if not lasting:
             check_invariants(self.cluster, self.job, self.checkpoint)
-        # With the driver its executors go, at once or when they notice.
+        # With the driver its executors end, at once or when they notice.
         if self.cluster.chaos.choose(2, "executors die, or notice later") == 0 or self._starts > PATIENCE // 2:
             self.cluster.end_zombies(kill=self.cluster.chaos.choose(2, "killed, or work to their ends") == 0)
 
     def refuses(self, kind: type[StreamsError]) -> bool:
-        """Whether the application says what is wrong, and leaves all as it is.
+        """Whether the application refuses to run, with the given error and without writing anything.
 
         Raises:
-            Red: it says something else, or has written something.
+            Red: The error is another one, or something was written.
         """
         before = self.written()
         try:
@@ -160,22 +160,22 @@ class Application:
         return False
 
     def rest(self) -> None:
-        """Whoever is left works to the end, and what was late arrives."""
+        """Runs all remaining attempts to their end, and delivers everything that is late."""
         self.cluster.end_zombies(kill=False)
         self.cluster.kafka.deliver()
 
     def verify(self) -> None:
-        """The verdict, when all has come to rest.
+        """Verifies all guarantees, once everything has come to rest.
 
         Raises:
-            Red: a promise is broken.
+            Red: A guarantee is violated.
         """
         self.rest()
         self.cluster.chaos = Quiet()
         check_end(self.cluster, self.program, self.job, self.checkpoint, self.inputs)
 
     def written(self) -> int:
-        """How many records and control records there are in all topics but the inputs."""
+        """The number of records and control records in all topics except the inputs."""
         kafka = self.cluster.kafka
         names = kafka.topics - set(self.program.inputs)
         return sum(
@@ -187,12 +187,12 @@ class Application:
 
 
 def play_all(seeds: Iterable[int]) -> None:
-    """Many histories.
+    """Plays many histories.
 
     Raises:
-        Failed: of the first that ends badly.
+        Failed: A history has failed; the first one is reported.
     """
-    # Each leaves a world full of circles behind; looking for them all the time costs a fifth of the time.
+    # Each history leaves many reference cycles behind; collecting them all the time would take a fifth of the time.
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -207,15 +207,15 @@ def play_all(seeds: Iterable[int]) -> None:
 
 
 def play(seed: int, odds: Odds | None = None, programs: Sequence[Program] = tuple(PROGRAMS.values())) -> Application:
-    """The history of a seed.
+    """Plays the history of a seed.
 
     Args:
-        seed: the same one gives the same history.
-        odds: what goes wrong how often.
-        programs: one of them runs.
+        seed: The seed, which determines the history.
+        odds: The probabilities of faults.
+        programs: The programs, of which one runs.
 
     Raises:
-        Failed: it has ended badly.
+        Failed: The history has failed.
     """
     chaos = Seeded(seed, odds=odds)
     random = chaos.random
@@ -241,7 +241,7 @@ def play(seed: int, odds: Odds | None = None, programs: Sequence[Program] = tupl
 
 
 def _between(application: Application, random: Random) -> None:
-    """What happens in quiet times."""
+    """Events between two runs: stops, changes and mistakes."""
     cluster = application.cluster
     cluster.advance(random.choice((0, 1000, 1000, 4 * 24 * 3600 * 1000)))
     if random.random() < 0.3:
@@ -261,7 +261,7 @@ def _between(application: Application, random: Random) -> None:
 
 
 def _mistake(application: Application, copy: Checkpoint) -> None:
-    """The checkpoint is lost, or an older copy is put in its place; when that is refused, the right one comes back."""
+    """Loses the checkpoint or replaces it by an older copy; after the refusal, puts the right one back."""
     application.rest()
     application.stop()
     right, application.checkpoint = application.checkpoint, copy

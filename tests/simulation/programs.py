@@ -1,4 +1,4 @@
-"""Small applications to simulate, each with a plain model that knows nothing of the engine and says what must come out."""
+"""Small applications to simulate, each with a plain model of its expected output, independent of the engine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Input(NamedTuple):
 
     @property
     def groups(self) -> list[str]:
-        """What each variant of a program counts the record by, where the head makes the key."""
+        """The key by which each variant of a program counts the record, if the head makes the key."""
         return [f"g{self.number % 3}", f"g{self.number // 2 % 3}"]
 
 
@@ -51,12 +51,12 @@ class Program:
     """An application.
 
     Attributes:
-        name: for the log.
-        inputs: its source topics.
-        build: makes its topology; the number tells the variant: another version of the program, with the same structure.
-        expected: what must come out for these inputs.
-        ordered: the values of a key have one right order.
-        limits: sizes of micro-batches. Where time matters, one takes all that is there, so that nothing is ever late.
+        name: The name for the log.
+        inputs: The source topics.
+        build: Builds the topology; the number is the variant, another version of the program with the same structure.
+        expected: The model: the expected output for given inputs.
+        ordered: Whether the values of a key have only one correct order.
+        limits: Sizes of micro-batches. If time matters, one takes all existing input, so that nothing is ever late.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Program:
         return self.name
 
     def draw(self, random: Random, number: int) -> Input:
-        """The next record; time goes on by 20 s with each, so that nothing is late and windows end soon."""
+        """The next record; time advances by 20 s with each, so that nothing is late and windows end soon."""
         topic, key = random.choice(self.inputs), random.choice("abc")
         return Input(topic, random.randrange(PARTITIONS), key, number, (number + 1) * 20 * SECOND)
 
@@ -88,7 +88,7 @@ def _window(builder: StreamsBuilder, variant: int) -> None:
 
 def _join(builder: StreamsBuilder, variant: int) -> None:
     near = JoinWindows.of_time_difference_with_no_grace(timedelta(seconds=WINDOW_S))
-    # The variant has its sources the other way round.
+    # The variant declares its sources in the opposite order.
     streams = {name: builder.stream(name) for name in (("left", "right") if variant == 0 else ("right", "left"))}
     left, right = streams["left"], streams["right"]
     joined = left.join(right, lambda a, b: [a["number"], b["number"]], near, StreamJoined(name="joined"))
@@ -137,7 +137,7 @@ def sub_topology(name: str, variant: int) -> SubTopology:
 
 
 def job_of(program: Program, tasks: int, max_records: int = 1000, variant: int = 0, trimmed: bool = False) -> QueryJob:
-    """What a driver runs; `trimmed`: its inputs are deleted once they are consumed, as if other sub-topologies wrote them."""
+    """The job of a driver; `trimmed`: consumed input is deleted, as if other sub-topologies wrote it."""
     starting = dict.fromkeys(program.inputs, "earliest")
     return QueryJob(
         sub=sub_topology(program.name, variant),
@@ -153,7 +153,7 @@ def job_of(program: Program, tasks: int, max_records: int = 1000, variant: int =
 
 
 def create_topics(kafka: SimulatedKafka, program: Program, job: QueryJob) -> None:
-    """What `streams.application.prepare` makes in Kafka, and what is the user's."""
+    """Creates the topics that `streams.application.prepare` would create, and the user's topics."""
     for topic in (*program.inputs, "out"):
         kafka.create_topic(topic, PARTITIONS)
     kafka.create_topic(commits_topic(APPLICATION, job.sub.name), job.tasks, "compact")
@@ -162,7 +162,7 @@ def create_topics(kafka: SimulatedKafka, program: Program, job: QueryJob) -> Non
 
 
 def compact(kafka: SimulatedKafka, job: QueryJob) -> None:
-    """The broker cleans the changelogs that are compacted."""
+    """Compacts the compacted changelogs, as the broker's cleaner would."""
     for node in job.sub.stores.values():
         if "compact" in cleanup_policy(node.spec):
             for task in range(job.tasks):

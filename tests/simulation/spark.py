@@ -1,8 +1,8 @@
-"""Spark, as far as the engine sees it: a checkpoint, and a driver that has micro-batches run by retried task attempts.
+"""A model of Spark: a checkpoint, and a driver that runs micro-batches by task attempts with retries.
 
 The order is that of `MicroBatchExecution`: offset log, source's commit of the batch before, tasks, state files, commit log.
-A driver can die between any two of them. What it finds at its next start decides: a batch that is in the offset log and
-not in the commit log runs again, from the state before it.
+A driver can die between any two of them. At its next start, a batch that is in the offset log but not in the commit log
+runs again, from the state before it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.simulation.attempt import Attempt
 from tests.simulation.cluster import Cluster
 
 MAX_FAILURES = 4
-"""`local[N,4]`: how often a task may fail until the query does."""
+"""`local[N,4]`: the number of failures of a task that make the query fail."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class LoggedBatch:
 
 @dataclass
 class Checkpoint:
-    """What Spark keeps of a query.
+    """Spark's checkpoint of a query.
 
     Attributes:
-        query_id: made with the checkpoint; None = there is none yet.
-        first: where the first batch begins, which the engine keeps beside Spark's files.
-        offsets: offset log; batch n is entry n.
-        committed: commit log: so many batches are done.
-        states: state of all tasks before batch n.
+        query_id: The query id, created with the checkpoint; None: no checkpoint yet.
+        first: Where the first batch begins, which the engine saves beside Spark's files.
+        offsets: The offset log; batch n is entry n.
+        committed: The commit log, as the number of finished batches.
+        states: The state of all tasks before batch n.
     """
 
     query_id: str | None = None
@@ -60,33 +60,33 @@ class Checkpoint:
     states: list[dict[int, MarkerCopy]] = field(default_factory=lambda: [{}])
 
     def copy(self) -> Checkpoint:
-        """A copy, as somebody may put back later, or give to a second driver."""
+        """A copy, to be restored later or used by a second driver."""
         return replace(self, offsets=list(self.offsets), states=list(self.states))
 
     @property
     def logged(self) -> log.Checkpoint:
-        """What the engine reads of it."""
+        """The checkpoint as the engine reads it."""
         ends = {number: SourceOffsets.from_json(batch.end) for number, batch in enumerate(self.offsets)}
         return log.Checkpoint(self.query_id, len(self.offsets) - 1, self.committed - 1, ends, self.first)
 
     @property
     def state(self) -> dict[int, MarkerCopy]:
-        """Spark's copies of the markers after the last batch that is done."""
+        """Spark's copies of the markers after the last finished batch."""
         return self.states[self.committed]
 
 
 class QueryFailed(Exception):
-    """A task has failed too often, or planning has: the driver ends, `__cause__` says why."""
+    """The end of a driver after too many failures of a task, or of planning, with the reason in `__cause__`."""
 
 
 class DriverRun:
     """One run of a driver, from start to end.
 
     Args:
-        cluster: where it runs.
-        job: the sub-topology.
-        checkpoint: what it goes on from.
-        name: of the run.
+        cluster: The cluster it runs in.
+        job: The sub-topology's job.
+        checkpoint: The checkpoint to continue from.
+        name: The name of the run.
     """
 
     def __init__(self, cluster: Cluster, job: QueryJob, checkpoint: Checkpoint, name: str) -> None:
@@ -98,7 +98,7 @@ class DriverRun:
         self._planner: BatchPlanner | None = None
 
     def start(self) -> None:
-        """What `streams.application.preflight` and Spark do before the first micro-batch."""
+        """Does what `streams.application.preflight` and Spark do before the first micro-batch."""
         checkpoint = self.checkpoint
         self._compare()
         source = self._job.source
@@ -111,7 +111,7 @@ class DriverRun:
         return BatchPlanner(self._cluster.kafka, source, self._cluster.kafka.sample, None, self._clock)
 
     def _compare(self) -> None:
-        """Do checkpoint and markers belong together?"""
+        """Checks that checkpoint and markers belong together."""
         job, kafka = self._job, self._cluster.kafka
         sub = SubIdentity(job.settings.application_id, job.sub.name, job.tasks, job.sub.topology_hash)
         topic = commits_topic(sub.application_id, sub.name)
@@ -125,7 +125,7 @@ class DriverRun:
         try:
             check_topic(sub, self.checkpoint.logged, markers())
         except CheckpointMismatchError:
-            # What was committed last may not be readable yet: it is waited for.
+            # Waits, because the last commits may not be readable yet.
             kafka.deliver()
             check_topic(sub, self.checkpoint.logged, markers())
 
@@ -136,8 +136,8 @@ class DriverRun:
         """Plans and runs one micro-batch; False if there was nothing to do.
 
         Raises:
-            Crash: the driver died.
-            QueryFailed: it gave up.
+            Crash: The driver died.
+            QueryFailed: The driver gave up.
         """
         try:
             return self._trigger()
@@ -190,11 +190,11 @@ class MicroBatch:
         self._done: dict[int, MarkerCopy] = {}
 
     def run(self) -> dict[int, MarkerCopy]:
-        """Runs all tasks that have rows; gives their new copies.
+        """Runs all tasks that have rows, and returns their new copies of the markers.
 
         Raises:
-            Crash: the driver died.
-            QueryFailed: a task failed too often.
+            Crash: The driver died.
+            QueryFailed: A task failed too often.
         """
         try:
             self._rows = self._read(again=False)
@@ -202,12 +202,12 @@ class MicroBatch:
             while waiting or self._running:
                 self._one_thing(waiting)
         finally:
-            # What still runs is nobody's any more; Spark asks it to stop, which it may hear or not.
+            # Attempts that still run are zombies from now on; Spark asks them to stop, but they may not notice.
             self._cluster.zombies += self._running
         return self._done
 
     def _one_thing(self, waiting: list[int]) -> None:
-        """One of what may happen now."""
+        """Lets one of the possible next events happen."""
         chaos, cluster = self._chaos, self._cluster
         first_running, first_zombie = len(waiting), len(waiting) + len(self._running)
         which = chaos.choose(first_zombie + len(cluster.zombies), "who goes on")
@@ -222,7 +222,7 @@ class MicroBatch:
         self._judge(attempt, waiting)
 
     def _judge(self, attempt: Attempt, waiting: list[int]) -> None:
-        """What has become of an attempt."""
+        """Handles the outcome of an attempt."""
         cluster, task = self._cluster, attempt.task
         if not attempt.ended:
             if self._chaos.choose(2, "wait for it, or give it up") == 0:
@@ -250,7 +250,7 @@ class MicroBatch:
             raise QueryFailed(f"task {task} failed {MAX_FAILURES} times: {error}") from error
 
     def _read(self, again: bool) -> dict[int, list[TaskRow]]:
-        """The readers: rows by task."""
+        """The rows of all readers, by task."""
         rows: dict[int, list[TaskRow]] = {}
         for number, planned in enumerate(self._partitions):
             for failures in range(MAX_FAILURES):

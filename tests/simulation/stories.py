@@ -1,6 +1,7 @@
-"""Short histories, each of a danger that one guard of the protocol stands against.
+"""Short histories, each about a danger that one guard of the protocol averts.
 
-With the guard all is well, or the application refuses to go on and nothing is lost. Without it the verdict must be red.
+With the guard, the history succeeds, or the application refuses to continue and nothing is lost. Without the guard, the
+verification must fail.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ COUNTS = changelog_topic(APPLICATION, "counts")
 
 
 class Blackout(Quiet):
-    """From when a task has committed so many steps, nothing works any more."""
+    """A total failure, once a task has committed a given version."""
 
     def __init__(self, application: Application, task: int, version: int) -> None:
         self._application, self._task, self._version = application, task, version
@@ -44,7 +45,7 @@ class Blackout(Quiet):
 
 
 def started(program: Program = COUNT, tasks: int = 2, hosts: int = 1) -> Application:
-    """An application that has worked off some input."""
+    """An application that has processed some input."""
     application = Application(Quiet(), program, job_of(program, tasks), hosts)
     feed(application, 6)
     application.work()
@@ -52,12 +53,12 @@ def started(program: Program = COUNT, tasks: int = 2, hosts: int = 1) -> Applica
 
 
 def feed(application: Application, count: int) -> None:
-    """The same records each time."""
+    """Writes the same records each time."""
     application.feed(Random(len(application.inputs)), count)
 
 
 def stops_when(application: Application, task: int, version: int) -> None:
-    """Runs until a task has committed a version: there driver and tasks die."""
+    """Runs until a task has committed a version, at which driver and tasks die."""
     application.cluster.chaos = Blackout(application, task, version)
     assert application.run() is not None, "the story did not happen"
     application.cluster.chaos = Quiet()
@@ -65,13 +66,13 @@ def stops_when(application: Application, task: int, version: int) -> None:
 
 
 def must_refuse(application: Application, kind: type[StreamsError]) -> None:
-    """If it goes on, what comes out is judged."""
+    """Requires a refusal; if the application runs all the same, verifies its output."""
     if not application.refuses(kind):
         application.verify()
 
 
 def unlucky(*kinds: str, pause: float = 0.0, count: int = 60, program: Program = COUNT) -> Callable[[], None]:
-    """Random histories in which only some things go wrong, but these often."""
+    """Random histories with only some kinds of faults, but many of them."""
     odds = Odds(strike=0.1, pause=pause, kinds=frozenset(kinds))
 
     def story() -> None:
@@ -82,7 +83,7 @@ def unlucky(*kinds: str, pause: float = 0.0, count: int = 60, program: Program =
 
 
 def commits_and_checkpoint_are_deleted() -> None:
-    """Somebody wants to start anew, and forgets the changelogs."""
+    """The operator wants to reset the application, but forgets the changelogs."""
     application = started()
     application.cluster.kafka.delete_topic(COMMITS)
     application.cluster.kafka.create_topic(COMMITS, application.job.tasks, "compact")
@@ -92,7 +93,7 @@ def commits_and_checkpoint_are_deleted() -> None:
 
 
 def checkpoint_is_lost() -> None:
-    """It is refused; when it is back, all goes on."""
+    """A start without the checkpoint is refused; with the checkpoint restored, the application continues."""
     application = started()
     kept, application.checkpoint = application.checkpoint, Checkpoint()
     application.stop()
@@ -104,7 +105,7 @@ def checkpoint_is_lost() -> None:
 
 
 def checkpoint_is_rolled_back() -> None:
-    """To a copy of a while ago; task 0 has stood still since, so the copy fits it. Then the right one is put back."""
+    """An older copy replaces the checkpoint; task 0 has not moved since, so the copy matches it. Then the right one is restored."""
     application = started()
     old = application.checkpoint.copy()
     for number in (9, 12):
@@ -121,12 +122,12 @@ def checkpoint_is_rolled_back() -> None:
 
 
 def write(application: Application, partition: int, number: int, key: str = "a") -> None:
-    """A record whose number is chosen. Of two tasks, g0 and g2 are task 1's, g1 is task 0's."""
+    """Writes a record with a given number. Of two tasks, g0 and g2 belong to task 1, g1 to task 0."""
     application.write(Input("in", partition, key, number, (number + 1) * 20_000))
 
 
 def source_is_made_anew() -> None:
-    """The topic is deleted and made again, and has grown beyond where the application was."""
+    """The source topic is deleted and recreated, and has grown beyond the application's position."""
     application = started()
     application.stop()
     application.cluster.kafka.delete_topic("in")
@@ -136,7 +137,7 @@ def source_is_made_anew() -> None:
 
 
 def changelog_is_made_anew() -> None:
-    """While the local stores are whole; they are lost later."""
+    """The changelog is recreated while the local stores are intact, and these are lost later."""
     application = started()
     application.cluster.kafka.delete_topic(COUNTS)
     application.cluster.kafka.create_topic(COUNTS, application.job.tasks, "compact")
@@ -150,7 +151,7 @@ def changelog_is_made_anew() -> None:
 
 
 def a_changelog_record_is_lost() -> None:
-    """Of a step that is committed and not yet on the disk: a broker has dropped it."""
+    """A broker drops a changelog record of a step that is committed but not yet on the local disk."""
     application = started(tasks=1)
     feed(application, 3)
     stops_when(application, 0, 2)
@@ -162,7 +163,7 @@ def a_changelog_record_is_lost() -> None:
 
 
 def keys_are_made_anew() -> None:
-    """A micro-batch is half committed; when it runs again, the function before the shuffle gives its record to task 1."""
+    """A micro-batch is half committed; when it is repeated, the function before the shuffle sends its record to task 1."""
     application = Application(Quiet(), COUNT, job_of(COUNT, 2), 1)
     write(application, 1, 1)
     stops_when(application, 0, 1)
@@ -174,7 +175,7 @@ def keys_are_made_anew() -> None:
 
 
 def refuses_a_task(application: Application) -> bool:
-    """Whether rows that have moved between tasks are noticed; another task may have taken them in by then."""
+    """Whether rows that moved between tasks are noticed; another task may have processed them by then."""
     try:
         application.work()
     except Refused as refused:
@@ -183,7 +184,7 @@ def refuses_a_task(application: Application) -> bool:
 
 
 def a_task_has_no_rows_any_more() -> None:
-    """It has committed a micro-batch which then runs again, and its records were cleaned from the source meanwhile."""
+    """A task has committed a micro-batch that is then repeated, and its records were cleaned from the source meanwhile."""
     application = Application(Quiet(), WINDOW, job_of(WINDOW, 3), 1)
     key = next(key for key in "abcdefgh" if _task_of(key) == 2)
     others = [next(key for key in "abcdefgh" if _task_of(key) == task) for task in (0, 1)]
@@ -198,7 +199,7 @@ def a_task_has_no_rows_any_more() -> None:
 
 
 def a_record_with_a_made_key_is_cleaned() -> None:
-    """From the compacted source, between the attempts of a half committed micro-batch: no function is to blame."""
+    """A record is compacted away in the source, between the attempts of a half committed micro-batch."""
     application = Application(Quiet(), COUNT, job_of(COUNT, 2), 1)
     for number, key in ((1, "a"), (3, "b"), (0, "c")):
         write(application, 0, number, key)
@@ -217,7 +218,7 @@ def _task_of(key: str) -> int:
 
 
 def a_transaction_hangs() -> None:
-    """On the commits topic: what the task commits behind it cannot be seen. It ends when an operator ends it."""
+    """A transaction hangs on the commits topic and hides later commits of the task, until an operator aborts it."""
     application = started(tasks=1)
     kafka = application.cluster.kafka
     span = kafka.hang(COMMITS, 0)
@@ -232,7 +233,7 @@ def a_transaction_hangs() -> None:
 
 
 def trimmed_windows_and_lost_disks() -> None:
-    """Windows end, their changelog is trimmed, and the task goes on where there is nothing of it."""
+    """Windows end, their changelog is trimmed, and the task continues on a host without its state."""
     application = started(WINDOW, tasks=1)
     for number in range(6, 15):
         # Each window has three records; its disk is lost between two of the same key.
@@ -245,7 +246,7 @@ def trimmed_windows_and_lost_disks() -> None:
 
 
 def a_leader_of_yesterday_is_asked() -> None:
-    """A step is committed, its task dies, and the next attempt is told that the logs end where they did before it."""
+    """A step is committed, its task dies, and the next attempt gets stale ends of the logs, from before the step."""
     application = started(tasks=1)
     feed(application, 3)
     stops_when(application, 0, 2)
@@ -255,7 +256,7 @@ def a_leader_of_yesterday_is_asked() -> None:
 
 
 class StaleOnce(Quiet):
-    """The first task that asks where logs end is told of a while ago."""
+    """Stale answers for the first task that asks for the ends of logs."""
 
     def __init__(self) -> None:
         self._told = False

@@ -1,4 +1,4 @@
-"""Something dies at every event of a small history: one alone, and every two that can meet."""
+"""Crashes at every event of a small history: single ones, and all possible pairs."""
 
 import random
 
@@ -10,7 +10,7 @@ from tests.simulation.programs import COUNT, JOIN, PROGRAMS, WINDOW, job_of
 
 
 def history(chaos, program, tasks=2, rounds=2, records=3):
-    """Some records, a micro-batch, some more, another one; gives the number of events."""
+    """Plays some records, a micro-batch, more records and another micro-batch; returns the number of events."""
     application = Application(chaos, program, job_of(program, tasks), hosts=1)
     drawn = random.Random(7)
     for _ in range(rounds):
@@ -29,7 +29,7 @@ def test_a_crash_at_every_event(program):
 
 
 def test_two_crashes():
-    """All pairs, also with the second in the repair of the first."""
+    """All pairs of crashes, including those with the second during the recovery from the first."""
     events = history(Quiet(), COUNT, tasks=1, records=1)
     for first in range(1, events + 1):
         for second in range(first + 1, events + 20):
@@ -38,7 +38,7 @@ def test_two_crashes():
 
 @pytest.mark.parametrize("program", [WINDOW, JOIN], ids=str)
 def test_two_crashes_in_a_row(program):
-    """The second comes in the repair of the first: a repeated step has no more events."""
+    """The second crash comes during the recovery from the first: a repeated step has no more events."""
     events = history(Quiet(), program, tasks=1, records=1)
     for first in range(1, events + 1):
         for second in range(first + 1, first + 15):

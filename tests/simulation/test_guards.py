@@ -1,4 +1,4 @@
-"""Each guard of the protocol carries weight: switched off, a story that it keeps harmless turns red."""
+"""Each guard of the protocol is necessary: with the guard switched off, a story about its danger fails."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from tests.simulation.verify import Red
 
 
 def nothing(*_, **__):
-    """A check that finds nothing wrong."""
+    """A check that never finds anything."""
 
 
 def one_producer_for_all_steps(patch):
@@ -85,9 +85,9 @@ class Guard:
     """A guard.
 
     Attributes:
-        name: what it sees to.
-        off: switches it off.
-        story: a danger that it stands against.
+        name: What the guard ensures.
+        off: Switches the guard off.
+        story: The danger that the guard averts.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Guard:
 
 
 def not_called_again(patch):
-    """Tasks without rows are not called in a repeated micro-batch, and a commit that Spark passed over does not stand."""
+    """Tasks without rows are not called in a repeated micro-batch, and a commit that Spark passed over is not accepted."""
     patch.setattr(BatchPlanner, "is_repeat", lambda *_: False)
     patch.setattr(decide, "follows", lambda *_: False)
 

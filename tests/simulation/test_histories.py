@@ -1,4 +1,4 @@
-"""Random histories of the commit protocol; a failure says its seed, which `make sim SEED=n` replays."""
+"""Random histories of the commit protocol; a failure names its seed, which `make sim SEED=n` replays."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""More random histories of the commit protocol; a failure says its seed, which `make sim SEED=n` replays."""
+"""More random histories of the commit protocol; a failure names its seed, which `make sim SEED=n` replays."""
 
 import pytest
 

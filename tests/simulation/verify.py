@@ -1,4 +1,4 @@
-"""What must be true: after every run of a driver, and at the end of a history."""
+"""The guarantees, verified after every run of a driver and at the end of a history."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.simulation.spark import Checkpoint
 
 
 class Red(AssertionError):
-    """The engine has broken a promise."""
+    """The violation of a guarantee by the engine."""
 
 
 def markers(kafka: SimulatedKafka, job: QueryJob, task: int) -> list[bytes]:
-    """All markers of a task that are committed, also those whose control record is on its way."""
+    """All committed markers of a task, including those whose control record is not written yet."""
     entries = kafka.log(commits_topic(APPLICATION, job.sub.name), task).entries
     return [
         entry.value or b"" for entry in entries if not entry.control and entry.span is not None and entry.span.decided
@@ -35,7 +35,7 @@ def markers(kafka: SimulatedKafka, job: QueryJob, task: int) -> list[bytes]:
 
 
 def outputs(kafka: SimulatedKafka) -> Outputs:
-    """What a consumer of the output topic gets."""
+    """The records that a consumer of the output topic receives."""
     found: Outputs = defaultdict(list)
     for partition in range(PARTITIONS):
         columns = kafka.columns("out", partition)
@@ -65,7 +65,8 @@ def check_invariants(cluster: Cluster, job: QueryJob, checkpoint: Checkpoint) ->
 def check_end(
     cluster: Cluster, program: Program, job: QueryJob, checkpoint: Checkpoint, inputs: Sequence[Input]
 ) -> None:
-    """Every input is in the outputs once and in its place; state on each disk is what a fresh restore gives; offsets are told."""
+    """Checks the end of a history: every input is in the outputs exactly once and in order, the state on each disk equals a
+    fresh restore, and the offsets are committed."""
     kafka = cluster.kafka
     check_invariants(cluster, job, checkpoint)
     found, expected = outputs(kafka), program.expected(inputs)

@@ -66,7 +66,7 @@ def admin() -> FakeAdmin:
     )
 
 
-def test_starts_where_told(admin: FakeAdmin) -> None:
+def test_reading_begins_at_the_starting_offsets(admin: FakeAdmin) -> None:
     at = planner(admin, starting={"a": "earliest", "b": "latest"}).initial()
     assert (at.topics["a"].offsets, at.topics["b"].offsets) == ((5, 0), (10,))
     at = planner(admin, starting={"a": "timestamp:30", "b": "earliest"}).initial()
@@ -323,7 +323,7 @@ def test_global_tables_are_read_to_where_they_end_when_a_batch_is_planned(admin:
         plan.latest(second)
 
 
-def test_a_run_over_what_is_there_ends_where_it_is_told(admin: FakeAdmin) -> None:
+def test_a_run_over_existing_input_ends_at_the_given_offsets(admin: FakeAdmin) -> None:
     plan = planner(admin, until={("a", 0): 60, ("a", 1): 500})
     plan.freeze()
     assert plan.latest(plan.initial()).topics["a"].offsets == (60, 50)

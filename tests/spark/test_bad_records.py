@@ -221,7 +221,7 @@ def test_what_topics_refuse_meets_the_production_policy(harness: Harness) -> Non
     assert errors == {1: refused, 2: b"UnknownTopicError", 3: forbidden, 4: refused, 5: forbidden}
 
 
-def test_a_function_that_ends_its_process_is_told_in_a_sentence(harness: Harness) -> None:
+def test_a_function_that_ends_its_process_is_reported_in_a_sentence(harness: Harness) -> None:
     source, target = harness.topic("source", 1), harness.topic("target", 1)
     builder = StreamsBuilder()
     builder.stream(source).map_values(lambda value: os._exit(7)).to(target)

@@ -32,7 +32,7 @@ Identifier: app/source [id = 1]"""
         ("pyspark.errors.PySparkRuntimeError: [X] y", "ValueError: 10 // 0"),
     ],
 )
-def test_the_innermost_error_of_python_is_told(line: str, told: str) -> None:
+def test_the_innermost_error_of_python_is_reported(line: str, told: str) -> None:
     assert str(readable(Exception(SPARK.format(error=line)))) == told
 
 

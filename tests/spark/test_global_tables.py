@@ -130,7 +130,7 @@ def test_what_is_skipped_is_in_the_report_and_dead_letters_are_refused(harness: 
     assert 1 <= sum(sub.counters["skipped:deserialization"] for sub in progress.subs.values()) <= 4
 
 
-def test_a_process_reads_no_further_than_it_is_told(harness: Harness) -> None:
+def test_a_process_reads_no_further_than_the_logged_ends(harness: Harness) -> None:
     app = App(harness)
     config = harness.config()
     (sub,) = build_plan(app.topology, harness.application_id).sub_topologies

@@ -72,7 +72,7 @@ def test_a_commit_arrives_when_its_sender_is_dead(proxy: Proxy, sweep: Sweep, in
     assert sweep.aborted()[1]["markers"] == 1
 
 
-def test_nobody_hears_that_a_commit_has_succeeded(proxy: Proxy, sweep: Sweep, in_background: InBackground) -> None:
+def test_the_answer_to_a_successful_commit_is_lost(proxy: Proxy, sweep: Sweep, in_background: InBackground) -> None:
     sweep.send(1)
     commit = on_commit(proxy, sweep, Action.LOSE_REPLY)
     run = in_background(sweep.run)

@@ -37,7 +37,7 @@ def test_equals_the_recomputation(restart: bool):
     assert compare(gaps, {device: missing for device, missing in tables[GAPS].items() if missing}) == []
 
 
-def test_a_gap_is_told_when_it_appears_grows_and_is_closed():
+def test_a_gap_is_reported_when_it_appears_grows_and_is_closed():
     with TopologyTestDriver(build(), partitions=PARTITIONS) as driver:
         readings, gaps = driver.create_input_topic(READINGS), driver.create_output_topic(GAPS)
         told = []
