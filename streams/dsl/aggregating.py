@@ -1,6 +1,6 @@
 """The aggregations that grouped and windowed streams share.
 
-Each aggregation is described once (`streams.dsl.build.aggregation`). The differences between plain groups and windows (store, key,
+Each aggregation is described once (`streams.dsl.nodes.aggregation`). The differences between plain groups and windows (store, key,
 operator) are behind one abstract method.
 """
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
 from streams.dsl import functions
 from streams.dsl.arguments import named_option
-from streams.dsl.build.aggregation import Aggregation, by_functions, counting, of_fields, reduction
-from streams.dsl.build.result_types import aggregate_type
-from streams.dsl.build.top import TopAggregator, checked_top
 from streams.dsl.group_facade import GroupFacade
+from streams.dsl.nodes.aggregation import Aggregation, by_functions, counting, of_fields, reduction
+from streams.dsl.nodes.result_types import aggregate_type
+from streams.dsl.nodes.top import TopAggregator, checked_top
 from streams.dsl.options import Materialized, NameLike
 from streams.errors import TopologyError
 from streams.model.aggregates import Aggregate, agg

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 from typing_extensions import TypedDict, Unpack
 
 from streams.dsl.arguments import one_option
-from streams.dsl.build.graph_builder import GraphBuilder, Port
 from streams.dsl.facade import Facade
 from streams.dsl.functions import key_value
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.options import NameLike
 from streams.dsl.options.base import Option
 from streams.errors import TopologyError

@@ -10,14 +10,14 @@ from typing import Any, cast, overload
 from typing_extensions import Unpack
 
 from streams.dsl.arguments import named_option, one_option, two_options
-from streams.dsl.build.finalize import finalize
-from streams.dsl.build.graph_builder import GraphBuilder, Port
-from streams.dsl.build.materialize import key_value_store
-from streams.dsl.build.table_source import add_table
 from streams.dsl.functions import timestamp_function
 from streams.dsl.global_table import GlobalKTable, add_global_store
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable import KTable
+from streams.dsl.nodes.finalize import finalize
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.materialize import key_value_store
+from streams.dsl.nodes.table_source import add_table
 from streams.dsl.options import Consumed, Extractor, Materialized, NameLike
 from streams.dsl.options.keywords import ConsumedKeywords, ConsumedSettings
 from streams.errors import TopologyError

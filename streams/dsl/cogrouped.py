@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
 from streams.dsl import functions
 from streams.dsl.arguments import named_option
-from streams.dsl.build.aggregation import by_functions
-from streams.dsl.build.materialize import table_names
-from streams.dsl.build.result_types import aggregate_type
-from streams.dsl.build.stream_join import common_key_serde
-from streams.dsl.build.table_node import TableNode
-from streams.dsl.build.windowing import NO_WINDOWS, Windowing, windowing_of
 from streams.dsl.group_facade import CogroupFacade
 from streams.dsl.grouped import Group, KGroupedStream
+from streams.dsl.nodes.aggregation import by_functions
+from streams.dsl.nodes.materialize import table_names
+from streams.dsl.nodes.result_types import aggregate_type
+from streams.dsl.nodes.stream_join import common_key_serde
+from streams.dsl.nodes.table_node import TableNode
+from streams.dsl.nodes.windowing import NO_WINDOWS, Windowing, windowing_of
 from streams.dsl.options import Materialized, NameLike
 from streams.errors import TopologyError
 from streams.model.record import Windowed

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streams.dsl.build.graph_builder import GraphBuilder, Port
-from streams.dsl.build.shown import way
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.shown import way
 from streams.spelling.answers import AnswersUnknownNames
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Generic
 
 from state.stores.spec import StoreKind
-from streams.dsl.build.abstract_stream import AbstractStream
-from streams.dsl.build.graph_builder import GraphBuilder
-from streams.dsl.build.process import checked_supplier
+from streams.dsl.nodes.abstract_stream import AbstractStream
+from streams.dsl.nodes.graph_builder import GraphBuilder
+from streams.dsl.nodes.process import checked_supplier
 from streams.errors import TopologyError
 from streams.model.typing import K, V
 from streams.operators.processor import Processor

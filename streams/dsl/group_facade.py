@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streams.dsl.build.shown import way
-from streams.dsl.build.windowing import NO_WINDOWS, Windowing
 from streams.dsl.facade import Facade
+from streams.dsl.nodes.shown import way
+from streams.dsl.nodes.windowing import NO_WINDOWS, Windowing
 
 if TYPE_CHECKING:
     from streams.dsl.cogrouped import Parts

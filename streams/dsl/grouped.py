@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from streams.dsl import functions
 from streams.dsl.aggregating import Aggregating, AggregatingByRecord, Name, Store
-from streams.dsl.build.aggregation import Aggregation, by_functions, of_fields
-from streams.dsl.build.graph_builder import GraphBuilder, Port
-from streams.dsl.build.materialize import table_names
-from streams.dsl.build.result_types import aggregate_type
-from streams.dsl.build.windowing import NO_WINDOWS, Windowing, windowing_of
+from streams.dsl.nodes.aggregation import Aggregation, by_functions, of_fields
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.materialize import table_names
+from streams.dsl.nodes.result_types import aggregate_type
+from streams.dsl.nodes.windowing import NO_WINDOWS, Windowing, windowing_of
 from streams.dsl.options import Grouped, Materialized, NameLike
 from streams.errors import TopologyError
 from streams.model.aggregates import Aggregate

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl import functions
 from streams.dsl.arguments import named_option
-from streams.dsl.build.graph_builder import GraphBuilder, Port
-from streams.dsl.build.materialize import key_value_store, table_names
-from streams.dsl.build.result_types import aggregate_type
-from streams.dsl.build.top import checked_top
 from streams.dsl.facade import Facade
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.materialize import key_value_store, table_names
+from streams.dsl.nodes.result_types import aggregate_type
+from streams.dsl.nodes.top import checked_top
 from streams.dsl.options import Grouped, Materialized, NameLike
 from streams.model.typing import Aggregator, Initializer, K, KeyAggregator, R, Reducer, V, ValueMapper
 from streams.serdes.base import Serde

@@ -16,15 +16,15 @@ from typing_extensions import Unpack
 from streams.dsl import functions
 from streams.dsl.arguments import named_option, names, one_option, operator_name
 from streams.dsl.branched import BranchedKStream
-from streams.dsl.build.dropped import add_dropped
-from streams.dsl.build.materialize import table_names
-from streams.dsl.build.process import add_process, add_process_values
-from streams.dsl.build.table_source import add_table
 from streams.dsl.grouped import KGroupedStream
 from streams.dsl.kstream_enrich import EnrichMixin
 from streams.dsl.kstream_extras import ExtrasMixin
 from streams.dsl.kstream_joins import JoinMixin
 from streams.dsl.kstream_records import RecordsMixin
+from streams.dsl.nodes.dropped import add_dropped
+from streams.dsl.nodes.materialize import table_names
+from streams.dsl.nodes.process import add_process, add_process_values
+from streams.dsl.nodes.table_source import add_table
 from streams.dsl.options import Grouped, Materialized, NameLike, Produced, Repartitioned
 from streams.dsl.options.keywords import GroupedKeywords, MaterializedKeywords, ProducedKeywords, RepartitionedKeywords
 from streams.model.record import RecordContext, TopicExtractor

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, cast
 
-from streams.dsl.build.abstract_stream import AbstractStream, StreamBase
-from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.abstract_stream import AbstractStream, StreamBase
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.errors import TopologyError
 from streams.model.typing import K, V
 from streams.wording import a_kind_of

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from streams.dsl import functions
 from streams.dsl.arguments import operator_name
-from streams.dsl.build.enrich import EnrichOptions, OnError, add_enrich
 from streams.dsl.kstream_base import KStreamPart
+from streams.dsl.nodes.enrich import EnrichOptions, OnError, add_enrich
 from streams.dsl.options import NameLike
 from streams.model.typing import V2, K, T, V
 from streams.model.windows import Duration

@@ -9,9 +9,9 @@ from typing_extensions import Unpack
 
 from streams.dsl import functions
 from streams.dsl.arguments import one_option, operator_name
-from streams.dsl.build.join_all import check_names, join_all_streams, port_of
-from streams.dsl.build.stream_extras import add_deduplicate, join_as_of
 from streams.dsl.kstream_base import KStreamPart
+from streams.dsl.nodes.join_all import check_names, join_all_streams, port_of
+from streams.dsl.nodes.stream_extras import add_deduplicate, join_as_of
 from streams.dsl.options import NameLike, StreamJoined
 from streams.dsl.options.keywords import StreamJoinedKeywords
 from streams.model.typing import VO, K, KeyValueJoiner, KeyValueMapper, R, V, ValueJoiner, ValueMapper

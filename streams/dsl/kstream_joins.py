@@ -12,10 +12,10 @@ from typing_extensions import Unpack
 
 from streams.dsl import functions
 from streams.dsl.arguments import one_option
-from streams.dsl.build.abstract_stream import StreamBase
-from streams.dsl.build.join import join_any
 from streams.dsl.global_table import GlobalKTable
 from streams.dsl.kstream_base import KStreamPart
+from streams.dsl.nodes.abstract_stream import StreamBase
+from streams.dsl.nodes.join import join_any
 from streams.dsl.options import Joined, NameLike, Option, StreamJoined
 from streams.dsl.options.keywords import JoinedKeywords, StreamJoinedKeywords
 from streams.errors import TopologyError

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 from streams.dsl import functions
 from streams.dsl.arguments import operator_name
-from streams.dsl.build.result_types import Type, element_type, pair_types, result_type
 from streams.dsl.kstream_base import KStreamPart
+from streams.dsl.nodes.result_types import Type, element_type, pair_types, result_type
 from streams.dsl.options import NameLike
 from streams.model.typing import (
     K2,

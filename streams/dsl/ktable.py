@@ -14,15 +14,15 @@ from typing_extensions import Unpack
 
 from streams.dsl import functions
 from streams.dsl.arguments import named_option, names, operator_name
-from streams.dsl.build.dropped import add_dropped
-from streams.dsl.build.graph_builder import GraphBuilder, Port
-from streams.dsl.build.result_types import pair_types, result_type
-from streams.dsl.build.suppress import add_suppress
-from streams.dsl.build.table_node import TableNode
-from streams.dsl.build.table_steps import add_filter, add_map_values, add_transform_values
 from streams.dsl.grouped_table import KGroupedTable
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable_joins import TableJoinMixin
+from streams.dsl.nodes.dropped import add_dropped
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.result_types import pair_types, result_type
+from streams.dsl.nodes.suppress import add_suppress
+from streams.dsl.nodes.table_node import TableNode
+from streams.dsl.nodes.table_steps import add_filter, add_map_values, add_transform_values
 from streams.dsl.options import Grouped, Materialized, NameLike
 from streams.dsl.options.keywords import GroupedKeywords
 from streams.dsl.suppressed import Suppressed

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast, overload
 
 from streams.dsl import functions
 from streams.dsl.arguments import named_option, takes
-from streams.dsl.build.abstract_stream import TableBase
-from streams.dsl.build.foreign_key_join import join_foreign_key
-from streams.dsl.build.graph_builder import GraphBuilder, Port
-from streams.dsl.build.table_join import join_tables
-from streams.dsl.build.table_node import TableNode
+from streams.dsl.nodes.abstract_stream import TableBase
+from streams.dsl.nodes.foreign_key_join import join_foreign_key
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.table_join import join_tables
+from streams.dsl.nodes.table_node import TableNode
 from streams.dsl.options import Materialized, Named, NameLike
 from streams.errors import TopologyError
 from streams.model.typing import KO, VO, K, KeyValueJoiner, KeyValueMapper, R, V, ValueJoiner, ValueMapper

@@ -15,9 +15,9 @@ from typing_extensions import Unpack
 
 from streams.dsl import functions
 from streams.dsl.arguments import names, one_option
-from streams.dsl.build.graph_builder import Port
-from streams.dsl.build.process import checked_supplier, split_stores
 from streams.dsl.builder import StreamsBuilder
+from streams.dsl.nodes.graph_builder import Port
+from streams.dsl.nodes.process import checked_supplier, split_stores
 from streams.dsl.options import Consumed, Produced
 from streams.dsl.options.keywords import ConsumedKeywords, ConsumedSettings, ProducedSettings
 from streams.errors import TopologyError

@@ -2,7 +2,7 @@
 
 `GroupingWindows` is the base of all windows that can divide a grouped stream: windows that are identified by their start
 (`Windows`: tumbling, hopping, calendar, user-defined), sliding windows, and sessions. The store, keys and operator of an
-aggregation in each kind of windows are in `streams.dsl.build.windowing`.
+aggregation in each kind of windows are in `streams.dsl.nodes.windowing`.
 """
 
 from __future__ import annotations

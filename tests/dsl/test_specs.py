@@ -45,7 +45,7 @@ def test_the_texts_of_kinds_stand_in_the_enum_alone():
     "folder",
     [
         "application",
-        "dsl/build",
+        "dsl/nodes",
         "topology",
         *(f"operators/{room}" for room in ("aggregate", "join", "stores", "table")),
     ],

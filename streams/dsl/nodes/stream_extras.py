@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from state.stores.spec import StoreKind, StoreSpec
-from streams.dsl.build.graph_builder import GraphBuilder, Port
-from streams.dsl.build.materialize import waiting_store
-from streams.dsl.build.stream_join import common_key_serde, sides
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.materialize import waiting_store
+from streams.dsl.nodes.stream_join import common_key_serde, sides
 from streams.dsl.options import StreamJoined
 from streams.errors import TopologyError
 from streams.model.windows import Duration, to_ms

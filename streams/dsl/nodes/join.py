@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from streams.dsl import functions
-from streams.dsl.build.abstract_stream import AbstractStream, StreamBase, TableBase
-from streams.dsl.build.graph_builder import GraphBuilder, Port
-from streams.dsl.build.materialize import waiting_store
-from streams.dsl.build.stream_join import common_key_serde, join_streams
-from streams.dsl.build.table_node import TableNode
 from streams.dsl.global_table import GlobalKTable
+from streams.dsl.nodes.abstract_stream import AbstractStream, StreamBase, TableBase
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.materialize import waiting_store
+from streams.dsl.nodes.stream_join import common_key_serde, join_streams
+from streams.dsl.nodes.table_node import TableNode
 from streams.dsl.options import Joined, StreamJoined
 from streams.errors import TopologyError
 from streams.model.windows import JoinWindows, to_ms

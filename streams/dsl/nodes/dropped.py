@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.errors import TopologyError
 from streams.operators.stateless.pass_through import PassThrough
 from streams.serdes.base import Serde

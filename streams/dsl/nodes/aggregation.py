@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streams.dsl.build.result_types import Type
+from streams.dsl.nodes.result_types import Type
 from streams.errors import TopologyError
 from streams.model.aggregates import Aggregate, agg
 from streams.operators.aggregate.field_aggregates import FieldAggregates

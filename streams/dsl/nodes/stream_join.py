@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from streams.dsl import functions
-from streams.dsl.build.graph_builder import GraphBuilder, Port
-from streams.dsl.build.materialize import join_store, waiting_store
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.materialize import join_store, waiting_store
 from streams.dsl.options import StreamJoined
 from streams.errors import TopologyError
 from streams.model.windows import JoinWindows

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from streams.dsl.build.graph_builder import GraphBuilder, Port
-from streams.dsl.build.materialize import history_ms, is_materialized, lazy_store, table_names, table_store
-from streams.dsl.build.process import split_stores
-from streams.dsl.build.result_types import Type
-from streams.dsl.build.table_node import TableNode
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.materialize import history_ms, is_materialized, lazy_store, table_names, table_store
+from streams.dsl.nodes.process import split_stores
+from streams.dsl.nodes.result_types import Type
+from streams.dsl.nodes.table_node import TableNode
 from streams.dsl.options import Materialized
 from streams.errors import TopologyError
 from streams.operators.table.table_transform_values import ValueTransformer

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from streams.dsl.build.graph_builder import GraphBuilder, Port
-from streams.dsl.build.materialize import history_ms, key_value_store, lazy_store, waiting_store
-from streams.dsl.build.table_node import TableNode
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.materialize import history_ms, key_value_store, lazy_store, waiting_store
+from streams.dsl.nodes.table_node import TableNode
 from streams.dsl.options import Materialized, StreamJoined
 from streams.errors import TopologyError
 from streams.model.windows import to_ms

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any
 
 from state.stores.spec import StoreKind, StoreSpec
-from streams.dsl.build.graph_builder import GraphBuilder, Port
-from streams.dsl.build.materialize import history_ms, lazy_store, table_names
-from streams.dsl.build.table_node import TableNode
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.materialize import history_ms, lazy_store, table_names
+from streams.dsl.nodes.table_node import TableNode
 from streams.dsl.options import Materialized
 from streams.operators.table.value_getter import JoinKind
 from streams.serdes.foreign_key import CombinedKeySerde, ResponseSerde, SubscriptionSerde

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from state.stores.spec import StoreSpec
-from streams.dsl.build.materialize import key_value_store
-from streams.dsl.build.windowing.kind import Supplier, WindowKind
+from streams.dsl.nodes.materialize import key_value_store
+from streams.dsl.nodes.windowing.kind import Supplier, WindowKind
 from streams.dsl.options import Materialized
 from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.stream_aggregate import StreamAggregate

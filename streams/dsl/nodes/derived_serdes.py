@@ -16,7 +16,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from streams.dsl.build.result_types import Type
+from streams.dsl.nodes.result_types import Type
 from streams.errors import TopologyError
 from streams.serdes.base import Serde
 from streams.serdes.by_type import UNIONS, plain_type, serde_for

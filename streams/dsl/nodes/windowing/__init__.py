@@ -4,6 +4,6 @@ A new kind of windows is a class in `streams.model` (its definition) and a class
 and in the topology hash, the store, the serde of the keys, the operator), registered with `kind_of`.
 """
 
-from streams.dsl.build.windowing.windowing import NO_WINDOWS, Windowing, windowing_of
+from streams.dsl.nodes.windowing.windowing import NO_WINDOWS, Windowing, windowing_of
 
 __all__ = ["NO_WINDOWS", "Windowing", "windowing_of"]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from state.stores.spec import StoreKind, StoreSpec
-from streams.dsl.build.graph_builder import GraphBuilder
+from streams.dsl.nodes.graph_builder import GraphBuilder
 from streams.dsl.options import Materialized, StreamJoined
 from streams.errors import TopologyError
 from streams.model.windows import JoinWindows, to_ms

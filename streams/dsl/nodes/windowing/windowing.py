@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any, Final
 
 from state.stores.spec import StoreKind, StoreSpec
-from streams.dsl.build.aggregation import Aggregation
-from streams.dsl.build.graph_builder import GraphBuilder
-from streams.dsl.build.windowing import by_start, session, sliding  # noqa: F401 - where the kinds are registered
-from streams.dsl.build.windowing.kind import Supplier, WindowKind, kind_of
-from streams.dsl.build.windowing.undivided import Undivided
+from streams.dsl.nodes.aggregation import Aggregation
+from streams.dsl.nodes.graph_builder import GraphBuilder
+from streams.dsl.nodes.windowing import by_start, session, sliding  # noqa: F401 - where the kinds are registered
+from streams.dsl.nodes.windowing.kind import Supplier, WindowKind, kind_of
+from streams.dsl.nodes.windowing.undivided import Undivided
 from streams.dsl.options import Materialized
 from streams.errors import TopologyError
 from streams.model.windows import EmitStrategy, GroupingWindows

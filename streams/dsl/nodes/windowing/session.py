@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from state.stores.spec import StoreKind, StoreSpec
-from streams.dsl.build.windowing.kind import Supplier, WindowKind, kind_of, segmented_store
+from streams.dsl.nodes.windowing.kind import Supplier, WindowKind, kind_of, segmented_store
 from streams.dsl.options import Materialized
 from streams.model.windows import SessionWindows
 from streams.operators.aggregate.functions import AggregationFunctions

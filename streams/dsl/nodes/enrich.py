@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from streams.dsl import functions
-from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.errors import TopologyError
 from streams.model.windows import Duration, to_ms
 from streams.operators.enrich.calls import CallRules

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TypeVar
 
 from state.stores.spec import StoreKind, StoreSpec
-from streams.dsl.build.windowing.kind import Supplier, WindowKind, kind_of, segmented_store
+from streams.dsl.nodes.windowing.kind import Supplier, WindowKind, kind_of, segmented_store
 from streams.dsl.options import Materialized
 from streams.errors import TopologyError
 from streams.model.windows import TimeWindows, Windows

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from state.stores.spec import StoreKind, StoreSpec
-from streams.dsl.build.graph_builder import GraphBuilder, Port
-from streams.dsl.build.table_node import TableNode
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.table_node import TableNode
 from streams.dsl.suppressed import Suppressed
 from streams.errors import TopologyError
 from streams.model.windows import SessionWindows

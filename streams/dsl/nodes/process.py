@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from streams.dsl.build.derived_serdes import derived_key
-from streams.dsl.build.graph_builder import GraphBuilder, Port
-from streams.dsl.build.result_types import forwarded_types
+from streams.dsl.nodes.derived_serdes import derived_key
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.result_types import forwarded_types
 from streams.operators.process.fixed_key import FixedKeyProcessor
 from streams.operators.process.signatures import check_supplier
 from streams.operators.process.user_processor import UserProcessor

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from streams.dsl.build.graph_builder import GraphBuilder, Port
-from streams.dsl.build.materialize import history_ms, is_materialized, table_names, table_store
-from streams.dsl.build.stream_join import common_key_serde, sides
-from streams.dsl.build.table_node import TableNode
-from streams.dsl.build.table_steps import add_stored
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.materialize import history_ms, is_materialized, table_names, table_store
+from streams.dsl.nodes.stream_join import common_key_serde, sides
+from streams.dsl.nodes.table_node import TableNode
+from streams.dsl.nodes.table_steps import add_stored
 from streams.dsl.options import Materialized
 from streams.operators.table.value_getter import JoinKind, JoinValueGetter, ValueGetter
 from streams.topology.graph import Graph

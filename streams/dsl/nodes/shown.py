@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams.dsl.build.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.topology.graph import InternalTopic, Node, SinkNode, SourceNode
 from streams.topology.node_kind import NodeKind
 

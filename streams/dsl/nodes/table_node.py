@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from streams.dsl.build.graph_builder import GraphBuilder
+from streams.dsl.nodes.graph_builder import GraphBuilder
 from streams.operators.table.value_getter import StoreValueGetter, ValueGetter
 from streams.topology.specs.base import TableSpec
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from state.stores.spec import StoreSpec
-from streams.dsl.build.derived_serdes import derived_key, derived_value, taken, without_mark
-from streams.dsl.build.result_types import Type
+from streams.dsl.nodes.derived_serdes import derived_key, derived_value, taken, without_mark
+from streams.dsl.nodes.result_types import Type
 from streams.errors import TopologyError
 from streams.model.typing import Partitioner
 from streams.serdes.base import Serde

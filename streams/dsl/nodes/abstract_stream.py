@@ -6,8 +6,8 @@ and so cannot be imported by them.
 
 from __future__ import annotations
 
-from streams.dsl.build.table_node import TableNode
 from streams.dsl.facade import Facade
+from streams.dsl.nodes.table_node import TableNode
 
 
 class AbstractStream(Facade):

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from streams.dsl import functions
-from streams.dsl.build.abstract_stream import StreamBase
-from streams.dsl.build.graph_builder import GraphBuilder, Port
-from streams.dsl.build.materialize import join_store
-from streams.dsl.build.stream_join import common_key_serde
+from streams.dsl.nodes.abstract_stream import StreamBase
+from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.materialize import join_store
+from streams.dsl.nodes.stream_join import common_key_serde
 from streams.dsl.options import StreamJoined
 from streams.errors import TopologyError
 from streams.model.windows import JoinWindows
