@@ -16,7 +16,6 @@ from state.errors import CheckpointMismatchError
 from state.kafka.headers import encode_headers
 from state.kafka.partitioner import partition_for_key
 from streams.config import StreamsConfig
-from streams.errors import TopologyError
 from streams.model.conversions import TimestampLike, to_timestamp_ms
 from streams.model.typing import K, V
 from streams.model.windows import Duration, to_ms
@@ -37,8 +36,7 @@ from streams.testing.simulation import SimulatedKafka
 from streams.testing.store_access import StoreAccess, TaskStores
 from streams.topology.patterns import has_patterns, with_matching_topics
 from streams.topology.plan import Plan, SubTopology, build_plan
-from streams.topology.topology import Topology
-from streams.wording import described
+from streams.topology.topology import Topology, check_topology
 
 
 class TopologyTestDriver(StoreAccess):
@@ -82,10 +80,7 @@ class TopologyTestDriver(StoreAccess):
         settings: Mapping[str, Any] | StreamsConfig | None = None,
         **further: Any,
     ) -> None:
-        if not isinstance(topology, Topology):
-            raise TopologyError(
-                f"TopologyTestDriver takes a Topology, not {described(topology)}: a builder's build() gives one."
-            )
+        check_topology(topology, "TopologyTestDriver")
         if isinstance(application_id, Mapping | StreamsConfig):
             settings, application_id = application_id, None
         merged = merged_settings(settings, {**further, "application_id": application_id, "mode": mode, "tasks": tasks})

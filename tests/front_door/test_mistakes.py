@@ -238,7 +238,7 @@ PROCESSORS: list[Row] = [
         processor("self.n += 1", in_init="self.n = 0"),
         "changes its attribute 'n' after init, … so that the change is lost. Keep it in a store (self.ctx.store(...))",
     ),
-    ("raise ValueError(Processor.__doc__)", "made for every micro-batch, so its attributes remember nothing"),
+    ("raise ValueError(Processor.__doc__)", "created for every micro-batch, so its attributes remember nothing"),
     # The clocks.
     (
         processor("pass", "context.schedule(1000, 'STREAM_TIME', lambda t: context.forward(Record('p', t, t)))"),

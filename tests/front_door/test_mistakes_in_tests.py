@@ -50,7 +50,7 @@ TESTS: list[tuple[str, Any]] = [
     ('TopologyTestDriver(builder.build(), {"processing": "skip"}).close()', [None]),
     ('TopologyTestDriver(builder.build(), procesing="skip")', "no setting 'procesing' … Did you mean 'processing'"),
     ('TopologyTestDriver(builder.build(), processing="skpi")', "is 'fail' (the step fails), 'skip' (… or 'dlq'"),
-    ('TopologyTestDriver(builder)', "takes a Topology, not a StreamsBuilder: a builder's build() gives one"),
+    ('TopologyTestDriver(builder)', "takes a Topology, not a StreamsBuilder: write TopologyTestDriver(builder.build(), ...)"),
     ('topic.pipe_bytes(b"a", b"{bad")', "JsonSerde cannot read 4 bytes … set the policy 'deserialization' to 'skip' or 'dlq'"),
     ('topic.pipeInput("a", 5)', "TestInputTopic has no 'pipeInput': here it is pipe_input(...)."),
     ('out.readValue()', "TestOutputTopic has no 'readValue': here it is read_value(...)."),
