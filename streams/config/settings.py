@@ -216,7 +216,10 @@ class StreamsConfig(BaseSettings):
             self.checkpoint_dir = str(self.base_dir.absolute() / "checkpoint" / self.application_id)
         policies = (self.deserialization, self.processing, self.production, self.future)
         if ErrorPolicy.DEAD_LETTER in policies and not self.dead_letter_topic:
-            raise ValueError("an error policy is 'dlq', but dead_letter_topic is not set")
+            raise ValueError(
+                "an error policy is 'dlq', but dead_letter_topic is not set: name the topic (--dead-letter-topic NAME on the "
+                "command line)"
+            )
         if self.global_table_errors is ErrorPolicy.DEAD_LETTER:
             raise ValueError("global_table_errors is 'fail' or 'skip': global tables have no dead letters")
         if self.idle_timeout_ms is not None and self.wall_clock_interval_ms is None:

@@ -111,6 +111,10 @@ def topic_extractor(fn: Function) -> Callable[[Any, Any, Any], str]:
 
 def timestamp_function(fn: Function) -> Callable[[Any, int], int | datetime]:
     """Makes `fn(record, partition_time)` of `fn(record)` or `fn(record, partition_time)`."""
+    if isinstance(fn, str):
+        raise TopologyError(
+            f"The timestamp extractor is a function or, for a field of the value, timestamp_field({fn!r})."
+        )
     if _arity(fn, {1: "(record)", 2: "(record, partition_time)"}, "timestamp extractor") == 2:
         return fn
     return _adapter(fn, lambda record, partition_time: fn(record))

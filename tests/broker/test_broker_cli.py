@@ -144,7 +144,7 @@ def test_a_record_keeps_time_headers_and_nulls(streams, broker: EmbeddedBroker, 
 def test_create_list_describe_delete(streams, broker: EmbeddedBroker, topic) -> None:
     name, place = f"{topic(1)}-whole-life", ("-d", broker.data_dir)
     made = streams("topic", "create", name, "--partitions", 2, "--config", "cleanup.policy=compact", *place)
-    assert made.exit_code == 0, made.output
+    assert (made.exit_code, made.output) == (0, f"{name}: 2 partitions\n"), made.output
     described = json.loads(streams("topic", "describe", name, "--json", *place).output)
     assert [one["end"] for one in described["partitions"]] == [0, 0]
     assert described["config"]["cleanup.policy"] == "compact"

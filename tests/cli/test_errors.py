@@ -99,7 +99,10 @@ def test_wrong_settings_are_reported_without_pydantics_words(
         assert "STREAMS_KAFKA or STREAMS_SPARK is not a JSON object" in output
         assert "hidden" not in output
     output = told(streams("run", TARGET, "--bad-records", "dlq", "--explain"))
-    assert "settings: an error policy is 'dlq', but dead_letter_topic is not set" in output
+    assert (
+        "settings: an error policy is 'dlq', but dead_letter_topic is not set: name the topic (--dead-letter-topic"
+        in output
+    )
 
 
 @pytest.mark.kafka

@@ -164,6 +164,7 @@ FUNCTIONS: list[Row] = [
         "record at in-0 offset 0 made … which has no fields: make a dict or an object of it",
     ),
     # Times.
+    ('builder.stream("in", timestamp_extractor="at")', "for a field of the value, timestamp_field('at')"),
     ('builder.stream("in", timestamp_extractor=timestamp_field("at"))', "For ISO 8601 text: timestamp_field('at', unit='iso')"),
     ('builder.stream("in", timestamp_extractor=timestamp_field("at", unit="iso")).to("out")', UNCHANGED),
 ]  # fmt: skip

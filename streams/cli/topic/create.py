@@ -40,3 +40,5 @@ def create(
             raise ConfigError(
                 f"topic {error.topic!r} exists already, with {counted(error.found, 'partition')}"
             ) from error
+    for name in topics:
+        typer.echo(f"{name}: {counted(partitions, 'partition')}")
