@@ -13,6 +13,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
@@ -211,8 +212,11 @@ class KafkaStreams:
         """
         if self._state is ApplicationState.CREATED:
             raise RuntimeError(f"{self} was not started: call start() first")
-        with stopped_by_signals(self._request_stop, again=signal.default_int_handler):
-            ended = self._ended.wait(timeout)
+        with self._stopped_by_signals():
+            return self._wait(timeout)
+
+    def _wait(self, timeout: float | None) -> bool:
+        ended = self._ended.wait(timeout)
         if ended and self._error is not None:
             self._raised = True
             raise self._error
@@ -220,8 +224,17 @@ class KafkaStreams:
 
     def run(self, spark: SparkSession | None = None) -> None:
         """Start the application and wait for it to end; see `start` and `await_termination`."""
-        self.start(spark)
-        self.await_termination()
+        asked = threading.Event()
+        # A signal during the start must neither interrupt it nor get lost.
+        with stopped_by_signals(asked.set, again=signal.default_int_handler):
+            self.start(spark)
+            with self._stopped_by_signals():
+                if asked.is_set():
+                    self._request_stop()
+                self._wait(None)
+
+    def _stopped_by_signals(self) -> AbstractContextManager[None]:
+        return stopped_by_signals(self._request_stop, again=signal.default_int_handler)
 
     def __enter__(self) -> KafkaStreams:
         return self.start() if self._state is ApplicationState.CREATED else self

@@ -223,6 +223,15 @@ def test_ctrl_c_stops_the_application_that_is_waited_for() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_ctrl_c_during_the_start_stops_the_application() -> None:
+    made = Made()
+    made.streams.set_state_listener(
+        lambda new, old: os.kill(os.getpid(), signal.SIGINT) if new is State.STARTING else None
+    )
+    made.streams.run()
+    assert made.streams.state is State.STOPPED
+
+
 def test_a_bad_setting_is_named() -> None:
     with pytest.raises(ConfigError, match="tasks"):
         KafkaStreams(topology(), application_id="app", tasks=0)
