@@ -300,7 +300,3 @@ class KTable(TableJoinMixin[K, V], Generic[K, V]):
     @property
     def _key_serde(self) -> Serde:
         return self._graph.key_serde(self._port.key_serde)
-
-    def _enable_old_values(self) -> None:
-        """Adds the old value to each update; a table above is stored if that is necessary."""
-        self._node.send_old_values(True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streams.serdes.base import Headers, Serde, T, cannot_deserialize, cannot_serialize, check_serde
+from streams.serdes.framing import framed, unframed
 from streams.serdes.primitives import (
     Float32Serde,
     Float64Serde,
@@ -23,7 +24,6 @@ from streams.serdes.primitives import (
 
 _INT = struct.Struct(">i")
 _CONSTANT_SIZE, _VARIABLE_SIZE = 0, 1
-_NULL = -1
 # ListSerializer.FIXED_LENGTH_SERIALIZERS, which does not contain the one for Boolean.
 _SIZES: dict[type, int] = {
     Int16Serde: 2,
@@ -59,10 +59,7 @@ class ListSerde(Serde[list[T]]):
             nulls = [at for at, entry in enumerate(entries) if entry is None]
             head = [bytes((_CONSTANT_SIZE,)), _INT.pack(len(nulls)), *map(_INT.pack, nulls)]
             return b"".join([*head, _INT.pack(len(entries)), *(entry for entry in entries if entry is not None)])
-        out = [bytes((_VARIABLE_SIZE,)), _INT.pack(len(entries))]
-        for entry in entries:
-            out += [_INT.pack(_NULL)] if entry is None else [_INT.pack(len(entry)), entry]
-        return b"".join(out)
+        return bytes((_VARIABLE_SIZE,)) + _INT.pack(len(entries)) + framed(entries)
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> list[T] | None:
         """The list. Raises `SerdeError` for invalid bytes."""
@@ -96,16 +93,5 @@ class ListSerde(Serde[list[T]]):
                 at += size
 
     def _variable(self, data: bytes) -> Iterator[bytes | None]:
-        (length,), at = _INT.unpack_from(data, 1), 1 + _INT.size
-        for _ in range(length):
-            (size,) = _INT.unpack_from(data, at)
-            at += _INT.size
-            if size == _NULL:
-                yield None
-                continue
-            if size < 0 or len(data) < at + size:
-                raise ValueError("cut off")
-            yield data[at : at + size]
-            at += size
-        if at != len(data):
-            raise ValueError("more bytes than entries")
+        (length,) = _INT.unpack_from(data, 1)
+        return unframed(data, 1 + _INT.size, length)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 from streams.serdes.base import (
@@ -14,9 +13,7 @@ from streams.serdes.base import (
     check_serde,
     serde_identity,
 )
-
-_LENGTH = struct.Struct(">i")
-_NULL = -1
+from streams.serdes.framing import framed, unframed
 
 
 class TupleSerde(Serde[tuple[Any, ...]]):
@@ -45,36 +42,17 @@ class TupleSerde(Serde[tuple[Any, ...]]):
             raise cannot_serialize(self, topic, value)
         if len(value) != len(self.entries):
             raise cannot_serialize(self, topic, value, f"expected {len(self.entries)} entries, not {len(value)}")
-        out = []
-        for serde, entry in zip(self.entries, value, strict=True):
-            data = serde.serialize(topic, entry, headers)
-            out += [_LENGTH.pack(_NULL)] if data is None else [_LENGTH.pack(len(data)), data]
-        return b"".join(out)
+        return framed(serde.serialize(topic, entry, headers) for serde, entry in zip(self.entries, value, strict=True))
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> tuple[Any, ...] | None:
         """The tuple. Raises `SerdeError` if the bytes have another number of entries."""
         if data is None:
             return None
         try:
-            parts = list(self._split(data))
+            parts = list(unframed(data, 0, len(self.entries)))
         except (struct.error, ValueError) as error:
             raise cannot_deserialize(self, topic, data, error) from error
         return tuple(serde.deserialize(topic, part, headers) for serde, part in zip(self.entries, parts, strict=True))
-
-    def _split(self, data: bytes) -> Iterator[bytes | None]:
-        at = 0
-        for _ in self.entries:
-            (size,) = _LENGTH.unpack_from(data, at)
-            at += _LENGTH.size
-            if size == _NULL:
-                yield None
-                continue
-            if size < 0 or len(data) < at + size:
-                raise ValueError("cut off")
-            yield data[at : at + size]
-            at += size
-        if at != len(data):
-            raise ValueError("more bytes than entries")
 
     def identity(self) -> str:
         """The entries' formats, in order."""

@@ -53,11 +53,6 @@ class ApplicationState(str, Enum):
     def __str__(self) -> str:
         return self.value
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether this state is final."""
-        return self in (ApplicationState.STOPPED, ApplicationState.ERROR)
-
 
 _BEFORE: Mapping[ApplicationState, tuple[ApplicationState, ...]] = {
     ApplicationState.STARTING: (ApplicationState.CREATED,),

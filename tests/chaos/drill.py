@@ -110,7 +110,7 @@ class Drill:
         end, number = time.monotonic() + self.seconds, 0
         with self._bar() as bar:
             shown = bar.add_task("blows", total=self.seconds)
-            while time.monotonic() < end and len(self.failures) < _ENOUGH and not self.spoiled:
+            while time.monotonic() < end and len(self.failures) < _ENOUGH:
                 number += 1
                 (blow,) = target.drawn.choices(self.blows, weights)
                 self.say(f"{number}. {blow.__name__} …")
