@@ -12,7 +12,7 @@ from streams.dsl import functions
 from streams.dsl.nodes.abstract_stream import StreamBase
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.materialize import join_store
-from streams.dsl.nodes.stream_join import common_key_serde
+from streams.dsl.nodes.stream_join import common_key_serde, merged_sides
 from streams.dsl.options import StreamJoined
 from streams.errors import TopologyError
 from streams.model.windows import JoinWindows
@@ -21,7 +21,6 @@ from streams.serdes.base import Serde
 from streams.topology.naming import check_name, stateful_name
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.stream_joins import JoinAllSpec
-from streams.topology.specs.streams import MergeSpec
 from streams.wording import a_kind_of
 
 FEWEST, MOST = 2, 8
@@ -55,18 +54,10 @@ def join_all_streams(
         for name, serde in serdes.items()
     ]
     joined = [
-        graph.stateful(
-            JoinAllSpec(join, name, state_name=f"{base}-merge"),
-            port,
-            f"{base}-{name}-join",
-            stores=tuple(stores),
-            input_key_serde=key_serde,
-            key_serde=key_serde,
-            value_serde=None,
-        )
+        (f"{base}-{name}-join", port, JoinAllSpec(join, name, state_name=f"{base}-merge"))
         for name, port in ports.items()
     ]
-    return graph.stateless(MergeSpec(), joined[0], f"{base}-merge", others=tuple(joined[1:]))
+    return merged_sides(graph, base, key_serde, tuple(stores), joined)
 
 
 def check_names(this: str, others: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.materialize import waiting_store
-from streams.dsl.nodes.stream_join import common_key_serde, sides
+from streams.dsl.nodes.stream_join import common_key_serde, merged_sides, sides
 from streams.dsl.options import StreamJoined
 from streams.errors import TopologyError
 from streams.model.windows import Duration, to_ms
@@ -19,7 +19,7 @@ from streams.serdes.json import JsonSerde
 from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
 from streams.topology.naming import stateful_name
 from streams.topology.specs.stream_joins import AsOfJoinSpec
-from streams.topology.specs.streams import DeduplicateSpec, MergeSpec
+from streams.topology.specs.streams import DeduplicateSpec
 
 
 def add_deduplicate(
@@ -74,19 +74,16 @@ def join_as_of(
     base = how.name or stateful_name("KSTREAM-ASOF", lineage, (*join.parameters, *sides(left, right)))
     stores = _as_of_stores(graph, join, how, how.store_name or base, (value_serde, other_value_serde))
 
-    def add(port: Port, is_left: bool) -> Port:
-        return graph.stateful(
-            AsOfJoinSpec(join, is_left, state_name=f"{base}-merge"),
-            port,
-            f"{base}-{'this' if is_left else 'other'}-join",
-            stores=stores,
-            input_key_serde=key_serde,
-            key_serde=key_serde,
-            value_serde=None,
-        )
-
-    this, that = add(left, is_left=True), add(right, is_left=False)
-    return graph.stateless(MergeSpec(), this, f"{base}-merge", others=(that,))
+    return merged_sides(
+        graph,
+        base,
+        key_serde,
+        stores,
+        [
+            (f"{base}-{name}-join", port, AsOfJoinSpec(join, is_left, state_name=f"{base}-merge"))
+            for name, port, is_left in (("this", left, True), ("other", right, False))
+        ],
+    )
 
 
 def _as_of_stores(

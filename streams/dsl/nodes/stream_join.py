@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from streams.dsl import functions
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.materialize import join_store, waiting_store
@@ -14,7 +16,7 @@ from streams.serdes.base import Serde, serde_identity
 from streams.serdes.waiting import WaitingKeySerde, WaitingSerde
 from streams.topology.naming import stateful_name
 from streams.topology.node_kind import NodeKind
-from streams.topology.specs.base import Parameters
+from streams.topology.specs.base import NodeSpec, Parameters
 from streams.topology.specs.stream_joins import StreamJoinSpec, StreamSelfJoinSpec
 from streams.topology.specs.streams import MergeSpec
 
@@ -48,19 +50,41 @@ def join_streams(
     ]
     stores += _outer_join_buffer(graph, join, values, how, base)
 
-    def add(port: Port, is_left: bool) -> Port:
-        return graph.stateful(
-            StreamJoinSpec(join, is_left, state_name=f"{base}-merge"),
-            port,
-            f"{base}-{'this' if is_left else 'other'}-join",
-            stores=tuple(stores),
-            input_key_serde=key_serde,
-            key_serde=key_serde,
-            value_serde=None,
-        )
+    return merged_sides(
+        graph,
+        base,
+        key_serde,
+        tuple(stores),
+        [
+            (f"{base}-{name}-join", port, StreamJoinSpec(join, is_left, state_name=f"{base}-merge"))
+            for name, port, is_left in (("this", left, True), ("other", right, False))
+        ],
+    )
 
-    this, that = add(left, is_left=True), add(right, is_left=False)
-    return graph.stateless(MergeSpec(), this, f"{base}-merge", others=(that,))
+
+def merged_sides(
+    graph: GraphBuilder,
+    base: str,
+    key_serde: Serde,
+    stores: tuple[str, ...],
+    joined: Sequence[tuple[str, Port, NodeSpec]],
+) -> Port:
+    """Adds a node for each side of a join, all over the same stores, and behind the nodes the merge of their results.
+
+    Args:
+        graph: The topology under construction.
+        base: The name of the join.
+        key_serde: The serde of the keys of all sides.
+        stores: Names of the stores.
+        joined: Name of the node, input and operator of each side.
+    """
+    first, *others = [
+        graph.stateful(
+            spec, port, name, stores=stores, input_key_serde=key_serde, key_serde=key_serde, value_serde=None
+        )
+        for name, port, spec in joined
+    ]
+    return graph.stateless(MergeSpec(), first, f"{base}-merge", others=tuple(others))
 
 
 def _join_itself(
