@@ -7,7 +7,6 @@ runs a topology without Spark and Kafka.
 
 # ruff: noqa: E402 - the check comes before the imports that it is about
 import typing as _typing
-from importlib.metadata import version as _version
 
 from streams import shadowing as _shadowing
 
@@ -101,8 +100,7 @@ from streams.topology.topology import Topology
 
 if _typing.TYPE_CHECKING:
     from streams.spark.kafka_streams import KafkaStreams as KafkaStreams
-
-__version__ = _version("streams-on-spark")
+    from streams.version import __version__ as __version__
 
 __all__ = [
     "Aggregate",
@@ -206,5 +204,7 @@ __all__ = [
 ]
 
 if not _typing.TYPE_CHECKING:  # a type checker would believe that every name exists
-    # The settings are loaded with `KafkaStreams`; workers never need them.
-    __getattr__ = _names_of_package(__name__, __all__, {"KafkaStreams": "streams.spark.kafka_streams"})
+    # Each is loaded on its first use, for imports to stay quick: workers need neither the settings nor the version.
+    __getattr__ = _names_of_package(
+        __name__, __all__, {"KafkaStreams": "streams.spark.kafka_streams", "__version__": "streams.version"}
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 import typing
 import uuid
 from collections.abc import Callable
@@ -14,7 +13,6 @@ from streams.errors import TopologyError
 from streams.model.record import Windowed
 from streams.serdes.base import Serde, T
 from streams.serdes.json import JsonSerde
-from streams.serdes.json_types import type_name
 from streams.serdes.lists import ListSerde
 from streams.serdes.primitives import (
     BooleanSerde,
@@ -26,6 +24,7 @@ from streams.serdes.primitives import (
     VoidSerde,
 )
 from streams.serdes.tuples import TupleSerde
+from streams.serdes.type_names import UNIONS, type_name
 
 _PLAIN: dict[Any, Callable[[], Serde[Any]]] = {
     str: StringSerde,
@@ -38,7 +37,6 @@ _PLAIN: dict[Any, Callable[[], Serde[Any]]] = {
     dict: JsonSerde,
     list: JsonSerde,
 }
-UNIONS = (typing.Union, types.UnionType)
 _NOTHING_SAID = (Any, object, tuple, Windowed)
 
 

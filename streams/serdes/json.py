@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import UnionType
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import orjson
 
 from streams.serdes.base import Headers, Serde, T, cannot_deserialize, cannot_serialize
-from streams.serdes.json_types import TypedJson, default, type_name, wrong_shape
+from streams.serdes.type_names import type_name
+
+if TYPE_CHECKING:
+    from streams.serdes.json_types import TypedJson
 
 # Keys of ints and the like become text, as in every JSON library; NumPy scalars come out of user code on data frames.
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
@@ -61,7 +64,7 @@ class JsonSerde(Serde[T]):
     @overload
     def __init__(self: JsonSerde[Any], kind: UnionType) -> None: ...
     def __init__(self, kind: Any = None) -> None:
-        typed = None if kind is None else TypedJson.of(kind)
+        typed = None if kind is None else _typed_json(kind)
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "_typed", typed)
         object.__setattr__(self, "_loads", orjson.loads if typed is None else typed.loads)
@@ -73,10 +76,10 @@ class JsonSerde(Serde[T]):
         try:
             if self._typed is None:
                 return orjson.dumps(value, option=_OPTIONS)
-            self._typed.check(value)
-            return orjson.dumps(value, default, _OPTIONS)
+            return self._typed.dumps(value, _OPTIONS)
         except (TypeError, ValueError) as error:
-            raise cannot_serialize(self, topic, value, wrong_shape(error)) from error
+            why = str(error) if self._typed is None else self._typed.explained(error)
+            raise cannot_serialize(self, topic, value, why) from error
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> T | None:
         """The value. Raises `SerdeError` if the bytes are not JSON, or not a value of the type."""
@@ -89,7 +92,7 @@ class JsonSerde(Serde[T]):
                 raise cannot_deserialize(self, topic, data, error) from error
             if data.strip() == b"null":
                 return None
-            raise cannot_deserialize(self, topic, data, wrong_shape(error), cure=_CURE) from error
+            raise cannot_deserialize(self, topic, data, self._typed.explained(error), cure=_CURE) from error
         return value
 
     @property
@@ -108,6 +111,13 @@ class JsonSerde(Serde[T]):
 
     def __repr__(self) -> str:
         return f"JsonSerde({'' if self._typed is None else type_name(self.kind)})"
+
+
+def _typed_json(kind: Any) -> TypedJson:
+    # pydantic is loaded with the first type, so that programs without typed values start without it.
+    from streams.serdes.json_types import TypedJson
+
+    return TypedJson.of(kind)
 
 
 def is_plain_json(serde: object) -> bool:

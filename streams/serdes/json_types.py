@@ -19,11 +19,13 @@ from functools import cache, partial, reduce
 from operator import or_
 from typing import Any
 
+import orjson
 import typing_extensions
 from pydantic import BaseModel, PydanticUserError, TypeAdapter
 from pydantic_core import SchemaValidator, ValidationError, to_jsonable_python
 
 from streams.errors import TopologyError
+from streams.serdes.type_names import UNIONS, type_name
 
 _SHOWN_ERRORS = 3
 _PACKAGE = __name__.partition(".")[0]
@@ -65,6 +67,16 @@ class TypedJson:
         strict = None if isinstance(kind, type) and issubclass(kind, BaseModel) else True
         return cls(partial(validator.validate_json, strict=strict), partial(validator.validate_python, strict=True))
 
+    def dumps(self, value: Any, options: int) -> bytes:
+        """The value as JSON text, checked before. Raises `ValueError` or `TypeError` for another shape."""
+        self.check(value)
+        return orjson.dumps(value, default, options)
+
+    @staticmethod
+    def explained(error: Exception) -> str:
+        """Why a value has another shape."""
+        return wrong_shape(error)
+
 
 def default(value: Any) -> Any:
     """A representation that orjson can write, for types that orjson does not support. Raises `TypeError` if there is none."""
@@ -78,21 +90,6 @@ def default(value: Any) -> Any:
         return to_jsonable_python(value)
     except ValueError as error:
         raise TypeError(str(error)) from error
-
-
-def type_name(kind: Any) -> str:
-    """A type as users write it, without modules: `Order`, `list[Order]`."""
-    if kind is ...:
-        return "..."
-    if isinstance(kind, type) and not typing.get_args(kind):
-        return kind.__qualname__.rpartition(".")[2]
-    arguments = typing.get_args(kind)
-    if not arguments:
-        return repr(kind)
-    names = [type_name(argument) for argument in arguments]
-    if typing.get_origin(kind) in _UNIONS:
-        return " | ".join("None" if name == "NoneType" else name for name in names)
-    return f"{type_name(typing.get_origin(kind))}[{', '.join(names)}]"
 
 
 def wrong_shape(error: Exception) -> str:
@@ -114,7 +111,6 @@ def wrong_shape(error: Exception) -> str:
     return "; ".join(parts) + (f"; and {more} more" if more > 0 else "")
 
 
-_UNIONS = (typing.Union, type(int | None))
 _NO_INPUT = ("missing", "json_invalid")
 
 
@@ -152,7 +148,7 @@ def _readable(kind: Any) -> Any:
     changed = tuple(_readable(argument) for argument in arguments)
     if changed == arguments:
         return kind
-    return reduce(or_, changed) if origin in _UNIONS else origin[changed]
+    return reduce(or_, changed) if origin in UNIONS else origin[changed]
 
 
 def _bare(hint: Any) -> Any:

@@ -7,6 +7,7 @@ annotation. A type only matters for what the defaults cannot write or read back:
 from __future__ import annotations
 
 import dataclasses
+import sys
 import typing
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -14,18 +15,16 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from pydantic import BaseModel
-
 from streams.dsl.nodes.result_types import Type
 from streams.errors import TopologyError
 from streams.serdes.base import Serde
 from streams.serdes.by_type import UNIONS, plain_type, serde_for
 from streams.serdes.derived import DefaultKeySerde, DerivedSerde
 from streams.serdes.json import JsonSerde, is_plain_json
-from streams.serdes.json_types import type_name
 from streams.serdes.primitives import StringSerde
+from streams.serdes.type_names import type_name
 
-_NOT_READ_BACK = (BaseModel, Enum, date, time, timedelta, Decimal, UUID, set, frozenset, bytes)
+_NOT_READ_BACK = (Enum, date, time, timedelta, Decimal, UUID, set, frozenset, bytes)
 """Types that JSON has no form for, or reads back as text; besides classes with fields."""
 
 
@@ -109,4 +108,6 @@ def _lost_in_json(kind: Type) -> bool:
     if not isinstance(kind, type):
         return False
     has_fields = dataclasses.is_dataclass(kind) or hasattr(kind, "_fields") or hasattr(kind, "__struct_fields__")
-    return has_fields or issubclass(kind, _NOT_READ_BACK)
+    # A class can only be a model where pydantic has been loaded, which need not happen here.
+    models = sys.modules.get("pydantic")
+    return has_fields or issubclass(kind, _NOT_READ_BACK) or (models is not None and issubclass(kind, models.BaseModel))
