@@ -144,10 +144,14 @@ def take_over(
         adoption = plan(markers)
         write_query_id(files, folder, adoption.query_id)
         files.write(f"{folder}/{FIRST_BATCH}", orjson.dumps(adoption.to_json()))
-    for task in adoption.pending(markers) or ():
+    pending = adoption.pending(markers)
+    for task in pending or ():
         old = markers[task]
         assert old is not None
         _replace(sub, access, task, old, adoption.marker(old))
+    if pending:
+        # A commit returns before it is readable. A fence returns after that, so that the next start sees the new markers.
+        access.fenced()
     if files.names(sub.name):
         aside = f"{sub.name}{_REPLACED}{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
         files.move(sub.name, aside)
