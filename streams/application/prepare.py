@@ -24,8 +24,8 @@ from streams.topology.check import check_explicit_names
 from streams.topology.graph import SourceNode
 from streams.topology.patterns import has_patterns, with_matching_topics
 from streams.topology.plan import Plan, SubTopology, build_plan, internal_topics
-from streams.topology.sub_names import check_one_name, possible_names, sub_topology_name
-from streams.topology.sub_topologies import sub_topologies
+from streams.topology.planning.sub_names import check_one_name, possible_names, sub_topology_name
+from streams.topology.planning.sub_topologies import sub_topologies
 from streams.topology.topology import Topology
 
 

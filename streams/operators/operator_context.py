@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
 from streams.model.record import HeldRecord, Record
+from streams.operators.columnar import ColumnarBatch
 from streams.operators.processor import ProcessorContext
 
 Mode = Literal["strict", "compat"]
@@ -33,6 +34,12 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
 
     def shared_state(self, name: str) -> dict[str, Any]:
         """A state like `state`, shared by all nodes of the task that use `name` (the two sides of a join)."""
+
+    def forward_batch(self, batch: ColumnarBatch) -> None:
+        """Forward records together, to all children."""
+
+    def drop_batch(self, batch: ColumnarBatch, reason: str) -> None:
+        """`drop` for records that were processed together."""
 
     def drop_many(self, count: int, reason: str) -> None:
         """`drop` for a number of records that were processed as columns."""

@@ -6,13 +6,14 @@ stores, Kafka and the like are not caused by a record and are never skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from streams.errors import RecordError, RecordFailedError, StreamsError, TopologyError
 from streams.model.record import Headers, HeldRecord, Record, RecordMetadata
 from streams.model.windows import Duration
+from streams.operators.columnar import BatchProcessor, ColumnarBatch, in_order
 from streams.operators.dropped import dropped_record
 from streams.operators.operator_context import Mode
 from streams.operators.processor import AnyProcessor
@@ -30,6 +31,13 @@ class Receiver(Protocol):
         """Handle the record."""
 
 
+class BatchReceiver(Receiver, Protocol):
+    """A receiver of a step's records together: a node or a sink of a task."""
+
+    def receive_batch(self, batch: ColumnarBatch) -> None:
+        """Handle the records."""
+
+
 class NodeContext:
     """`OperatorContext` of one node in one run."""
 
@@ -41,6 +49,18 @@ class NodeContext:
         self._receivers: tuple[Callable[[Record], None], ...] = ()
         self._by_name: Mapping[str, Callable[[Record], None]] = {}
         self._on_drop: tuple[Callable[[Record], None], ...] = ()
+        self._batch_receivers: tuple[BatchReceiver, ...] = ()
+        self._alternating = True
+
+    def connect_batches(self, children: Sequence[BatchReceiver], alternating: bool) -> None:
+        """Set the children once more, as receivers of whole batches.
+
+        Args:
+            children: The children.
+            alternating: Whether each record goes to all children before the next record follows.
+        """
+        self._batch_receivers = tuple(children)
+        self._alternating = alternating and len(children) > 1
 
     def connect(self, children: Mapping[str, Receiver], on_drop: Sequence[Receiver] = ()) -> None:
         """Set the children, in their order, and the receivers of dropped records."""
@@ -142,6 +162,16 @@ class NodeContext:
         for receive in self._receivers:
             receive(record)
 
+    def forward_batch(self, batch: ColumnarBatch) -> None:
+        """See `OperatorContext`."""
+        if self._alternating:
+            for row in each_record(batch, self._run):
+                self.forward(batch.record(row))
+            return
+        self.forwarded += len(batch)
+        for child in self._batch_receivers:
+            child.receive_batch(batch)
+
     def drop(self, record: Record, reason: str) -> None:
         """See `ProcessorContext`."""
         self._run.counters.add(f"dropped:{self.node}:{reason}")
@@ -151,6 +181,14 @@ class NodeContext:
     def drop_many(self, count: int, reason: str) -> None:
         """`drop` for a number of records that were processed as columns."""
         self._run.counters.add(f"dropped:{self.node}:{reason}", count)
+
+    def drop_batch(self, batch: ColumnarBatch, reason: str) -> None:
+        """See `OperatorContext`."""
+        self._run.counters.add(f"dropped:{self.node}:{reason}", len(batch))
+        if self._on_drop:
+            for row in each_record(batch, self._run):
+                for receive in self._on_drop:
+                    receive(dropped_record(batch.record(row), reason, self.node))
 
     def count(self, what: str, number: int) -> None:
         """See `OperatorContext`."""
@@ -195,6 +233,7 @@ class NodeRunner:
         self.processor = processor
         self.context = context
         self.received = 0
+        self.group: NodeGroup | None = None
         self._run = run
         self._process = processor.process
 
@@ -206,6 +245,14 @@ class NodeRunner:
         except Exception as error:
             guard(error, self.name, self._run)
 
+    def receive_batch(self, batch: ColumnarBatch) -> None:
+        """Process a step's records together if the operator can; otherwise one by one."""
+        if self.group is not None:
+            self.group.receive([batch])
+            return
+        for row in each_record(batch, self._run):
+            self.receive(batch.record(row))
+
     def count(self) -> None:
         """Count the records in and out since the last call."""
         self._run.counters.add(f"in:{self.name}", self.received)
@@ -213,9 +260,65 @@ class NodeRunner:
         self.received = self.context.forwarded = 0
 
 
+class NodeGroup:
+    """Nodes that process a step's records together: one node, or several that share stores.
+
+    Args:
+        nodes: The nodes, in run order.
+        processor: Processes their records.
+        run: The step.
+    """
+
+    def __init__(self, nodes: Sequence[NodeRunner], processor: BatchProcessor, run: StepContext) -> None:
+        self._nodes = nodes
+        self._processor = processor
+        self._run = run
+
+    def receive(self, batches: Sequence[ColumnarBatch]) -> None:
+        """Process the records; one by one if that fails, so that only the one at fault meets its policy.
+
+        Args:
+            batches: One for each node.
+        """
+        try:
+            self._processor.process_batches(batches)
+        except Exception as error:
+            if not may_be_the_records_fault(error):
+                raise
+            for which, row in in_order(batches):
+                with at_record(batches[which], row, self._run):
+                    self._nodes[which].receive(batches[which].record(row))
+            return
+        for node, batch in zip(self._nodes, batches, strict=True):
+            node.received += len(batch)
+
+
+@contextmanager
+def at_record(batch: ColumnarBatch, row: int, run: StepContext) -> Iterator[None]:
+    """Within the context, a record of a batch is the current one."""
+    before, run.held = run.held, batch.held.get(row, run.held)
+    try:
+        with run.resume(batch.place(int(batch.order[row]))):
+            yield
+    finally:
+        run.held = before
+
+
+def each_record(batch: ColumnarBatch, run: StepContext) -> Iterator[int]:
+    """The rows of a batch, each while its record is the current one."""
+    for row in range(len(batch)):
+        with at_record(batch, row, run):
+            yield row
+
+
+def may_be_the_records_fault(error: Exception) -> bool:
+    """Whether a policy for records applies to an error raised while records were processed."""
+    not_the_records_fault = isinstance(error, StreamsError) and not isinstance(error, RecordError)
+    return not (not_the_records_fault or isinstance(error, RecordFailedError | MemoryError))
+
+
 def guard(error: Exception, node: str, run: StepContext) -> None:
     """Apply the processing policy to an exception raised in a node."""
-    not_the_records_fault = isinstance(error, StreamsError) and not isinstance(error, RecordError)
-    if not_the_records_fault or isinstance(error, RecordFailedError | MemoryError):
+    if not may_be_the_records_fault(error):
         raise error
     run.handlers.handle("processing", node, run.origin(), error)

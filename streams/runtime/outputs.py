@@ -8,11 +8,17 @@ come from outside (`OutputTopics`), once for each topic and step.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
 
 from state.changelog.topics import INTERNAL_ENDINGS
 from state.errors import TopicNotFoundError
-from state.kafka.topic_limits import NO_LIMIT, UNLIMITED, TopicLimits, wire_size
+from state.kafka.columns import BinaryColumn
+from state.kafka.topic_limits import NO_LIMIT, RECORD_OVERHEAD, UNLIMITED, TopicLimits, wire_size
 from streams.errors import ForbiddenTopicError, OversizedRecordError, RefusedRecordError, UnknownTopicError
 from streams.model.record import Headers
 from streams.runtime.event_time import LATEST, checked, in_words
@@ -81,6 +87,30 @@ class Target:
                 f"a result for topic {self.topic!r} has no key, and the topic is compacted (cleanup.policy), so Kafka refuses "
                 f"it: give it a key, or write to another topic"
             )
+
+    def check_all(
+        self,
+        keys: BinaryColumn,
+        values: BinaryColumn,
+        timestamps: npt.NDArray[np.int64],
+        headers: Sequence[Headers] | None,
+    ) -> None:
+        """`check` of many results.
+
+        Raises:
+            RecordError: Kafka would refuse one of them.
+        """
+        sizes = _sizes(keys) + _sizes(values) + RECORD_OVERHEAD
+        if headers is not None:
+            sizes += np.array([wire_size(None, None, one) - RECORD_OVERHEAD for one in headers], np.int64)
+        in_time = (timestamps >= self._earliest) & (timestamps <= self._latest)
+        fits = in_time & (sizes <= self.max_bytes)
+        if self._needs_key and keys.null_count:
+            fits &= keys.is_valid().to_numpy(zero_copy_only=False)
+        if not fits.all():
+            row = int(np.argmin(fits))
+            key, value = keys[row].as_py(), values[row].as_py()
+            self.check(key, value, int(timestamps[row]), () if headers is None else headers[row])
 
     def nearest_time(self, timestamp: int) -> int:
         """The time nearest to this one that the topic accepts."""
@@ -160,6 +190,12 @@ class Outputs:
             now_ms = self._topics.now_ms()
         target = self._targets[topic] = Target(topic, limits, self._settings, now_ms)
         return target
+
+
+def _sizes(cells: BinaryColumn) -> npt.NDArray[np.int64]:
+    """The size of each cell; 0 for null."""
+    sizes: npt.NDArray[np.int64] = pc.binary_length(cells).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return sizes
 
 
 def _allowed(topic: object) -> str:

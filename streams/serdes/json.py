@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from streams.serdes.json_types import TypedJson
 
 # Keys of ints and the like become text, as in every JSON library; NumPy scalars come out of user code on data frames.
-_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+JSON_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
 _CURE = "Correct what writes these records, or the type: a field that may be missing needs a default"
 
@@ -75,8 +75,8 @@ class JsonSerde(Serde[T]):
             return None
         try:
             if self._typed is None:
-                return orjson.dumps(value, option=_OPTIONS)
-            return self._typed.dumps(value, _OPTIONS)
+                return orjson.dumps(value, option=JSON_OPTIONS)
+            return self._typed.dumps(value, JSON_OPTIONS)
         except (TypeError, ValueError) as error:
             why = str(error) if self._typed is None else self._typed.explained(error)
             raise cannot_serialize(self, topic, value, why) from error

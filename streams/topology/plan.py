@@ -28,10 +28,11 @@ from streams.topology.graph import (
     StoreNode,
 )
 from streams.topology.hashing import topology_hash
-from streams.topology.run_order import in_run_order
-from streams.topology.sub_names import sub_topology_name
-from streams.topology.sub_topologies import sub_topologies
-from streams.topology.task_input import TaskInput, task_inputs
+from streams.topology.planning.batching import Batching, batching
+from streams.topology.planning.run_order import in_run_order
+from streams.topology.planning.sub_names import sub_topology_name
+from streams.topology.planning.sub_topologies import sub_topologies
+from streams.topology.planning.task_input import TaskInput, task_inputs
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class SubTopology:
         global_tables: The global tables that the nodes read, by the names of their stores.
         topology_hash: Changes if and only if the state's meaning may have changed.
         reads_internal: Whether a source reads a topic that this or another sub-topology writes.
+        batching: Which nodes process a step's records together.
     """
 
     index: int
@@ -61,6 +63,7 @@ class SubTopology:
     topology_hash: str
     global_tables: dict[str, GlobalTable] = field(default_factory=dict)
     reads_internal: bool = False
+    batching: Batching = field(default_factory=Batching)
 
     def children(self, name: str) -> tuple[str, ...]:
         """Names of the nodes that a node forwards to, in the order in which they run."""
@@ -187,6 +190,7 @@ def _sub_topology(
     head = _head(nodes)
     sources = tuple(node for node in nodes.values() if isinstance(node, SourceNode))
     declared = [node for name in names if isinstance(node := topology.nodes[name], SourceNode)]
+    entries = task_inputs(topology, nodes, head)
     return SubTopology(
         index=index,
         name=sub_topology_name(declared, known),
@@ -195,10 +199,11 @@ def _sub_topology(
         sinks=tuple(node for node in nodes.values() if isinstance(node, SinkNode)),
         stores=stores,
         head=head,
-        entries=task_inputs(topology, nodes, head),
+        entries=entries,
         topology_hash=topology_hash(nodes, stores),
         global_tables=_global_tables(topology, nodes),
         reads_internal=any(isinstance(topic, InternalTopic) for source in declared for topic in source.topics),
+        batching=batching(nodes, head, entries),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streams.topology.graph import GlobalTable, Graph, ProcessorNode, SinkNode, SourceNode
-from streams.topology.sub_topologies import sub_topologies
+from streams.topology.planning.sub_topologies import sub_topologies
 
 
 def topology_text(topology: Graph) -> str:

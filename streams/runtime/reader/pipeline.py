@@ -31,7 +31,7 @@ from streams.runtime.step_context import StepContext
 from streams.runtime.task.punctuation import Punctuations
 from streams.topology.graph import ProcessorNode
 from streams.topology.plan import SubTopology
-from streams.topology.task_input import TaskInput
+from streams.topology.planning.task_input import TaskInput
 
 
 class ReaderPipeline:

@@ -21,7 +21,7 @@ from streams.runtime.reader.timestamps import DROPPED, TimestampReader
 from streams.runtime.step_context import SourceRows, StepContext
 from streams.topology.graph import SourceNode
 from streams.topology.plan import SubTopology
-from streams.topology.task_input import TaskInput
+from streams.topology.planning.task_input import TaskInput
 
 EntryRows = tuple[int, pa.RecordBatch, "npt.NDArray[np.int32]"]
 

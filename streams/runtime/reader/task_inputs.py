@@ -17,7 +17,7 @@ from streams.runtime.event_time import checked
 from streams.runtime.handlers import Origin
 from streams.runtime.step_context import StepContext
 from streams.runtime.values import dump_value
-from streams.topology.task_input import TaskInput
+from streams.topology.planning.task_input import TaskInput
 
 BRANCH_BITS = 20
 """`seq` = branch of the source's child, then this many bits of a running number: depth-first order."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from state.kafka.columns import BinaryColumn, binary_column
 from state.kafka.headers import encode_headers
@@ -55,7 +56,7 @@ class Collector:
     """Records to send; `batches` converts them to columns."""
 
     def __init__(self) -> None:
-        self._topics: dict[str, _Rows] = {}
+        self._topics: dict[str, list[_Rows | SendBatch]] = {}
 
     def add(
         self,
@@ -68,9 +69,13 @@ class Collector:
         partition: int = DEFAULT_PARTITION,
     ) -> None:
         """Append one record; `partition_key` only where it differs from the key."""
-        rows = self._topics.get(topic)
-        if rows is None:
-            rows = self._topics[topic] = _Rows()
+        parts = self._topics.get(topic)
+        if parts is None:
+            parts = self._topics[topic] = []
+        if not parts or type(parts[-1]) is not _Rows:
+            parts.append(_Rows())
+        rows = parts[-1]
+        assert isinstance(rows, _Rows)
         rows.keys.append(key)
         rows.values.append(value)
         rows.timestamps.append(timestamp)
@@ -81,9 +86,16 @@ class Collector:
         rows.partitioned |= partition != DEFAULT_PARTITION
         rows.with_headers |= bool(headers)
 
+    def add_batch(self, batch: SendBatch) -> None:
+        """Append records that are columns already."""
+        self._topics.setdefault(batch.topic, []).append(batch)
+
     def batches(self) -> list[SendBatch]:
         """One batch per topic, in order of first use."""
-        return [self._batch(topic, rows) for topic, rows in self._topics.items()]
+        return [
+            _concatenated([part if isinstance(part, SendBatch) else self._batch(topic, part) for part in parts])
+            for topic, parts in self._topics.items()
+        ]
 
     def _batch(self, topic: str, rows: _Rows) -> SendBatch:
         headers = None
@@ -98,3 +110,40 @@ class Collector:
             np.array(rows.partitions, np.int32) if rows.partitioned else None,
             headers,
         )
+
+
+def _concatenated(parts: list[SendBatch]) -> SendBatch:
+    """One batch of several for the same topic."""
+    if len(parts) == 1:
+        return parts[0]
+    partition_keys = partitions = headers = None
+    if any(part.partition_keys is not None for part in parts):
+        partition_keys = _joined([part.keys if part.partition_keys is None else part.partition_keys for part in parts])
+    if any(part.partitions is not None for part in parts):
+        by_hash = [np.full(len(part.timestamps), DEFAULT_PARTITION, np.int32) for part in parts]
+        chosen = [
+            default if part.partitions is None else part.partitions
+            for part, default in zip(parts, by_hash, strict=True)
+        ]
+        partitions = np.concatenate(chosen)
+    if any(part.headers is not None for part in parts):
+        none = [pa.nulls(len(part.timestamps), pa.binary()) for part in parts]
+        headers = _joined(
+            [empty if part.headers is None else part.headers for part, empty in zip(parts, none, strict=True)]
+        )
+    return SendBatch(
+        parts[0].topic,
+        _joined([part.keys for part in parts]),
+        _joined([part.values for part in parts]),
+        np.concatenate([part.timestamps for part in parts]),
+        partition_keys,
+        partitions,
+        headers,
+    )
+
+
+def _joined(columns: list[BinaryColumn]) -> BinaryColumn:
+    """One column of several; with 64-bit offsets, if one of them has these."""
+    if any(pa.types.is_large_binary(column.type) for column in columns) or sum(one.nbytes for one in columns) >= 2**31:
+        columns = [column.cast(pa.large_binary()) for column in columns]
+    return pa.concat_arrays(columns)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+import numpy as np
+import pyarrow as pa
+
+from state.kafka.columns import binary_column
 from streams.model.record import Record, RecordContext, Windowed
+from streams.operators.columnar import NULL_KEY, ColumnarBatch
 from streams.runtime.handlers import Origin
+from streams.runtime.nodes import each_record, may_be_the_records_fault
 from streams.runtime.outputs import Target
 from streams.runtime.step_context import StepContext
-from streams.runtime.task.collector import DEFAULT_PARTITION
+from streams.runtime.task.collector import DEFAULT_PARTITION, SendBatch
 from streams.serdes.base import Serde
+from streams.serdes.columns import write_all
 from streams.topology.graph import SinkNode
 
 _BY_KEY = (DEFAULT_PARTITION,)
@@ -37,6 +44,40 @@ class SinkRunner:
             self._send(record)
         except Exception as error:
             self._run.handlers.handle("production", self.name, self._origin(record), error)
+
+    def receive_batch(self, batch: ColumnarBatch) -> None:
+        """Serialise and collect records together; one by one if any of them cannot be written, or has a partition of its own."""
+        if self._topic is not None and self._node.partitioner is None and not self._drops_null_keys:
+            try:
+                columns = self._columns(self._run.outputs.target(self._topic), batch)
+            except Exception as error:
+                if not may_be_the_records_fault(error):
+                    raise
+            else:
+                self.received += len(batch)
+                self._run.collector.add_batch(columns)
+                return
+        for row in each_record(batch, self._run):
+            self.receive(batch.record(row))
+
+    def _columns(self, target: Target, batch: ColumnarBatch) -> SendBatch:
+        """The records as columns.
+
+        Raises:
+            RecordError: A record cannot be written.
+        """
+        node, topic = self._node, target.topic
+        headers = None if batch.headers is None else [batch.headers_of(row) for row in range(len(batch))]
+        values = binary_column(write_all(node.value_serde, topic, batch.values, headers))
+        keys = batch.keys.column(node.key_serde, topic)
+        timestamps = np.maximum(batch.timestamps, 0)
+        target.check_all(keys, values, timestamps, headers)
+        inner = None
+        if any(isinstance(key, Windowed) for key in batch.keys.objects):
+            base = [_base_key(node.key_serde, topic, Record(key, None, 0)) for key in batch.keys.objects]
+            inner = pa.array(base, pa.binary()).take(pa.array(batch.keys.codes, mask=batch.keys.codes == NULL_KEY))
+        cells = None if batch.headers is None else binary_column(batch.headers)
+        return SendBatch(topic, keys, values, timestamps, inner, None, cells)
 
     def count(self) -> None:
         """Count the records sent."""

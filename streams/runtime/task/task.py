@@ -138,7 +138,13 @@ class StreamTask:
                 graph.process_columns(node, rows)
             run.stream_time = max(run.stream_time, int(rows.timestamps.max(initial=NO_TIME)))
         others = [batch for batch in admitted if transports[batch.entry] != "columns"]
-        self._process_rows(graph, run, others, halfway)
+        if self._sub.batching.groups:
+            halfway()
+            graph.process_together(others)
+            latest = (int(batch.rows.column("timestamp").to_numpy().max(initial=NO_TIME)) for batch in others)
+            run.stream_time = max(run.stream_time, *latest, NO_TIME)
+        else:
+            self._process_rows(graph, run, others, halfway)
         run.cursor = None
         records_in: int = sum(batch.rows.num_rows for batch in batches if batch.entry != DEAD_LETTER_ENTRY)
         return records_in

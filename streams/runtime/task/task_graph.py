@@ -9,16 +9,17 @@ from streams.model.record import Record
 from streams.operators.aggregate.columns.column_rows import ColumnRows
 from streams.operators.punctuation import PunctuationType
 from streams.operators.stream_time import NO_LIMIT
-from streams.runtime.nodes import NodeContext, NodeRunner, Receiver
+from streams.runtime.nodes import NodeContext, NodeGroup, NodeRunner, Receiver
 from streams.runtime.rows import RowBatch
 from streams.runtime.step_context import SourceRows, StepContext
+from streams.runtime.task.columnar_input import StepRows
 from streams.runtime.task.field_columns import column_rows
 from streams.runtime.task.punctuation import Punctuations
 from streams.runtime.task.sink import SinkRunner
 from streams.runtime.values import load_value
 from streams.topology.graph import ProcessorNode, SinkNode, SourceNode
 from streams.topology.plan import SubTopology
-from streams.topology.task_input import TaskInput
+from streams.topology.planning.task_input import TaskInput
 
 
 class TaskGraph:
@@ -36,15 +37,42 @@ class TaskGraph:
             elif isinstance(node, ProcessorNode) and name not in sub.head:
                 context = NodeContext(name, run, self._punctuations)
                 self._nodes[name] = NodeRunner(name, node.processor(), context, run)
-        receivers: dict[str, Receiver] = {**self._nodes, **self._sinks}
+        receivers: dict[str, NodeRunner | SinkRunner] = {**self._nodes, **self._sinks}
         for name, runner in self._nodes.items():
             on_drop = sub.takers_of_dropped(name)
             children = {child: receivers[child] for child in sub.children(name) if child not in on_drop}
             runner.context.connect(children, [receivers[child] for child in on_drop])
+            runner.context.connect_batches(list(children.values()), alternating=not sub.batching.groups)
         for runner in self._nodes.values():
             runner.processor.init(runner.context)
         self._punctuations.close()
+        self._groups = [(names, self._group(names)) for names in sub.batching.groups if names[0] in self._nodes]
+        entered = {name for names in sub.batching.groups for name in names}
+        for name, runner in self._nodes.items():
+            if name not in entered and (sub.batching.groups or not sub.nodes[name].stores):
+                runner.group = self._group((name,))
         self._inputs = {entry.index: _EntryReader(entry, sub, receivers[entry.node], run) for entry in sub.entries}
+
+    def _group(self, names: tuple[str, ...]) -> NodeGroup | None:
+        """What processes a step's records together for some nodes; None if nothing does."""
+        nodes = [self._sub.nodes[name] for name in names]
+        way = nodes[0].spec.batches if isinstance(nodes[0], ProcessorNode) else ""
+        if isinstance(way, str):
+            return None
+        runners = [self._nodes[name] for name in names]
+        return NodeGroup(runners, way([runner.processor for runner in runners]), self._run)
+
+    def process_together(self, batches: Sequence[RowBatch]) -> None:
+        """Process all rows of raw and object entries, group by group (`SubTopology.batching`)."""
+        rows = StepRows(batches, self._sub, self._run)
+        for names, group in self._groups:
+            assert group is not None, "the planner lets only such nodes process records together"
+            records = [rows.of_node(name) for name in names]
+            if any(map(len, records)):
+                group.receive(records)
+        for name, sink in self._sinks.items():
+            if (name,) in self._sub.batching.groups and len(batch := rows.of_node(name)):
+                sink.receive_batch(batch)
 
     def entry(self, index: int) -> _EntryReader:
         """The reader of an entry's rows."""

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from streams.operators.columnar import BatchProcessor
 from streams.operators.processor import AnyProcessor
 from streams.topology.node_kind import NodeKind
 
@@ -53,6 +54,11 @@ class NodeSpec(ABC):
     def projection(self) -> tuple[str, ...] | None:
         """The fields (dotted paths) of a JSON value that the operator reads as columns; None: it takes whole records."""
         return None
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """What processes a step's records together, for this node and those that it shares stores with; or why nothing does."""
+        return "it takes records one by one"
 
     def by_record(self) -> Self:
         """The same, for an operator that takes whole records in any case."""

@@ -1,0 +1,162 @@
+"""Many records per call: `ColumnarBatch`, and the contract of operators that process a step's records together.
+
+The engine's own operators process records one by one, as Kafka Streams does (`Operator.process`). Where a whole step can be
+processed together with the same results in the same order, an operator also has a `BatchProcessor`, which looks up and writes
+its stores for all records at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from state.kafka.headers import decode_headers
+from streams.model.record import Headers, HeldRecord, Record
+from streams.serdes.base import Serde
+from streams.serdes.columns import is_exact, write_all
+
+Int64s: TypeAlias = npt.NDArray[np.int64]
+NULL_KEY = -1
+"""The code of a null key."""
+
+
+class KeyColumn:
+    """The keys of n records, with equal keys stored once.
+
+    Args:
+        codes: int32[n], index into `objects`; `NULL_KEY` for a null key.
+        objects: The distinct keys.
+        data: The bytes of `objects`, if they are known.
+        serde: The serde that has read `objects` from `data`.
+    """
+
+    __slots__ = ("_data", "_serde", "codes", "objects")
+
+    def __init__(
+        self,
+        codes: npt.NDArray[np.int32],
+        objects: list[Any],
+        data: list[bytes] | None = None,
+        serde: Serde | None = None,
+    ) -> None:
+        self.codes = codes
+        self.objects = objects
+        self._data = data
+        self._serde = serde
+
+    @classmethod
+    def of(cls, keys: Sequence[Any]) -> KeyColumn:
+        """The column of these keys, one for each record."""
+        codes = np.fromiter((NULL_KEY if key is None else row for row, key in enumerate(keys)), np.int32, len(keys))
+        return cls(codes, list(keys))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, row: int) -> Any:
+        code = self.codes[row]
+        return None if code == NULL_KEY else self.objects[code]
+
+    def take(self, rows: Any) -> KeyColumn:
+        """The keys of some rows, given by indices or by a mask."""
+        return KeyColumn(self.codes[rows], self.objects, self._data, self._serde)
+
+    def encoded(self, serde: Serde, topic: str) -> list[bytes | None]:
+        """The bytes of `objects`. Different objects may have the same bytes.
+
+        Raises:
+            SerdeError: A key cannot be written.
+        """
+        if self._data is not None and serde == self._serde and is_exact(serde):
+            return list(self._data)
+        return write_all(serde, topic, self.objects)
+
+    def column(self, serde: Serde, topic: str) -> pa.BinaryArray:
+        """The bytes of each row's key; null for a null key."""
+        cells = pa.array(self.encoded(serde, topic), pa.binary())
+        return cells.take(pa.array(self.codes, mask=self.codes == NULL_KEY))
+
+
+def _nowhere(position: int) -> Any:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnarBatch:
+    """n records in the order in which they are processed.
+
+    Attributes:
+        keys: The keys.
+        values: The n values, as in `Record.value`.
+        timestamps: int64[n], milliseconds.
+        order: int64[n], the position in the step of the record that each one was made from; rising.
+        headers: Encoded headers of each record (`state.kafka.headers`); None if no record has any.
+        place: The argument of `OperatorContext.resume` for a position in the step.
+        held: Row -> the record named by errors, for rows that an operator has held back.
+    """
+
+    keys: KeyColumn
+    values: list[Any]
+    timestamps: Int64s
+    order: Int64s
+    headers: list[bytes | None] | None = None
+    place: Callable[[int], Any] = _nowhere
+    held: Mapping[int, HeldRecord] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> ColumnarBatch:
+        """The records of these rows, in this order."""
+        at = rows.tolist()
+        return replace(
+            self,
+            keys=self.keys.take(rows),
+            values=[self.values[row] for row in at],
+            timestamps=self.timestamps[rows],
+            order=self.order[rows],
+            headers=None if self.headers is None else [self.headers[row] for row in at],
+            held={row: self.held[old] for row, old in enumerate(at) if old in self.held} if self.held else {},
+        )
+
+    def headers_of(self, row: int) -> Headers:
+        """Decoded headers of one record."""
+        return () if self.headers is None else tuple(decode_headers(self.headers[row]))
+
+    def record(self, row: int) -> Record:
+        """One of the records."""
+        return Record(self.keys[row], self.values[row], int(self.timestamps[row]), self.headers_of(row))
+
+
+class BatchProcessor(Protocol):
+    """Processes the records of a step for one node, or for a group of nodes that share stores (the two sides of a join).
+
+    A subclass's constructor takes the operators of the group, in the order of their nodes, after `init`.
+    """
+
+    def __init__(self, operators: Sequence[Any]) -> None: ...
+
+    def process_batches(self, batches: Sequence[ColumnarBatch]) -> None:
+        """Processes all records that a step has for the group; called at most once before `flush`.
+
+        Results, drops, state and their order equal those of `Operator.process` for one record after the other in the order
+        of `ColumnarBatch.order`. A call that raises must have had no effect: the records are then processed one by one, so
+        that the one at fault is found, and meets its policy. So look up and compute first, then write to stores, and
+        forward last (`OperatorContext.forward_batch`).
+
+        Args:
+            batches: One for each node of the group, in the order of the nodes; some may be empty.
+        """
+
+
+def in_order(batches: Sequence[ColumnarBatch]) -> Iterator[tuple[int, int]]:
+    """The index of the batch and the row in it, for all records of a group in the order of the step."""
+    which = np.repeat(np.arange(len(batches)), [len(batch) for batch in batches])
+    rows = np.concatenate([np.arange(len(batch)) for batch in batches] or [np.empty(0, np.int64)])
+    order = np.argsort(np.concatenate([batch.order for batch in batches] or [np.empty(0, np.int64)]), kind="stable")
+    return zip(which[order].tolist(), rows[order].tolist(), strict=True)

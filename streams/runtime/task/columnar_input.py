@@ -1,0 +1,234 @@
+"""The task's side of raw and object entries whose records are processed together: rows joined into one `ColumnarBatch` a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from state.kafka.headers import decode_headers
+from streams.errors import ValueNotPicklableError
+from streams.model.record import Headers
+from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn
+from streams.runtime.nodes import may_be_the_records_fault
+from streams.runtime.rows import RowBatch
+from streams.runtime.step_context import SourceRows, StepContext
+from streams.runtime.task.row_order import TaskRows, merged
+from streams.runtime.values import load_value
+from streams.serdes.base import Serde
+from streams.serdes.columns import read_all, reads_alone
+from streams.topology.graph import SourceNode
+from streams.topology.plan import SubTopology
+from streams.topology.planning.task_input import TaskInput
+
+
+class StepRows:
+    """All rows of a step that are processed together.
+
+    Args:
+        batches: The rows, in any order.
+        sub: The sub-topology.
+        run: The step.
+    """
+
+    def __init__(self, batches: Sequence[RowBatch], sub: SubTopology, run: StepContext) -> None:
+        sequence, order = merged(batches)
+        self._batches = [batches[index] for index in sequence]
+        self._sub = sub
+        self._run = run
+        self._ends = np.cumsum([batch.rows.num_rows for batch in self._batches], dtype=np.int64)
+        self._order = order
+        self._task_rows: dict[int, SourceRows] = {}
+
+    def of_node(self, node: str) -> ColumnarBatch:
+        """The records that enter at a node, without those that cannot be read, which meet their policy."""
+        parts = [self._of_entry(entry) for entry in self._sub.entries if entry.node == node]
+        parts = [part for part in parts if len(part)] or parts[:1]
+        return parts[0] if len(parts) == 1 else _merged(parts)
+
+    def place(self, position: int) -> tuple[SourceRows, int]:
+        """The source record at a position of the step, needed only for errors and for nodes that take records one by one."""
+        row = int(self._order[position])
+        index = int(np.searchsorted(self._ends, row, "right"))
+        found = self._task_rows.get(index)
+        if found is None:
+            found = self._task_rows[index] = TaskRows(self._batches[index]).rows
+            found.raw = self._sub.entries[self._batches[index].entry].transport == "raw"
+        return found, row - int(self._ends[index] - self._batches[index].rows.num_rows)
+
+    def _of_entry(self, entry: TaskInput) -> ColumnarBatch:
+        mine = [index for index, batch in enumerate(self._batches) if batch.entry == entry.index]
+        rows = [self._batches[index].rows for index in mine]
+        positions = self._positions(mine)
+        at = np.argsort(positions, kind="stable")
+        order = positions[at]
+        timestamps = np.concatenate([np.empty(0, np.int64), *(one.column("timestamp").to_numpy() for one in rows)])[at]
+        cells = _cells(rows, "headers", at) if any("headers" in one.schema.names for one in rows) else None
+        reader = _EntryCells(entry, self._sub, [self._batches[index].topic for index in mine], rows, at, cells)
+        failed: dict[int, Exception] = {}
+        keys, values = reader.keys(failed), reader.values(failed)
+        batch = ColumnarBatch(keys, values, timestamps, order, cells, self.place)
+        return self._readable(batch, entry, failed) if failed else batch
+
+    def _positions(self, indices: Sequence[int]) -> Int64s:
+        """The position in the step of each row of some batches."""
+        position = np.empty(len(self._order), np.int64)
+        position[self._order] = np.arange(len(self._order))
+        starts = self._ends - [batch.rows.num_rows for batch in self._batches]
+        return np.concatenate(
+            [np.empty(0, np.int64), *(position[int(starts[one]) : int(self._ends[one])] for one in indices)]
+        )
+
+    def _readable(self, batch: ColumnarBatch, entry: TaskInput, failed: dict[int, Exception]) -> ColumnarBatch:
+        for row in sorted(failed):
+            with self._run.resume(self.place(int(batch.order[row]))):
+                self._run.handlers.handle(
+                    "deserialization", entry.source or entry.node, self._run.origin(), failed[row]
+                )
+        return batch.take(np.setdiff1d(np.arange(len(batch)), np.array(sorted(failed), np.int64)))
+
+
+class _EntryCells:
+    """Keys and values of the rows of one entry.
+
+    Args:
+        entry: The entry.
+        sub: The sub-topology.
+        topics: The topic of each batch.
+        rows: The batches.
+        at: The order of the rows of all batches.
+        headers: Encoded headers in that order, if any.
+    """
+
+    def __init__(
+        self,
+        entry: TaskInput,
+        sub: SubTopology,
+        topics: Sequence[str],
+        rows: Sequence[pa.RecordBatch],
+        at: Int64s,
+        headers: list[bytes | None] | None,
+    ) -> None:
+        source = None if entry.source is None else sub.nodes[entry.source]
+        self._source = source if isinstance(source, SourceNode) else None
+        self._key_serde: Serde = entry.key_serde if self._source is None else self._source.key_serde
+        self._rows, self._at = rows, at
+        self._headers: list[Headers] | None = None
+        if headers is not None:
+            self._headers = [tuple(decode_headers(cell)) if cell else () for cell in headers]
+        self._topic = topics[0] if topics else ""
+        self._topics: list[str] | None = None
+        if len(set(topics)) > 1:
+            each = np.repeat(np.array(topics, object), [one.num_rows for one in rows])
+            self._topics = each[at].tolist()
+
+    def keys(self, failed: dict[int, Exception]) -> KeyColumn:
+        """The keys; rows whose key cannot be read are noted."""
+        if not self._rows:
+            return KeyColumn.of([])
+        serde = self._key_serde
+        if self._topics is not None or not reads_alone(serde):
+            return KeyColumn.of(self._read(serde, _cells(self._rows, "key", self._at), failed))
+        chunks = [_plain(one.column("key")) for one in self._rows]
+        keys = pa.concat_arrays(chunks).dictionary_encode()
+        codes: npt.NDArray[np.int32] = keys.indices.fill_null(NULL_KEY).to_numpy()[self._at]
+        data = keys.dictionary.to_pylist()
+        wrong: dict[int, Exception] = {}
+        objects = _each(lambda: read_all(serde, self._topic, data, None), serde.deserialize, self._topic, data, wrong)
+        for code, error in wrong.items():
+            failed.update(dict.fromkeys(np.flatnonzero(codes == code).tolist(), error))
+        # A key read as None (JSON's null) is a null key.
+        nulls = [code for code, key in enumerate(objects) if key is None]
+        if nulls:
+            codes = np.where(np.isin(codes, nulls), np.int32(NULL_KEY), codes)
+        return KeyColumn(codes, objects, data, serde)
+
+    def values(self, failed: dict[int, Exception]) -> list[Any]:
+        """The values; rows whose value cannot be read are noted."""
+        if not self._rows:
+            return []
+        cells = _cells(self._rows, "value", self._at)
+        if self._source is None:
+            return [None if cell is None else load_value(cell) for cell in cells]
+        return self._read(self._source.value_serde, cells, failed)
+
+    def _read(self, serde: Serde, cells: list[bytes | None], failed: dict[int, Exception]) -> list[Any]:
+        if self._topics is None:
+            headers = self._headers
+
+            def read_together() -> list[Any]:
+                return read_all(serde, self._topic, cells, headers)
+
+            return _each(read_together, serde.deserialize, self._topic, cells, failed, headers)
+        objects: list[Any] = []
+        for row, (topic, cell) in enumerate(zip(self._topics, cells, strict=True)):
+            objects.append(
+                _one(serde.deserialize, topic, cell, () if self._headers is None else self._headers[row], row, failed)
+            )
+        return objects
+
+
+def _each(
+    together: Callable[[], list[Any]],
+    read: Callable[..., Any],
+    topic: str,
+    cells: Sequence[bytes | None],
+    failed: dict[int, Exception],
+    headers: Sequence[Headers] | None = None,
+) -> list[Any]:
+    """All cells read together; one by one if that fails, with the failures noted, and None in their place."""
+    try:
+        return together()
+    except Exception as error:
+        if not may_be_the_records_fault(error):
+            raise
+    return [
+        _one(read, topic, cell, () if headers is None else headers[row], row, failed) for row, cell in enumerate(cells)
+    ]
+
+
+def _one(
+    read: Callable[..., Any], topic: str, cell: bytes | None, headers: Headers, row: int, failed: dict[int, Exception]
+) -> Any:
+    try:
+        return read(topic, cell, headers)
+    except ValueNotPicklableError:
+        raise
+    except Exception as error:
+        failed.setdefault(row, error)
+        return None
+
+
+def _cells(rows: Sequence[pa.RecordBatch], name: str, at: Int64s) -> list[bytes | None]:
+    """A column of all batches, in order; null where a batch lacks the column."""
+    parts = [
+        _plain(one.column(name)) if name in one.schema.names else pa.nulls(one.num_rows, pa.binary()) for one in rows
+    ]
+    cells: list[bytes | None] = pa.concat_arrays(parts).take(pa.array(at)).to_pylist()
+    return cells
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    return column.cast(pa.binary()) if pa.types.is_dictionary(column.type) else column
+
+
+def _merged(parts: Sequence[ColumnarBatch]) -> ColumnarBatch:
+    """One batch of several, in the order of the step."""
+    order = np.concatenate([part.order for part in parts])
+    at = np.argsort(order, kind="stable")
+    headers = None
+    if any(part.headers is not None for part in parts):
+        headers = [cell for part in parts for cell in (part.headers or [None] * len(part))]
+    keys = [part.keys[row] for part in parts for row in range(len(part))]
+    whole = ColumnarBatch(
+        KeyColumn.of(keys),
+        [value for part in parts for value in part.values],
+        np.concatenate([part.timestamps for part in parts]),
+        order,
+        headers,
+        parts[0].place,
+    )
+    return whole.take(at)

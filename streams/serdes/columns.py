@@ -1,0 +1,67 @@
+"""Reading and writing many keys or values at once, with the results of one call of the serde for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from streams.serdes.base import Headers, Serde
+from streams.serdes.json import JSON_OPTIONS, JsonSerde, is_plain_json
+from streams.serdes.primitives import BytesSerde, Int16Serde, Int32Serde, Int64Serde, StringSerde
+
+_EXACT = (StringSerde, BytesSerde, Int16Serde, Int32Serde, Int64Serde)
+
+
+def is_exact(serde: Serde) -> bool:
+    """Whether each object has one form of bytes only, so that bytes once read need not be written anew.
+
+    JSON, for example, is not exact: the same object may be written with or without spaces.
+    """
+    return isinstance(serde, _EXACT)
+
+
+def reads_alone(serde: Serde) -> bool:
+    """Whether a serde reads the same bytes in the same way under all headers."""
+    return isinstance(serde, (*_EXACT, JsonSerde))
+
+
+def read_all(serde: Serde, topic: str, cells: Sequence[bytes | None], headers: Sequence[Headers] | None) -> list[Any]:
+    """Each cell's object.
+
+    Args:
+        serde: The serde.
+        topic: The topic that the cells come from.
+        cells: The bytes.
+        headers: The headers of each record; None: no record has any.
+
+    Raises:
+        SerdeError: A cell cannot be read.
+    """
+    if is_plain_json(serde):
+        try:
+            loads = orjson.loads
+            return [None if cell is None else loads(cell) for cell in cells]
+        except ValueError:
+            pass  # the serde's own error names the cell
+    read = serde.deserialize
+    if headers is None:
+        return [read(topic, cell, ()) for cell in cells]
+    return [read(topic, cell, of_cell) for cell, of_cell in zip(cells, headers, strict=True)]
+
+
+def write_all(
+    serde: Serde, topic: str, objects: Sequence[Any], headers: Sequence[Headers] | None = None
+) -> list[bytes | None]:
+    """Each object's bytes; the arguments and errors are those of `read_all`."""
+    if is_plain_json(serde):
+        try:
+            dumps = orjson.dumps
+            return [None if value is None else dumps(value, option=JSON_OPTIONS) for value in objects]
+        except (TypeError, ValueError):
+            pass
+    write = serde.serialize
+    if headers is None:
+        return [write(topic, value, ()) for value in objects]
+    return [write(topic, value, of_value) for value, of_value in zip(objects, headers, strict=True)]

@@ -1,0 +1,126 @@
+"""Which nodes of a sub-topology process a step's records together (`streams.operators.columnar`), and why others do not.
+
+Records that are processed together pass one node after the other, while records that are processed one by one pass all nodes
+before the next record follows. Results and their order are the same under these conditions, which are checked here: no node
+sees what another one does to shared stores, except within a group that processes its records jointly; a node gets records from
+one node or group only; each topic is written by one sink; and no user's code looks at stream time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from streams.topology.graph import Node, ProcessorNode, SinkNode
+from streams.topology.planning.task_input import TaskInput
+
+Groups: TypeAlias = tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """How the task of a sub-topology processes the records of raw and object inputs.
+
+    Attributes:
+        groups: Nodes at which records enter, in groups that share stores; empty if records are processed one by one.
+        reason: Why records are processed one by one; None if they are not.
+    """
+
+    groups: Groups = ()
+    reason: str | None = None
+
+
+def batching(nodes: Mapping[str, Node], head: Collection[str], entries: Sequence[TaskInput]) -> Batching:
+    """Decides how a task processes records.
+
+    Args:
+        nodes: The nodes of the sub-topology, in run order.
+        head: Those that run in readers.
+        entries: The inputs of the task.
+    """
+    inside = {name: node for name, node in nodes.items() if name not in head}
+    processors = [node for node in inside.values() if isinstance(node, ProcessorNode)]
+    entered = list(dict.fromkeys(entry.node for entry in entries if entry.transport != "columns"))
+    if not entered:
+        return Batching()
+    groups = _groups(entered, inside)
+    reason = next(filter(None, (_unfit(group, inside) for group in groups)), None)
+    reason = reason or next((_unfit_anywhere(node) for node in processors if _unfit_anywhere(node)), None)
+    reason = reason or _shared_stores(groups, processors) or _several_parents(groups, inside) or _topics(inside)
+    return Batching(reason=reason) if reason else Batching(groups)
+
+
+def _groups(entered: Iterable[str], inside: Mapping[str, Node]) -> Groups:
+    """The nodes at which records enter; those with common stores are together."""
+    groups: list[tuple[list[str], set[str]]] = []
+    for name in entered:
+        stores = set(inside[name].stores)
+        linked = [group for group in groups if group[1] & stores]
+        for _, others in linked:
+            stores |= others
+        merged = [*(one for names, _ in linked for one in names), name]
+        groups = [group for group in groups if group not in linked]
+        groups.append((merged, stores))
+    order = {name: at for at, name in enumerate(inside)}
+    return tuple(tuple(sorted(names, key=order.__getitem__)) for names, _ in groups)
+
+
+def _unfit(group: tuple[str, ...], inside: Mapping[str, Node]) -> str | None:
+    """Why the nodes of a group cannot process their records together; sinks always can."""
+    ways = []
+    for name in group:
+        node = inside[name]
+        if isinstance(node, ProcessorNode):
+            way = node.spec.batches
+            if isinstance(way, str):
+                return f"'{name}': {way}"
+            ways.append(way)
+    if len(set(ways)) > 1:
+        return f"{' and '.join(map(repr, group))} share a store, but process records in different ways"
+    return None
+
+
+def _unfit_anywhere(node: ProcessorNode) -> str | None:
+    if node.wrapper is not None:
+        return f"'{node.name}' is wrapped, and wrappers see records one by one"
+    if node.spec.sees_stream_time:
+        return f"'{node.name}' may look at stream time, or be scheduled by it, which moves with each record"
+    return None
+
+
+def _shared_stores(groups: Groups, processors: Iterable[ProcessorNode]) -> str | None:
+    """Stores that a node shares with nodes outside of its group."""
+    group_of = {name: group for group in groups for name in group}
+    users: dict[str, tuple[str, ...]] = {}
+    for node in processors:
+        own = group_of.get(node.name, (node.name,))
+        for store in node.stores:
+            if users.setdefault(store, own) != own:
+                return f"'{node.name}' shares the store '{store}' with '{users[store][0]}'"
+    return None
+
+
+def _several_parents(groups: Groups, inside: Mapping[str, Node]) -> str | None:
+    """Nodes that get records from several nodes of the task, which would no longer alternate."""
+    group_of = {name: group for group in groups for name in group}
+    for name, node in inside.items():
+        above = {
+            group_of.get(parent, (parent,)) for parent in node.parents if isinstance(inside.get(parent), ProcessorNode)
+        }
+        if len(above) > 1 or (above and name in group_of):
+            return f"'{name}' gets records from several nodes"
+    return None
+
+
+def _topics(inside: Mapping[str, Node]) -> str | None:
+    """Topics that several sinks write, whose records would no longer alternate."""
+    sinks = [node for node in inside.values() if isinstance(node, SinkNode)]
+    if len(sinks) < 2:
+        return None
+    for sink in sinks:
+        if sink.topic is None:
+            return f"'{sink.name}' chooses the topic of each record"
+    topic, count = Counter(str(sink.topic) for sink in sinks).most_common(1)[0]
+    return f"{count} sinks write to the topic '{topic}'" if count > 1 else None

@@ -1,0 +1,115 @@
+"""A program's steps played twice: records processed together (`streams.operators.columnar`), and one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from state.kafka.headers import decode_headers
+from streams.errors import RecordFailedError
+from streams.model.record import Headers
+from streams.testing import TopologyTestDriver
+from streams.topology.plan import build_plan
+from streams.topology.planning.batching import Batching
+from streams.topology.topology import Topology
+
+
+@dataclass(frozen=True)
+class Fed:
+    """A record that is fed to a topic, as bytes."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: Headers = ()
+    partition: int | None = None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Everything that a run leaves behind: records by topic and partition (changelogs too), counters, or the failed record."""
+
+    topics: dict[tuple[str, int], list[tuple[Any, ...]]]
+    counters: dict[str, int]
+    failed: str | None
+
+
+@contextmanager
+def one_by_one() -> Iterator[None]:
+    """Within the context, topologies are planned so that records are processed one by one."""
+    with mock.patch("streams.topology.plan.batching", return_value=Batching(reason="a test asks for it")):
+        yield
+
+
+def check_both_ways(
+    topology: Topology, steps: Sequence[Sequence[Fed]], restarts: Sequence[int] = (), **settings: Any
+) -> Seen:
+    """Requires that both ways leave the same behind.
+
+    Args:
+        topology: The program, of whose sub-topologies at least one processes records together.
+        steps: The records of each micro-batch.
+        restarts: The steps after which the application restarts, without its local state.
+        **settings: Those of `TopologyTestDriver`.
+    """
+    assert any(sub.batching.groups for sub in build_plan(topology, "test").sub_topologies), reasons(topology)
+    together = played(topology, steps, restarts, **settings)
+    with one_by_one():
+        expected = played(topology, steps, restarts, **settings)
+    assert together.topics == expected.topics
+    assert together.counters == expected.counters
+    assert together.failed == expected.failed
+    return together
+
+
+def reasons(topology: Topology) -> list[str | None]:
+    """Why sub-topologies process records one by one."""
+    return [sub.batching.reason for sub in build_plan(topology, "test").sub_topologies]
+
+
+def played(topology: Topology, steps: Sequence[Sequence[Fed]], restarts: Sequence[int] = (), **settings: Any) -> Seen:
+    """Runs the steps."""
+    failed = None
+    with TopologyTestDriver(topology, **settings) as driver:
+        topics = {record.topic: driver.create_input_topic(record.topic) for step in steps for record in step}
+        try:
+            for number, step in enumerate(steps):
+                with driver.batch():
+                    for one in step:
+                        topics[one.topic].pipe_bytes(one.key, one.value, one.timestamp, one.headers, one.partition)
+                if number in restarts:
+                    driver.restart()
+        except RecordFailedError as error:
+            failed = str(error)
+        return Seen(_records(driver), dict(driver.counters), failed)
+
+
+def _records(driver: TopologyTestDriver) -> dict[tuple[str, int], list[tuple[Any, ...]]]:
+    kafka = driver._kafka
+    found = {}
+    for topic in driver.produced_topic_names():
+        for partition in range(kafka.partition_count(topic)):
+            columns = kafka.columns(topic, partition)
+            if columns is not None:
+                headers = [None] * len(columns) if columns.headers is None else columns.headers.to_pylist()
+                found[topic, partition] = [
+                    (key, value, timestamp, _headers(cell))
+                    for key, value, timestamp, cell in zip(
+                        columns.keys.to_pylist(),
+                        columns.values.to_pylist(),
+                        columns.timestamps.tolist(),
+                        headers,
+                        strict=True,
+                    )
+                ]
+    return found
+
+
+def _headers(cell: bytes | None) -> Headers:
+    """Without stack traces, which name the engine's functions on either way."""
+    headers = decode_headers(cell) if cell else []
+    return tuple((name, value) for name, value in headers if name != "__streams.errors.stacktrace")
