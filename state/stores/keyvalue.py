@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from state.stores.codec import prefix_end
 from state.stores.spec import StoreSpec
 from state.tables.buffer import WriteBuffer
-from state.tables.table import Row
+from state.tables.table import RangeRows, Row
 
 
 class KeyValueBytesStore:
@@ -49,6 +53,24 @@ class KeyValueBytesStore:
             timestamp: Of the changelog record, ms; in a timestamped store the timestamp that is part of `value`.
         """
         self._buffer.put(self._prefix + key, value, timestamp)
+
+    def get_columns(self, keys: pa.BinaryArray) -> pa.BinaryArray:
+        """The local values of a column of keys (none null), null where a key has none. Sorted keys are the fastest."""
+        return pa.array(self.multi_get(keys.to_pylist()), pa.binary())
+
+    def put_columns(self, keys: pa.BinaryArray, values: pa.BinaryArray, timestamps: npt.NDArray[np.int64]) -> None:
+        """Writes a column of rows, as `put` row by row would; null deletes."""
+        for key, value, timestamp in zip(keys.to_pylist(), values.to_pylist(), timestamps.tolist(), strict=True):
+            self.put(key, value, timestamp)
+
+    def scan_prefixes(self, prefixes: pa.BinaryArray) -> RangeRows:
+        """Rows whose key starts with each of these bytes (`prefix` for a column). Sorted prefixes are the fastest."""
+        rows = [(index, *row) for index, one in enumerate(prefixes.to_pylist()) for row in self.prefix(one)]
+        return RangeRows(
+            np.array([index for index, _, _ in rows], np.int32),
+            pa.array([key for _, key, _ in rows], pa.binary()),
+            pa.array([value for _, _, value in rows], pa.binary()),
+        )
 
     def put_if_absent(self, key: bytes, value: bytes | None, timestamp: int) -> bytes | None:
         """Writes unless the key has a value, and returns the value that the key had."""

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from state.stores.codec import MAX_TIME, SESSION_SUFFIX, pack_session_suffix, split_session_key
+from state.stores.found_rows import SessionRows
 from state.stores.segments import Segments
 from state.stores.spec import StoreSpec
 from state.tables.buffer import WriteBuffer
@@ -53,6 +58,39 @@ class SessionBytesStore:
         if segment < self._segments.bound:
             return None
         return self._buffer.get(self._segments.prefix(segment) + key + pack_session_suffix(end, start))
+
+    def put_columns(
+        self,
+        keys: pa.BinaryArray,
+        starts: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+        values: pa.BinaryArray,
+        timestamps: npt.NDArray[np.int64],
+    ) -> None:
+        """Writes a column of sessions, as `put` row by row would."""
+        columns = (keys.to_pylist(), starts.tolist(), ends.tolist(), values.to_pylist(), timestamps.tolist())
+        for row in zip(*columns, strict=True):
+            self.put(*row)
+
+    def find_columns(
+        self, keys: pa.BinaryArray, earliest_ends: npt.NDArray[np.int64], latest_starts: npt.NDArray[np.int64]
+    ) -> SessionRows:
+        """Sessions of each key with end >= earliest_end and start <= latest_start (`find_sessions` for a column).
+
+        Requests sorted by key and `earliest_ends` are the fastest.
+        """
+        columns = (keys.to_pylist(), earliest_ends.tolist(), latest_starts.tolist())
+        found = [
+            (request, *session)
+            for request, one in enumerate(zip(*columns, strict=True))
+            for session in self.find_sessions(*one)
+        ]
+        return SessionRows(
+            np.array([request for request, _, _, _ in found], np.int32),
+            np.array([start for _, start, _, _ in found], np.int64),
+            np.array([end for _, _, end, _ in found], np.int64),
+            pa.array([value for _, _, _, value in found], pa.binary()),
+        )
 
     def find_sessions(
         self, key: bytes, earliest_end: int, latest_start: int, reverse: bool = False

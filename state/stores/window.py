@@ -13,6 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from state.stores.codec import (
     MAX_SEQUENCE,
     MAX_TIME,
@@ -21,6 +25,7 @@ from state.stores.codec import (
     split_window_key,
     upper_with_suffix,
 )
+from state.stores.found_rows import WindowRows
 from state.stores.segments import Segments
 from state.stores.spec import StoreSpec
 from state.tables.buffer import WriteBuffer
@@ -80,6 +85,40 @@ class WindowBytesStore:
         if bound:
             return [v if w[1] // width >= bound else None for w, v in zip(windows, values, strict=True)]
         return values
+
+    def put_columns(
+        self,
+        keys: pa.BinaryArray,
+        starts: npt.NDArray[np.int64],
+        values: pa.BinaryArray,
+        timestamps: npt.NDArray[np.int64],
+    ) -> None:
+        """Writes a column of rows, as `put` row by row would."""
+        columns = (keys.to_pylist(), starts.tolist(), values.to_pylist(), timestamps.tolist())
+        for key, start, value, timestamp in zip(*columns, strict=True):
+            self.put(key, start, value, timestamp)
+
+    def fetch_columns(self, keys: pa.BinaryArray, starts: npt.NDArray[np.int64]) -> pa.BinaryArray:
+        """The local values of a column of windows, null where there is none (`fetch` for a column)."""
+        return pa.array(self.multi_fetch(list(zip(keys.to_pylist(), starts.tolist(), strict=True))), pa.binary())
+
+    def fetch_ranges(
+        self, keys: pa.BinaryArray, from_ms: npt.NDArray[np.int64], to_ms: npt.NDArray[np.int64]
+    ) -> WindowRows:
+        """Rows of each key with from_ms <= start <= to_ms (`fetch_range` for a column).
+
+        Requests sorted by key and `from_ms` are the fastest.
+        """
+        found = [
+            (request, start, value)
+            for request, one in enumerate(zip(keys.to_pylist(), from_ms.tolist(), to_ms.tolist(), strict=True))
+            for start, value in self.fetch_range(*one)
+        ]
+        return WindowRows(
+            np.array([request for request, _, _ in found], np.int32),
+            np.array([start for _, start, _ in found], np.int64),
+            pa.array([value for _, _, value in found], pa.binary()),
+        )
 
     def fetch_range(self, key: bytes, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[int, bytes]]:
         """(start, local value) of one key with from_ms <= start <= to_ms, by start, then in order of writing."""

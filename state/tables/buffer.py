@@ -12,12 +12,16 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 from sortedcontainers import SortedList
 
+from state.tables.columns import scan_each
 from state.tables.merge import overlay
 from state.tables.rocks import RocksTable
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
-from state.tables.table import OrderedTable, Row, RowChange
+from state.tables.table import OrderedTable, RangeRows, Row, RowChange
 
 Entry = tuple["bytes | None", int]
 """Local value (None = deleted) and the timestamp for the changelog, ms."""
@@ -163,6 +167,25 @@ class WriteBuffer:
         if changes is None:
             return base
         return _without_deleted(overlay(changes, base, reverse))
+
+    def put_columns(self, keys: pa.BinaryArray, values: pa.BinaryArray, timestamps: npt.NDArray[np.int64]) -> None:
+        """Writes a column of rows, as `put` row by row would.
+
+        Args:
+            keys: Local keys, none null; a later row of the same key wins.
+            values: Local values, null deletes.
+            timestamps: Of the changelog records, ms.
+        """
+        for row in zip(keys.to_pylist(), values.to_pylist(), timestamps.tolist(), strict=True):
+            self.put(*row)
+
+    def get_columns(self, keys: pa.BinaryArray) -> pa.BinaryArray:
+        """The values of a column of keys as this step sees them; see `OrderedTable.get_columns`."""
+        return pa.array(self.multi_get(keys.to_pylist()), pa.binary())
+
+    def scan_ranges(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
+        """Rows of several ranges as this step sees them; see `OrderedTable.scan_ranges`."""
+        return scan_each(self.scan, lowers, uppers)
 
     def changes(self, lower: bytes, upper: bytes | None, reverse: bool = False) -> Iterator[RowChange] | None:
         """This step's writes of a range in key order, None if memory and scratch have none."""

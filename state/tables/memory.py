@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sortedcontainers import SortedDict
 
+from state.tables.columns import RowByRow
 from state.tables.table import KeyRange, Row, RowChange
 
 
-class MemoryTable:
+class MemoryTable(RowByRow):
     """A sorted dictionary behind the interface `OrderedTable`."""
 
     location = "memory"

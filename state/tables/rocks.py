@@ -17,6 +17,7 @@ from typing import Any
 import rocksdict
 
 from state.errors import StateCorruptedError, StateError, StateLockedError
+from state.tables.columns import RowByRow
 from state.tables.private_folder import make_private
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings, database_options, write_options
 from state.tables.table import KeyRange, Row, RowChange
@@ -26,7 +27,7 @@ _LOCK_RETRY_S = 0.05
 _LOCKED = ("While lock file", "lock hold by current process")
 
 
-class RocksTable:
+class RocksTable(RowByRow):
     """An ordered table in a folder.
 
     Args:

@@ -7,13 +7,31 @@ process at a time has a table open. A table is read while a step runs, and writt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 Row = tuple[bytes, bytes]
 RowChange = tuple[bytes, "bytes | None"]
 """Key and new value; None deletes."""
 KeyRange = tuple[bytes, bytes]
 """[lower, upper)."""
+
+
+class RangeRows(NamedTuple):
+    """Rows of several key ranges, columns of equal length, ordered by range and then by key.
+
+    Attributes:
+        ranges: int32[n], index of the range that a row was found for.
+        keys: binary[n], none null.
+        values: binary[n], none null.
+    """
+
+    ranges: npt.NDArray[np.int32]
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
 
 
 class OrderedTable(Protocol):
@@ -48,6 +66,26 @@ class OrderedTable(Protocol):
 
     def write_sorted(self, changes: Iterator[RowChange], halfway: Callable[[], None] | None = None) -> None:
         """The same for many changes in strictly rising key order, in bounded memory where the table supports that."""
+
+    def get_columns(self, keys: pa.BinaryArray) -> pa.BinaryArray:
+        """The values of a column of keys (none null), null where a key has none. Sorted keys are the fastest."""
+
+    def scan_ranges(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
+        """Rows of the ranges lower <= key < upper, as of now. Ranges sorted by their lower ends are the fastest.
+
+        Args:
+            lowers: Inclusive lower ends, none null.
+            uppers: Exclusive upper ends, none null; a range whose upper end is not above its lower end is empty.
+        """
+
+    def write_columns(
+        self,
+        keys: pa.BinaryArray,
+        values: pa.BinaryArray,
+        delete_ranges: Sequence[KeyRange] = (),
+        halfway: Callable[[], None] | None = None,
+    ) -> None:
+        """As `write`, with the changes as columns in any order, each key at most once; a null value deletes."""
 
     def close(self) -> None:
         """Releases all resources. Scans that are still open fail at their next read."""

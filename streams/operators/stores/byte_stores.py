@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from state.stores.found_rows import SessionRows, WindowRows
+from state.tables.table import RangeRows
+
 
 class KeyValueBytes(Protocol):
     """`state.stores`' key-value store; values of timestamped kinds are `timestamp(8) ∥ value`, read and written."""
@@ -17,6 +24,15 @@ class KeyValueBytes(Protocol):
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
         """Write; None deletes."""
+
+    def get_columns(self, keys: pa.BinaryArray) -> pa.BinaryArray:
+        """`multi_get` for a column, null where a key has no value."""
+
+    def put_columns(self, keys: pa.BinaryArray, values: pa.BinaryArray, timestamps: npt.NDArray[np.int64]) -> None:
+        """`put` for columns of rows."""
+
+    def scan_prefixes(self, prefixes: pa.BinaryArray) -> RangeRows:
+        """`prefix` for a column."""
 
     def range(self, lower: bytes | None, upper: bytes | None, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Rows with lower <= key <= upper; None = open."""
@@ -37,6 +53,23 @@ class WindowBytes(Protocol):
     def multi_fetch(self, windows: Sequence[tuple[bytes, int]]) -> list[bytes | None]:
         """Local values of several windows."""
 
+    def put_columns(
+        self,
+        keys: pa.BinaryArray,
+        starts: npt.NDArray[np.int64],
+        values: pa.BinaryArray,
+        timestamps: npt.NDArray[np.int64],
+    ) -> None:
+        """`put` for columns of rows."""
+
+    def fetch_columns(self, keys: pa.BinaryArray, starts: npt.NDArray[np.int64]) -> pa.BinaryArray:
+        """`multi_fetch` for a column, null where a window has no value."""
+
+    def fetch_ranges(
+        self, keys: pa.BinaryArray, from_ms: npt.NDArray[np.int64], to_ms: npt.NDArray[np.int64]
+    ) -> WindowRows:
+        """`fetch_range` for a column of keys."""
+
     def fetch_range(self, key: bytes, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[int, bytes]]:
         """Windows of a key with from <= start <= to."""
 
@@ -52,6 +85,21 @@ class SessionBytes(Protocol):
 
     def fetch_session(self, key: bytes, start: int, end: int) -> bytes | None:
         """One session's value."""
+
+    def put_columns(
+        self,
+        keys: pa.BinaryArray,
+        starts: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+        values: pa.BinaryArray,
+        timestamps: npt.NDArray[np.int64],
+    ) -> None:
+        """`put` for columns of rows."""
+
+    def find_columns(
+        self, keys: pa.BinaryArray, earliest_ends: npt.NDArray[np.int64], latest_starts: npt.NDArray[np.int64]
+    ) -> SessionRows:
+        """`find_sessions` for a column of keys."""
 
     def find_sessions(
         self, key: bytes, earliest_end: int, latest_start: int, reverse: bool = False

@@ -1,0 +1,64 @@
+"""Bulk operations of the ordered tables on Arrow columns for tables without a faster way: `RowByRow`.
+
+Vectorised operators look up, scan and write whole columns of keys. A table that reaches its rows one at a time only (in memory,
+or through rocksdict) takes the three operations from `RowByRow`, whose results define what every faster way must return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from state.tables.table import KeyRange, RangeRows, Row, RowChange
+
+
+class _Rows(Protocol):
+    def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
+
+    def scan(self, lower: bytes, upper: bytes | None, reverse: bool = False) -> Iterator[Row]: ...
+
+    def write(
+        self, changes: Iterator[RowChange], delete_ranges: Sequence[KeyRange], halfway: Callable[[], None] | None
+    ) -> None: ...
+
+
+class RowByRow:
+    """`get_columns`, `scan_ranges` and `write_columns` of `OrderedTable`, made of the operations on single rows."""
+
+    def get_columns(self: _Rows, keys: pa.BinaryArray) -> pa.BinaryArray:
+        """See `OrderedTable`."""
+        return pa.array(self.multi_get(keys.to_pylist()), pa.binary())
+
+    def scan_ranges(self: _Rows, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
+        """See `OrderedTable`."""
+        return scan_each(self.scan, lowers, uppers)
+
+    def write_columns(
+        self: _Rows,
+        keys: pa.BinaryArray,
+        values: pa.BinaryArray,
+        delete_ranges: Sequence[KeyRange] = (),
+        halfway: Callable[[], None] | None = None,
+    ) -> None:
+        """See `OrderedTable`."""
+        self.write(zip(keys.to_pylist(), values.to_pylist(), strict=True), delete_ranges, halfway)
+
+
+def scan_each(
+    scan: Callable[[bytes, bytes], Iterator[Row]], lowers: pa.BinaryArray, uppers: pa.BinaryArray
+) -> RangeRows:
+    """Rows of the ranges lower <= key < upper, one scan a range."""
+    ranges: list[int] = []
+    rows: list[Row] = []
+    for index, (lower, upper) in enumerate(zip(lowers.to_pylist(), uppers.to_pylist(), strict=True)):
+        if lower < upper:
+            rows.extend(scan(lower, upper))
+            ranges.extend([index] * (len(rows) - len(ranges)))
+    return RangeRows(
+        np.array(ranges, np.int32),
+        pa.array([key for key, _ in rows], pa.binary()),
+        pa.array([value for _, value in rows], pa.binary()),
+    )
