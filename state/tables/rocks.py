@@ -134,6 +134,9 @@ class RocksTable(RowByRow):
     def write_sorted(self, changes: Iterator[RowChange], halfway: Callable[[], None] | None = None) -> None:
         """See `OrderedTable`. Writes one sorted file, which RocksDB ingests."""
         part = self.path / "ingest.part"
+        # RocksDB takes a file over by a second name for it: after a kill before the first name is removed, writing to that name
+        # would overwrite the database's own file.
+        part.unlink(missing_ok=True)
         writer = rocksdict.SstFileWriter(self._options)
         try:
             writer.open(str(part))

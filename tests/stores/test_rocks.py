@@ -210,3 +210,17 @@ def test_opening_is_cheap(tmp_path):
         seconds.append(time.process_time() - started)
     # Seconds of the processor; about 0.004 on the machine that this was written on.
     assert min(seconds) < 0.1
+
+
+def test_a_kill_right_after_an_ingestion_leaves_a_name_that_is_not_written_to(tmp_path: Path) -> None:
+    rows = [(b"%05d" % number, b"x" * 100) for number in range(2000)]
+    table = RocksTable(tmp_path / "db")
+    table.write_sorted(iter(rows))
+    table.close()
+    (ingested,) = (tmp_path / "db").glob("*.sst")
+    # What a kill leaves behind between the two halves of the move: both names of the one file.
+    (tmp_path / "db" / "ingest.part").hardlink_to(ingested)
+    table = RocksTable(tmp_path / "db")
+    table.write_sorted(iter([(b"z%05d" % number, b"y") for number in range(50)]))
+    assert list(table.scan(b"0", b"1")) == rows
+    table.close()
