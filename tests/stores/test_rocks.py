@@ -212,7 +212,7 @@ def test_opening_is_cheap(tmp_path):
     assert min(seconds) < 0.1
 
 
-def test_a_kill_right_after_an_ingestion_leaves_a_name_that_is_not_written_to(tmp_path: Path) -> None:
+def test_a_kill_right_after_an_ingestion_leaves_a_name_that_is_not_written_to(tmp_path):
     rows = [(b"%05d" % number, b"x" * 100) for number in range(2000)]
     table = RocksTable(tmp_path / "db")
     table.write_sorted(iter(rows))
