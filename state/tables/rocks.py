@@ -19,10 +19,12 @@ import rocksdict
 from state.errors import StateCorruptedError, StateError, StateLockedError
 from state.tables.columns import RowByRow
 from state.tables.private_folder import make_private
+from state.tables.release import request_release
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings, database_options, write_options
 from state.tables.table import KeyRange, Row, RowChange
 
-_LOCK_RETRY_S = 0.05
+# A process that only keeps a database open closes it within milliseconds; another one has a step to end.
+_FIRST_RETRY_S, _LAST_RETRY_S = 0.002, 0.05
 # The text of RocksDB's lock error, and of no other: a path or "block checksum mismatch" contains "lock" too.
 _LOCKED = ("While lock file", "lock hold by current process")
 
@@ -50,6 +52,7 @@ class RocksTable(RowByRow):
 
     def _open(self, lock_timeout_s: float) -> Any:
         deadline = time.monotonic() + lock_timeout_s
+        retry_s = _FIRST_RETRY_S
         while True:
             try:
                 return rocksdict.Rdict(self.location, self._options)
@@ -58,7 +61,10 @@ class RocksTable(RowByRow):
                     raise self._named(error, opening=True) from error
                 if time.monotonic() >= deadline:
                     raise StateLockedError(self.location, lock_timeout_s, str(error)) from error
-            time.sleep(_LOCK_RETRY_S)
+            if retry_s == _FIRST_RETRY_S:
+                request_release(self.path)
+            time.sleep(retry_s)
+            retry_s = min(2 * retry_s, _LAST_RETRY_S)
 
     def get(self, key: bytes) -> bytes | None:
         """See `OrderedTable`."""

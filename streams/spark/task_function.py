@@ -19,6 +19,8 @@ from state.commit.live import LiveKafka
 from state.commit.marker import MarkerCopy
 from state.commit.step import CommitStep, StepResult
 from state.restore.task_stores import TaskStateManager
+from state.stores.task_store import open_task_store
+from state.tables.kept import kept_tables
 from streams.microbatch.job import QueryJob
 from streams.microbatch.rows import TaskInput
 from streams.microbatch.step import BatchContext, run_step
@@ -98,6 +100,7 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
         job.state_dir,
         job.spill_bytes,
         lock_timeout_s=patience_s,
+        open_store=partial(open_task_store, kept=kept_tables()),
         trim_delay_ms=job.trim_delay_ms,
     )
     step = CommitStep(identity, kafka, stores, job.crash)
