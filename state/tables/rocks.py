@@ -8,7 +8,6 @@ status is checked at every end; otherwise rows would vanish silently.
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,15 +15,12 @@ from typing import Any
 
 import rocksdict
 
-from state.errors import StateCorruptedError, StateError, StateLockedError
+from state.errors import StateError
 from state.tables.columns import RowByRow
 from state.tables.private_folder import make_private
+from state.tables.rocks_errors import closed_during_scan, closed_error, named_error, open_when_released
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings, database_options, write_options
 from state.tables.table import KeyRange, Row, RowChange
-
-_LOCK_RETRY_S = 0.05
-# The text of RocksDB's lock error, and of no other: a path or "block checksum mismatch" contains "lock" too.
-_LOCKED = ("While lock file", "lock hold by current process")
 
 
 class RocksTable(RowByRow):
@@ -49,16 +45,7 @@ class RocksTable(RowByRow):
         self._db: Any = self._open(settings.lock_timeout_s)
 
     def _open(self, lock_timeout_s: float) -> Any:
-        deadline = time.monotonic() + lock_timeout_s
-        while True:
-            try:
-                return rocksdict.Rdict(self.location, self._options)
-            except Exception as error:
-                if not any(words in str(error) for words in _LOCKED):
-                    raise self._named(error, opening=True) from error
-                if time.monotonic() >= deadline:
-                    raise StateLockedError(self.location, lock_timeout_s, str(error)) from error
-            time.sleep(_LOCK_RETRY_S)
+        return open_when_released(self.location, lock_timeout_s, lambda: rocksdict.Rdict(self.location, self._options))
 
     def get(self, key: bytes) -> bytes | None:
         """See `OrderedTable`."""
@@ -168,20 +155,8 @@ class RocksTable(RowByRow):
             self._db.close()
             self._db = None
 
-    def _named(self, error: Exception, opening: bool = False) -> StateError:
-        """The engine's own error for one of RocksDB's, which are all plain `Exception`s."""
-        text = str(error)
-        if self._db_closed():
-            return StateError(f"the store in {self.location} is closed; open it again (this is an error in the caller)")
-        if "Corruption" in text or (opening and "No such file" in text):
-            return StateCorruptedError(self.location, text)
-        return StateError(
-            f"the store in {self.location} could not be {'opened' if opening else 'used'}: {text}; check the disk's "
-            f"free space and the folder's permissions"
-        )
-
-    def _db_closed(self) -> bool:
-        return getattr(self, "_db", self) is None
+    def _named(self, error: Exception) -> StateError:
+        return closed_error(self.location) if self._db is None else named_error(self.location, str(error))
 
 
 class _Scan:
@@ -205,9 +180,7 @@ class _Scan:
         cursor = self._cursor
         if cursor is None:
             if self._ended:
-                raise StateError(
-                    f"the store in {self._table.location} was closed while a scan of it was still being read"
-                )
+                raise closed_during_scan(self._table.location)
             raise StopIteration
         if not cursor.valid():
             self._finish(cursor)

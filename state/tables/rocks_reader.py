@@ -11,6 +11,7 @@ import rocksdict
 
 from state.errors import StateCorruptedError, StateError
 from state.tables.rocks import RocksTable
+from state.tables.rocks_errors import named_error
 from state.tables.rocks_options import RocksSettings
 
 # -1: all files are opened at once and stay open.
@@ -26,7 +27,7 @@ class RocksReader(RocksTable):
         try:
             return rocksdict.Rdict(self.location, self._options, access_type=rocksdict.AccessType.read_only())
         except Exception as error:
-            raise self._named(error, opening=True) from error
+            raise named_error(self.location, str(error), opening=True) from error
 
 
 def open_linked(source: Path, folder: Path) -> RocksReader:
