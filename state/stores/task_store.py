@@ -22,7 +22,7 @@ from state.stores.spec import StoreSpec
 from state.stores.table_stores import ByteStore, RestoredPart, TableStores
 from state.tables.buffer import DEFAULT_SPILL_BYTES, BufferMemory, delete_left_scratch
 from state.tables.memory import MemoryTable
-from state.tables.rocks import RocksTable
+from state.tables.open import open_table
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
 from state.tables.table import OrderedTable, Row
 
@@ -223,7 +223,7 @@ def open_task_store(
         StateLockedError: Another process has it open.
         StateCorruptedError: The database is damaged; delete the directory and restore.
     """
-    table = RocksTable(directory / "db", settings)
+    table = open_table(directory / "db", settings)
     try:
         # Only with the lock held: the scratch of a live process must not be touched.
         delete_left_scratch(directory)

@@ -29,23 +29,29 @@ class RocksTable(RowByRow):
     Args:
         path: The folder; created if missing, with access for its owner alone.
         settings: Memory and lock timeout; equal settings share one cache in this process.
+        read_only: Open without the lock, for reading; any write is an error.
 
     Raises:
         StateLockedError: Another process has the database open and does not release it in time.
         StateCorruptedError: The database is damaged; delete the folder and restore.
     """
 
-    def __init__(self, path: Path | str, settings: RocksSettings = DEFAULT_SETTINGS) -> None:
+    def __init__(self, path: Path | str, settings: RocksSettings = DEFAULT_SETTINGS, read_only: bool = False) -> None:
         self.path = Path(path)
         self.location = str(path)
         self._options = database_options(settings)
         self._write_options = write_options()
         self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
         make_private(self.path)
-        self._db: Any = self._open(settings.lock_timeout_s)
+        self._db: Any = self._open(settings.lock_timeout_s, read_only)
 
-    def _open(self, lock_timeout_s: float) -> Any:
-        return open_when_released(self.location, lock_timeout_s, lambda: rocksdict.Rdict(self.location, self._options))
+    def _open(self, lock_timeout_s: float, read_only: bool) -> Any:
+        access = rocksdict.AccessType.read_only() if read_only else rocksdict.AccessType.read_write()
+
+        def attempt() -> Any:
+            return rocksdict.Rdict(self.location, self._options, access_type=access)
+
+        return open_when_released(self.location, lock_timeout_s, attempt)
 
     def get(self, key: bytes) -> bytes | None:
         """See `OrderedTable`."""

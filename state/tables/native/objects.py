@@ -2,8 +2,8 @@
 
 Operators that work record by record read single rows. A function that returns the object itself, called through ctypes with the
 GIL held, takes half the time of one that fills buffers. Where RocksDB fails, the address of the error's text is in the block and
-the result is NULL, of which ctypes makes a `ValueError`; a closed database, at address 0, fails in the same way. An iterator is
-destroyed as soon as its last row was read.
+`ReadError` is raised; a closed database, at address 0, fails in the same way. An iterator is destroyed as soon as its last row
+was read.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ PYTHON = (
     "PyTuple_SetItem",
     "Py_IncRef",
     "Py_DecRef",
+    "PyErr_SetNone",
 )
 _GET, _PINNED, _UNPIN, _OPEN, _CLOSE, _SEEK, _SEEK_BEFORE, _SEEK_LAST = range(8)
 _VALID, _NEXT, _PREV, _KEY, _VALUE, _STATUS = range(8, 14)
-_BYTES, _NUMBER, _LIST, _APPEND, _TUPLE, _SET, _REFER, _RELEASE = range(14, 22)
-MEMCMP, NONE, DATABASE, READ_OPTIONS, ERROR, _SIZE, _SIZE_2, WORDS = range(22, 30)
+_BYTES, _NUMBER, _LIST, _APPEND, _TUPLE, _SET, _REFER, _RELEASE, _RAISE = range(14, 23)
+MEMCMP, NONE, EXCEPTION, DATABASE, READ_OPTIONS, ERROR, _SIZE, WORDS = range(23, 31)
 
 NO_BOUND = -1
 """Size of an upper end that does not exist."""
@@ -58,11 +59,22 @@ LATER_ROWS = 1024
 _word = types.int64
 
 
+class ReadError(Exception):
+    """RocksDB has failed, or the database is closed."""
+
+
 @kernel
 def ask(block: int, function: int, first: int, second: int) -> int:
     """Call one of the block's functions with two arguments (more than a function takes do no harm)."""
     result: int = call(carray(as_pointer(block), WORDS, np.int64)[function], (first, second))
     return result
+
+
+@kernel
+def fail(block: int) -> int:
+    """Raise `ReadError`; to be returned."""
+    ask(block, _RAISE, carray(as_pointer(block), WORDS, np.int64)[EXCEPTION], 0)
+    return 0
 
 
 @kernel
@@ -78,11 +90,11 @@ def value_of(block: int, key: int, size: int) -> int:
     """See `get_value`."""
     words = carray(as_pointer(block), WORDS, np.int64)
     if words[DATABASE] == 0:
-        return 0
+        return fail(block)
     pinned = call(words[_GET], (words[DATABASE], words[READ_OPTIONS], key, size, block + 8 * ERROR))
     if pinned == 0:
         if words[ERROR] != 0:
-            return 0
+            return fail(block)
         ask(block, _REFER, words[NONE], 0)
         none: int = words[NONE]
         return none
@@ -150,7 +162,7 @@ def rows_of(block: int, iterator: int, bound: int, bound_size: int, reverse: int
     ask(block, _CLOSE, iterator, 0)
     if carray(as_pointer(block), WORDS, np.int64)[ERROR] != 0:
         ask(block, _RELEASE, rows, 0)
-        return 0
+        return fail(block)
     return pair(block, rows, ask(block, _NUMBER, 0, 0))
 
 
@@ -172,7 +184,7 @@ def _get_value(block: int, key: int, size: int) -> int:
 @numba.cfunc(_word(_word, _word, _word, _word, _word, _word), cache=True)  # type: ignore[untyped-decorator]
 def _start_scan(block: int, lower: int, lower_size: int, upper: int, upper_size: int, reverse: int) -> int:
     if carray(as_pointer(block), WORDS, np.int64)[DATABASE] == 0:
-        return 0
+        return fail(block)
     iterator = open_at(block, lower, lower_size, upper, upper_size, reverse)
     if reverse != 0:
         return rows_of(block, iterator, lower, lower_size, reverse, _FIRST_ROWS)

@@ -31,6 +31,7 @@ class RowReader:
         functions = [*(library.address(name) for name in objects.ROCKS), *python_addresses(objects.PYTHON)]
         self._block[: len(functions)] = functions
         self._block[objects.MEMCMP], self._block[objects.NONE] = library.memcmp, id(None)
+        self._block[objects.EXCEPTION] = id(objects.ReadError)
         self._block[objects.DATABASE], self._block[objects.READ_OPTIONS] = database, read_options
         self._at = self._block.ctypes.data
         self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
@@ -39,7 +40,7 @@ class RowReader:
         """See `OrderedTable`."""
         try:
             value: bytes | None = objects.get_value(self._at, key, len(key))
-        except ValueError as error:
+        except objects.ReadError as error:
             raise self._error() from error
         return value
 
@@ -48,7 +49,7 @@ class RowReader:
         size = objects.NO_BOUND if upper is None else len(upper)
         try:
             rows, iterator = objects.start_scan(self._at, lower, len(lower), upper, size, reverse)
-        except ValueError as error:
+        except objects.ReadError as error:
             raise self._error() from error
         if not iterator:
             return iter(rows)
@@ -61,7 +62,7 @@ class RowReader:
         size = objects.NO_BOUND if bound is None else len(bound)
         try:
             rows, iterator = objects.read_rows(self._at, iterator, bound, size, reverse)
-        except ValueError as error:
+        except objects.ReadError as error:
             raise self._error() from error
         return rows, iterator
 

@@ -32,20 +32,21 @@ _PART_ROWS = 10_000
 class NativeTable:
     """An ordered table in a folder; see `RocksTable`."""
 
-    def __init__(self, path: Path | str, settings: RocksSettings = DEFAULT_SETTINGS) -> None:
+    def __init__(self, path: Path | str, settings: RocksSettings = DEFAULT_SETTINGS, read_only: bool = False) -> None:
         self.path = Path(path)
         self.location = str(path)
         self._library = library()
         self._handles = handles(settings)
         make_private(self.path)
-        self._database = self._open(settings.lock_timeout_s)
+        self._database = self._open(settings.lock_timeout_s, read_only)
         self._rows = RowReader(self._library, self._database, self._handles.read, self.location)
         self._columns = ColumnReader(self._library, self._database, self._handles.read)
         self._writer = Writer(self._library, self._database, self._handles)
 
-    def _open(self, lock_timeout_s: float) -> int:
-        arguments = (self._handles.database, os.fsencode(self.path))
-        return open_when_released(self.location, lock_timeout_s, lambda: self._library.checked("open", *arguments))
+    def _open(self, lock_timeout_s: float, read_only: bool) -> int:
+        place = (self._handles.database, os.fsencode(self.path))
+        arguments = ("open_for_read_only", *place, False) if read_only else ("open", *place)
+        return open_when_released(self.location, lock_timeout_s, lambda: self._library.checked(*arguments))
 
     def get(self, key: bytes) -> bytes | None:
         """See `OrderedTable`."""
@@ -102,6 +103,8 @@ class NativeTable:
         """See `OrderedTable`. Writes one sorted file, which RocksDB ingests."""
         parts = iter(lambda: _columns(islice(changes, _PART_ROWS)), None)
         part = self.path / "ingest.part"
+        # A kill in the middle of an ingestion leaves a second name of the database's own file: it must not be written to.
+        part.unlink(missing_ok=True)
         try:
             with self._named():
                 if self._writer.write_file(part, _until_empty(parts)):
