@@ -9,10 +9,7 @@ ABIs pass them in registers, so int32 parameters may be passed as int64; of an i
 from __future__ import annotations
 
 import os
-import stat
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -20,23 +17,16 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from state.machine_cache import cache_folder
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _use_writable_cache() -> None:
-    """Give numba a cache folder where it cannot write beside the source: in an installed package or a read-only image."""
-    if os.environ.get("NUMBA_CACHE_DIR"):
-        return
-    beside = Path(__file__).parent / "__pycache__"
-    if os.access(beside if beside.exists() else beside.parent, os.W_OK):
-        return
-    folder = Path(tempfile.gettempdir()) / f"streams-kernels-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    state = folder.stat()
-    # The cache holds executable code: never use a folder that others may write to.
-    if state.st_uid != os.getuid() or stat.S_IMODE(state.st_mode) & 0o022:
-        folder = Path(tempfile.mkdtemp(prefix="streams-kernels-"))
-    numba.config.CACHE_DIR = str(folder)
+    """Gives numba a cache folder where it cannot write beside the source, which is where it writes by itself."""
+    folder = cache_folder()
+    if not os.environ.get("NUMBA_CACHE_DIR") and folder.name != "__pycache__":
+        numba.config.CACHE_DIR = str(folder)
 
 
 _use_writable_cache()

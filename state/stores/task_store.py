@@ -23,7 +23,7 @@ from state.stores.table_stores import ByteStore, RestoredPart, TableStores
 from state.tables.buffer import DEFAULT_SPILL_BYTES, BufferMemory, delete_left_scratch
 from state.tables.kept import KeptTables
 from state.tables.memory import MemoryTable
-from state.tables.rocks import RocksTable
+from state.tables.open import open_table
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
 from state.tables.table import OrderedTable, Row
 
@@ -241,7 +241,7 @@ def open_task_store(
         StateCorruptedError: The database is damaged; delete the directory and restore.
     """
     path = directory / "db"
-    table = RocksTable(path, settings) if kept is None else kept.take(path, settings)
+    table = open_table(path, settings) if kept is None else kept.take(path, settings)
 
     def release(failed: bool) -> None:
         if kept is None:

@@ -19,7 +19,7 @@ from sortedcontainers import SortedList
 
 from state.tables.columns import scan_each
 from state.tables.merge import overlay
-from state.tables.rocks import RocksTable
+from state.tables.open import DiskTable, open_table
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
 from state.tables.table import OrderedTable, RangeRows, Row, RowChange
 
@@ -48,7 +48,7 @@ class BufferMemory:
             raise ValueError("a bound on the write buffer needs a directory to spill to")
         self.used = 0
         self.limit = limit if limit is not None else 2**63
-        self.scratch: RocksTable | None = None
+        self.scratch: DiskTable | None = None
         self._directory = directory
         self._settings = settings
         self._buffers: list[WriteBuffer] = []
@@ -62,7 +62,7 @@ class BufferMemory:
         """Moves every buffer's entries to the scratch database."""
         if self.scratch is None:
             self._folder = Path(tempfile.mkdtemp(prefix=_SPILL_PREFIX, dir=self._directory))
-            self.scratch = RocksTable(self._folder / "db", self._settings)
+            self.scratch = open_table(self._folder / "db", self._settings)
         for buffer in self._buffers:
             buffer.move_to(self.scratch)
         self.used = 0
@@ -221,7 +221,7 @@ class WriteBuffer:
         """Whether the scratch database holds writes of the step."""
         return self._spilled
 
-    def move_to(self, scratch: RocksTable) -> None:
+    def move_to(self, scratch: DiskTable) -> None:
         """Moves the entries to the scratch database."""
         if self._entries:
             scratch.write_unsafe((key, _encode(entry)) for key, entry in self._entries.items())
@@ -250,7 +250,7 @@ class WriteBuffer:
         data = self._scratch().get(key)
         return (False, None) if data is None else (True, _decode(data)[0])
 
-    def _scratch(self) -> RocksTable:
+    def _scratch(self) -> DiskTable:
         assert self._memory.scratch is not None
         return self._memory.scratch
 

@@ -8,7 +8,6 @@ status is checked at every end; otherwise rows would vanish silently.
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,17 +15,12 @@ from typing import Any
 
 import rocksdict
 
-from state.errors import StateCorruptedError, StateError, StateLockedError
+from state.errors import StateError
 from state.tables.columns import RowByRow
 from state.tables.private_folder import make_private
-from state.tables.release import request_release
+from state.tables.rocks_errors import closed_during_scan, closed_error, named_error, open_when_released
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings, database_options, write_options
 from state.tables.table import KeyRange, Row, RowChange
-
-# A process that only keeps a database open closes it within milliseconds; another one has a step to end.
-_FIRST_RETRY_S, _LAST_RETRY_S = 0.002, 0.05
-# The text of RocksDB's lock error, and of no other: a path or "block checksum mismatch" contains "lock" too.
-_LOCKED = ("While lock file", "lock hold by current process")
 
 
 class RocksTable(RowByRow):
@@ -35,36 +29,29 @@ class RocksTable(RowByRow):
     Args:
         path: The folder; created if missing, with access for its owner alone.
         settings: Memory and lock timeout; equal settings share one cache in this process.
+        read_only: Open without the lock, for reading; any write is an error.
 
     Raises:
         StateLockedError: Another process has the database open and does not release it in time.
         StateCorruptedError: The database is damaged; delete the folder and restore.
     """
 
-    def __init__(self, path: Path | str, settings: RocksSettings = DEFAULT_SETTINGS) -> None:
+    def __init__(self, path: Path | str, settings: RocksSettings = DEFAULT_SETTINGS, read_only: bool = False) -> None:
         self.path = Path(path)
         self.location = str(path)
         self._options = database_options(settings)
         self._write_options = write_options()
         self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
         make_private(self.path)
-        self._db: Any = self._open(settings.lock_timeout_s)
+        self._db: Any = self._open(settings.lock_timeout_s, read_only)
 
-    def _open(self, lock_timeout_s: float) -> Any:
-        deadline = time.monotonic() + lock_timeout_s
-        retry_s = _FIRST_RETRY_S
-        while True:
-            try:
-                return rocksdict.Rdict(self.location, self._options)
-            except Exception as error:
-                if not any(words in str(error) for words in _LOCKED):
-                    raise self._named(error, opening=True) from error
-                if time.monotonic() >= deadline:
-                    raise StateLockedError(self.location, lock_timeout_s, str(error)) from error
-            if retry_s == _FIRST_RETRY_S:
-                request_release(self.path)
-            time.sleep(retry_s)
-            retry_s = min(2 * retry_s, _LAST_RETRY_S)
+    def _open(self, lock_timeout_s: float, read_only: bool) -> Any:
+        access = rocksdict.AccessType.read_only() if read_only else rocksdict.AccessType.read_write()
+
+        def attempt() -> Any:
+            return rocksdict.Rdict(self.location, self._options, access_type=access)
+
+        return open_when_released(self.location, lock_timeout_s, attempt)
 
     def get(self, key: bytes) -> bytes | None:
         """See `OrderedTable`."""
@@ -174,20 +161,8 @@ class RocksTable(RowByRow):
             self._db.close()
             self._db = None
 
-    def _named(self, error: Exception, opening: bool = False) -> StateError:
-        """The engine's own error for one of RocksDB's, which are all plain `Exception`s."""
-        text = str(error)
-        if self._db_closed():
-            return StateError(f"the store in {self.location} is closed; open it again (this is an error in the caller)")
-        if "Corruption" in text or (opening and "No such file" in text):
-            return StateCorruptedError(self.location, text)
-        return StateError(
-            f"the store in {self.location} could not be {'opened' if opening else 'used'}: {text}; check the disk's "
-            f"free space and the folder's permissions"
-        )
-
-    def _db_closed(self) -> bool:
-        return getattr(self, "_db", self) is None
+    def _named(self, error: Exception) -> StateError:
+        return closed_error(self.location) if self._db is None else named_error(self.location, str(error))
 
 
 class _Scan:
@@ -211,9 +186,7 @@ class _Scan:
         cursor = self._cursor
         if cursor is None:
             if self._ended:
-                raise StateError(
-                    f"the store in {self._table.location} was closed while a scan of it was still being read"
-                )
+                raise closed_during_scan(self._table.location)
             raise StopIteration
         if not cursor.valid():
             self._finish(cursor)

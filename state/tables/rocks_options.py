@@ -8,6 +8,7 @@ not survive it.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -33,6 +34,32 @@ class RocksSettings:
 
 
 DEFAULT_SETTINGS = RocksSettings()
+FORMAT_VERSION = 5
+"""Of table files: every RocksDB since 6.6 reads it, so rocksdict and the library of pyspark's jar read each other's files."""
+
+TUNING: Mapping[str, int | bool] = {
+    "create_if_missing": True,
+    # Every step ends in a flush, so small sorted runs arrive fast: merge runs of similar size rather than whole levels.
+    "level0_file_num_compaction_trigger": 4,
+    "level0_slowdown_writes_trigger": 40,
+    "level0_stop_writes_trigger": 80,
+    "max_background_jobs": 2,
+    # Cheap opening: no statistics, no scan of the files, few and small log files.
+    "skip_stats_update_on_db_open": True,
+    "stats_dump_period_sec": 0,
+    "stats_persist_period_sec": 0,
+    "keep_log_file_num": 2,
+    "max_log_file_size": 1024 * 1024,
+    "manifest_preallocation_size": 64 * 1024,
+}
+"""Options of a task's database by the names of RocksDB's C API, for rocksdict and the C API alike."""
+
+_RUST_NAMES = {
+    "create_if_missing": "create_if_missing",
+    "level0_file_num_compaction_trigger": "set_level_zero_file_num_compaction_trigger",
+    "level0_slowdown_writes_trigger": "set_level_zero_slowdown_writes_trigger",
+    "level0_stop_writes_trigger": "set_level_zero_stop_writes_trigger",
+}
 
 
 def database_options(settings: RocksSettings) -> Any:
@@ -56,29 +83,18 @@ def _database_options(settings: RocksSettings, _process: int) -> Any:
     blocks.set_bloom_filter(settings.bloom_bits, False)
     blocks.set_cache_index_and_filter_blocks(True)
     blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
-    blocks.set_format_version(5)
+    blocks.set_format_version(FORMAT_VERSION)
     options = rocksdict.Options(raw_mode=True)
-    options.create_if_missing(True)
     options.set_block_based_table_factory(blocks)
     options.set_write_buffer_manager(
         rocksdict.WriteBufferManager.new_write_buffer_manager_with_cache(settings.write_buffer_bytes, False, cache)
     )
     options.set_write_buffer_size(settings.write_buffer_bytes)
     options.set_compression_type(rocksdict.DBCompressionType.lz4())
-    # Every step ends in a flush, so small sorted runs arrive fast: merge runs of similar size rather than whole levels.
     options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
-    options.set_level_zero_file_num_compaction_trigger(4)
-    options.set_level_zero_slowdown_writes_trigger(40)
-    options.set_level_zero_stop_writes_trigger(80)
-    options.set_max_background_jobs(2)
     options.set_max_open_files(settings.max_open_files)
-    # Cheap opening: no statistics, no scan of the files, few and small log files.
-    options.set_skip_stats_update_on_db_open(True)
-    options.set_stats_dump_period_sec(0)
-    options.set_stats_persist_period_sec(0)
-    options.set_keep_log_file_num(2)
-    options.set_max_log_file_size(1024 * 1024)
-    options.set_manifest_preallocation_size(64 * 1024)
+    for name, value in TUNING.items():
+        getattr(options, _RUST_NAMES.get(name, f"set_{name}"))(value)
     return options
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
-from typing import Any
-
-import rocksdict
 
 from state.errors import StateCorruptedError, StateError
-from state.tables.rocks import RocksTable
+from state.tables.open import DiskTable, open_table
 from state.tables.rocks_options import RocksSettings
 
 # -1: all files are opened at once and stay open.
@@ -19,17 +16,7 @@ _ATTEMPTS = 20
 _PAUSE_S = 0.1
 
 
-class RocksReader(RocksTable):
-    """A table opened for reading only; any write is an error."""
-
-    def _open(self, lock_timeout_s: float) -> Any:
-        try:
-            return rocksdict.Rdict(self.location, self._options, access_type=rocksdict.AccessType.read_only())
-        except Exception as error:
-            raise self._named(error, opening=True) from error
-
-
-def open_linked(source: Path, folder: Path) -> RocksReader:
+def open_linked(source: Path, folder: Path) -> DiskTable:
     """Opens a database as of now.
 
     Args:
@@ -43,7 +30,7 @@ def open_linked(source: Path, folder: Path) -> RocksReader:
         shutil.rmtree(folder, ignore_errors=True)
         try:
             _link(source, folder)
-            return RocksReader(folder, _SETTINGS)
+            return open_table(folder, _SETTINGS, read_only=True)
         except (OSError, StateError) as error:
             if attempt == _ATTEMPTS:
                 raise StateCorruptedError(str(source), str(error)) from error

@@ -88,4 +88,4 @@ class OrderedTable(Protocol):
         """As `write`, with the changes as columns in any order, each key at most once; a null value deletes."""
 
     def close(self) -> None:
-        """Releases all resources. Scans that are still open fail at their next read."""
+        """Releases all resources. Scans that are still open fail once the rows they have read ahead are used up."""

@@ -1,5 +1,6 @@
 """What needs no broker: headers, partitioner, configurations, errors, the shared library."""
 
+import os
 import pickle
 import subprocess
 import sys
@@ -146,7 +147,7 @@ def test_kernels_are_cached_elsewhere_when_the_package_is_read_only(
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(numba_kernels.os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "access", lambda *_: False)
     numba_kernels._use_writable_cache()
     (folder,) = tmp_path.iterdir()
     assert str(folder) == numba.config.CACHE_DIR

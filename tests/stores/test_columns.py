@@ -13,6 +13,7 @@ from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import StorePosition, TaskStore
 from state.tables.buffer import BufferMemory, WriteBuffer
 from state.tables.memory import MemoryTable
+from state.tables.native.table import NativeTable
 from state.tables.rocks import RocksTable
 
 PREFIX, END = b"\x00\x01", b"\x00\x02"
@@ -35,7 +36,7 @@ OPERATIONS = st.lists(
     ),
     max_size=25,
 )
-TABLES = {"memory": lambda _: MemoryTable(), "rocksdict": RocksTable}
+TABLES = {"memory": lambda _: MemoryTable(), "rocksdict": RocksTable, "native": NativeTable}
 
 
 def binary(values):

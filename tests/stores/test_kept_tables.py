@@ -13,7 +13,7 @@ import pytest
 
 from state.errors import StateLockedError
 from state.tables.kept import KeptTables
-from state.tables.rocks import RocksTable
+from state.tables.open import open_table
 from state.tables.rocks_options import RocksSettings
 
 QUICK, PATIENT = RocksSettings(lock_timeout_s=0.2), RocksSettings(lock_timeout_s=120)
@@ -90,7 +90,7 @@ def test_another_process_gets_a_database_that_is_only_kept(path: Path) -> None:
     owner = Owner(path)
     try:
         owner.give_back()
-        table = RocksTable(path, PATIENT)
+        table = open_table(path, PATIENT)
         assert table.get(b"from") == b"the owner"
         table.close()
         assert owner.process.poll() is None
@@ -102,9 +102,9 @@ def test_another_process_gets_a_database_at_the_end_of_its_use(path: Path) -> No
     owner = Owner(path)
     try:
         with pytest.raises(StateLockedError):
-            RocksTable(path, QUICK)
+            open_table(path, QUICK)
         owner.give_back()
-        RocksTable(path, PATIENT).close()
+        open_table(path, PATIENT).close()
     finally:
         owner.end()
 
@@ -153,7 +153,7 @@ def test_an_unused_database_is_closed_after_a_while(path: Path) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
-            RocksTable(path, QUICK).close()
+            open_table(path, QUICK).close()
             return
         except StateLockedError:
             continue

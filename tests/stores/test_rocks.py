@@ -1,4 +1,4 @@
-"""The table on disk: locks, damage, scans at close, kills, and what opening costs."""
+"""The table on disk, by RocksDB's C API and by rocksdict: locks, damage, scans at close, kills, and what opening costs."""
 
 import os
 import signal
@@ -10,11 +10,21 @@ import time
 import pytest
 
 from state.errors import StateCorruptedError, StateError, StateLockedError
+from state.tables.native import options as native_options
+from state.tables.native.table import NativeTable
 from state.tables.rocks import RocksTable
 from state.tables.rocks_options import RocksSettings, database_options
 
 QUICK, PATIENT = RocksSettings(lock_timeout_s=0.2), RocksSettings(lock_timeout_s=120)
 ROWS = [(b"%05d" % i, os.urandom(100)) for i in range(20_000)]
+
+KINDS = {"native": NativeTable, "rocksdict": RocksTable}
+OTHER = {NativeTable: RocksTable, RocksTable: NativeTable}
+
+
+@pytest.fixture(params=KINDS)
+def Table(request):
+    return KINDS[request.param]
 
 
 def child(code: str) -> subprocess.Popen[str]:
@@ -23,12 +33,12 @@ def child(code: str) -> subprocess.Popen[str]:
     )
 
 
-def test_write_is_there_after_reopening(tmp_path):
-    table = RocksTable(tmp_path / "db")
+def test_write_is_there_after_reopening(tmp_path, Table):
+    table = Table(tmp_path / "db")
     table.write([(b"a", b"1"), (b"b", b""), (b"c", b"3")])
     table.write([(b"a", None), (b"d", b"4")], [(b"c", b"d")])
     table.close()
-    table = RocksTable(tmp_path / "db")
+    table = Table(tmp_path / "db")
     assert list(table.scan(b"", None)) == [(b"b", b""), (b"d", b"4")]
     assert list(table.scan(b"a", b"d", reverse=True)) == [(b"b", b"")]
     assert list(table.scan(b"a", None, reverse=True)) == [(b"d", b"4"), (b"b", b"")]
@@ -36,67 +46,67 @@ def test_write_is_there_after_reopening(tmp_path):
     table.close()
 
 
-def test_ranges_are_deleted_before_rows_are_put(tmp_path):
-    table = RocksTable(tmp_path / "db")
+def test_ranges_are_deleted_before_rows_are_put(tmp_path, Table):
+    table = Table(tmp_path / "db")
     table.write([(b"a1", b"old"), (b"a2", b"old")])
     table.write([(b"a2", b"new")], [(b"a", b"b")])
     assert list(table.scan(b"", None)) == [(b"a2", b"new")]
     table.close()
 
 
-def test_sorted_file_overwrites_and_deletes(tmp_path):
-    table = RocksTable(tmp_path / "db")
+def test_sorted_file_overwrites_and_deletes(tmp_path, Table):
+    table = Table(tmp_path / "db")
     table.write([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")])
     table.write_sorted(iter([(b"a", None), (b"b", b"new"), (b"d", b"4")]))
     table.write_sorted(iter([]))
     table.close()
-    table = RocksTable(tmp_path / "db")
+    table = Table(tmp_path / "db")
     assert list(table.scan(b"", None)) == [(b"b", b"new"), (b"c", b"3"), (b"d", b"4")]
     assert not (tmp_path / "db" / "ingest.part").exists()
     table.close()
 
 
-def test_a_table_closes_with_scans_open_and_can_be_opened_again(tmp_path):
-    table = RocksTable(tmp_path / "db", QUICK)
-    table.write(ROWS[:10])
+def test_a_table_closes_with_scans_open_and_can_be_opened_again(tmp_path, Table):
+    table = Table(tmp_path / "db", QUICK)
+    table.write(ROWS)
     scan = table.scan(b"", None)
     next(scan)
     table.close()
     table.close()
     with pytest.raises(StateError, match="closed while a scan"):
-        next(scan)
+        list(scan)
     with pytest.raises(StateError, match="is closed"):
         table.get(b"a")
-    RocksTable(tmp_path / "db", QUICK).close()
+    Table(tmp_path / "db", QUICK).close()
 
 
-def test_a_store_open_elsewhere_is_named(tmp_path):
+def test_a_store_open_elsewhere_is_named(tmp_path, Table):
     path = tmp_path / "db"
     process = child(f"""
-        from state.tables.rocks import RocksTable
-        table = RocksTable({str(path)!r})
+        from {Table.__module__} import {Table.__name__} as Table
+        table = Table({str(path)!r})
         print("open")
         input()
     """)
     assert process.stdout.readline() == "open\n"
     with pytest.raises(StateLockedError, match=r"open elsewhere .*within 0\.2 s.*fuser"):
-        RocksTable(path, QUICK)
+        Table(path, QUICK)
     # It is waited for: the process ends soon.
     process.stdin.close()
-    RocksTable(path, PATIENT).close()
+    Table(path, PATIENT).close()
     process.wait()
 
 
-def test_a_damaged_block_is_an_error_and_no_short_scan(tmp_path):
+def test_a_damaged_block_is_an_error_and_no_short_scan(tmp_path, Table):
     path = tmp_path / "db"
-    table = RocksTable(path)
+    table = Table(path)
     table.write(ROWS)
     table.close()
     file = max(path.glob("*.sst"), key=lambda f: f.stat().st_size)
     data = bytearray(file.read_bytes())
     data[len(data) // 2 : len(data) // 2 + 100] = bytes(100)
     file.write_bytes(data)
-    table = RocksTable(path, RocksSettings(block_cache_bytes=1 << 20))
+    table = Table(path, RocksSettings(block_cache_bytes=1 << 20))
     with pytest.raises(StateCorruptedError, match="restored from its changelog"):
         list(table.scan(b"", None))
     with pytest.raises(StateCorruptedError):
@@ -105,9 +115,9 @@ def test_a_damaged_block_is_an_error_and_no_short_scan(tmp_path):
 
 
 @pytest.mark.parametrize("victim", ["MANIFEST-*", "CURRENT", "*.sst"])
-def test_missing_or_spoilt_files_are_named_at_opening(tmp_path, victim):
+def test_missing_or_spoilt_files_are_named_at_opening(tmp_path, victim, Table):
     path = tmp_path / "db"
-    table = RocksTable(path)
+    table = Table(path)
     table.write(ROWS)
     table.close()
     for file in path.glob(victim):
@@ -116,13 +126,13 @@ def test_missing_or_spoilt_files_are_named_at_opening(tmp_path, victim):
         else:
             file.unlink()
     with pytest.raises(StateCorruptedError):
-        RocksTable(path)
+        Table(path)
 
 
-def test_a_damaged_block_that_is_read_at_opening_is_no_lock(tmp_path):
+def test_a_damaged_block_that_is_read_at_opening_is_no_lock(tmp_path, Table):
     """RocksDB calls it "block checksum mismatch", which has the word in it."""
     path = tmp_path / "db"
-    table = RocksTable(path)
+    table = Table(path)
     table.write(ROWS)
     table.close()
     (largest,) = sorted(path.glob("*.sst"), key=lambda file: file.stat().st_size)[-1:]
@@ -132,51 +142,52 @@ def test_a_damaged_block_that_is_read_at_opening_is_no_lock(tmp_path):
         data[place] ^= 0xFF
     largest.write_bytes(data)
     with pytest.raises(StateCorruptedError):
-        RocksTable(path, QUICK)
+        Table(path, QUICK)
 
 
-def test_a_path_with_the_word_in_it_is_no_lock(tmp_path):
+def test_a_path_with_the_word_in_it_is_no_lock(tmp_path, Table):
     path = tmp_path / "blockchain" / "db"
-    table = RocksTable(path)
+    table = Table(path)
     table.write(ROWS)
     table.close()
     for file in path.glob("MANIFEST-*"):
         file.unlink()
     with pytest.raises(StateCorruptedError):
-        RocksTable(path, QUICK)
+        Table(path, QUICK)
 
 
 def test_who_waits_longer_shares_the_memory():
     assert database_options(QUICK) is database_options(PATIENT)
+    assert native_options.handles(QUICK) is native_options.handles(PATIENT)
 
 
-def test_a_folder_that_cannot_be_used_is_named(tmp_path):
+def test_a_folder_that_cannot_be_used_is_named(tmp_path, Table):
     (tmp_path / "db").write_text("a file")
     with pytest.raises(StateError, match="could not be opened"):
-        RocksTable(tmp_path / "db")
+        Table(tmp_path / "db")
 
 
-def test_killed_after_each_write_nothing_of_it_is_lost(tmp_path):
+def test_killed_after_each_write_nothing_of_it_is_lost(tmp_path, Table):
     process = child(f"""
         import os, signal
-        from state.tables.rocks import RocksTable
-        table = RocksTable({str(tmp_path / "db")!r})
+        from {Table.__module__} import {Table.__name__} as Table
+        table = Table({str(tmp_path / "db")!r})
         table.write((b"%05d" % i, b"v") for i in range(3000))
         table.write_sorted(iter([(b"x%05d" % i, b"v") for i in range(3000)]))
         os.kill(os.getpid(), signal.SIGKILL)
     """)
     assert process.wait() == -signal.SIGKILL
-    table = RocksTable(tmp_path / "db")
+    table = Table(tmp_path / "db")
     assert sum(1 for _ in table.scan(b"", None)) == 6000
     table.close()
 
 
-def test_killed_at_any_time_a_write_is_there_as_a_whole_or_not_at_all(tmp_path):
+def test_killed_at_any_time_a_write_is_there_as_a_whole_or_not_at_all(tmp_path, Table):
     path = tmp_path / "db"
     for attempt in range(3):
         process = child(f"""
-            from state.tables.rocks import RocksTable
-            table = RocksTable({str(path)!r})
+            from {Table.__module__} import {Table.__name__} as Table
+            table = Table({str(path)!r})
             done = step = int(table.get(b"step") or b"0")
             while True:
                 step += 1
@@ -193,7 +204,7 @@ def test_killed_at_any_time_a_write_is_there_as_a_whole_or_not_at_all(tmp_path):
         time.sleep(0.15 + 0.037 * attempt)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        table = RocksTable(path)
+        table = Table(path)
         rows = dict(table.scan(b"", None))
         table.close()
         assert rows, "some steps were done"
@@ -201,26 +212,43 @@ def test_killed_at_any_time_a_write_is_there_as_a_whole_or_not_at_all(tmp_path):
         assert len(rows) == 5002
 
 
-def test_opening_is_cheap(tmp_path):
-    RocksTable(tmp_path / "db").close()
+def test_opening_is_cheap(tmp_path, Table):
+    Table(tmp_path / "db").close()
     seconds = []
     for _ in range(10):
         started = time.process_time()
-        RocksTable(tmp_path / "db").close()
+        Table(tmp_path / "db").close()
         seconds.append(time.process_time() - started)
     # Seconds of the processor; about 0.004 on the machine that this was written on.
     assert min(seconds) < 0.1
 
 
-def test_a_kill_right_after_an_ingestion_leaves_a_name_that_is_not_written_to(tmp_path):
+def test_a_kill_right_after_an_ingestion_leaves_a_name_that_is_not_written_to(tmp_path, Table):
     rows = [(b"%05d" % number, b"x" * 100) for number in range(2000)]
-    table = RocksTable(tmp_path / "db")
+    table = Table(tmp_path / "db")
     table.write_sorted(iter(rows))
     table.close()
     (ingested,) = (tmp_path / "db").glob("*.sst")
     # What a kill leaves behind between the two halves of the move: both names of the one file.
     (tmp_path / "db" / "ingest.part").hardlink_to(ingested)
-    table = RocksTable(tmp_path / "db")
+    table = Table(tmp_path / "db")
     table.write_sorted(iter([(b"z%05d" % number, b"y") for number in range(50)]))
     assert list(table.scan(b"0", b"1")) == rows
+    table.close()
+
+
+def test_either_kind_opens_what_the_other_has_written(tmp_path, Table):
+    table = Table(tmp_path / "db")
+    table.write(ROWS[:5000])
+    table.write_sorted(iter([(b"x%05d" % i, b"v") for i in range(5000)]))
+    table.write([(b"x00000", None)], [(b"00000", b"00100")])
+    table.close()
+    expected = [*ROWS[100:5000], *((b"x%05d" % i, b"v") for i in range(1, 5000))]
+    other = OTHER[Table](tmp_path / "db")
+    assert list(other.scan(b"", None)) == expected
+    other.write([(b"y", b"1"), (b"00100", None)])
+    other.write_sorted(iter([(b"z%05d" % i, b"v") for i in range(5000)]))
+    other.close()
+    table = Table(tmp_path / "db")
+    assert list(table.scan(b"", None)) == [*expected[1:], (b"y", b"1"), *((b"z%05d" % i, b"v") for i in range(5000))]
     table.close()

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numba import carray
 
+from state.column_kernels import BYTES, COUNTERS, DATA, FULL, ROWS, add_cell, byte_at, count_cell, has_room
 from state.numba_kernels import as_pointer, call, copy_bytes, kernel
 
 # Words of rd_kafka_message_t (9 x 8 bytes).
@@ -22,12 +23,7 @@ _NULL_LENGTH = 1
 # The functions whose addresses a kernel gets, in this order.
 FUNCTIONS = ("message_timestamp", "message_headers", "header_get_all", "message_destroy")
 _TIMESTAMP, _HEADERS, _HEADER, _DESTROY = range(4)
-# The result of `gather`, an int64 array: records copied, bytes of the columns, nulls of the columns, and the column that
-# had no room for the next record (-1 = none) with the bytes that the record needs there.
-RECORDS, BYTES, NULLS, FULL, NEEDED, RESULTS = 0, 1, 4, 7, 8, 9
 KEYS, VALUES, HEADERS = 0, 1, 2
-# One row of the column table that `gather` gets: addresses of the buffers, bytes of the data buffer.
-_ENDS, _DATA, _VALID, _CAPACITY = range(4)
 
 
 @kernel
@@ -46,9 +42,9 @@ def gather(messages: Any, first: int, last: int, end: int, functions: Any, numbe
             because numba counts references for each use of an array in a tuple.
 
     Returns:
-        int64[9], see `RECORDS` and the following.
+        int64[9], see `ROWS` and the following in `state.column_kernels`.
     """
-    result = np.zeros(RESULTS, np.int64)
+    result = np.zeros(COUNTERS, np.int64)
     result[FULL] = -1
     scratch = np.zeros(4, np.int64)
     for i in range(min(last - first, numbers.shape[1])):
@@ -66,45 +62,13 @@ def gather(messages: Any, first: int, last: int, end: int, functions: Any, numbe
         add_cell(columns, result, KEYS, message[_KEY], message[_KEY + 1])
         add_cell(columns, result, VALUES, message[_PAYLOAD], message[_PAYLOAD + 1])
         if header_bytes > 0:
-            write_headers(functions, scratch, columns[HEADERS, _DATA] + result[BYTES + HEADERS])
+            write_headers(functions, scratch, columns[HEADERS, DATA] + result[BYTES + HEADERS])
         count_cell(columns, result, HEADERS, header_bytes, header_bytes > 0)
         numbers[0, i] = message[_OFFSET]
         numbers[1, i] = call(functions[_TIMESTAMP], (address, np.int64(0)))
         call(functions[_DESTROY], (address,))
-        result[RECORDS] += 1
+        result[ROWS] += 1
     return result
-
-
-@kernel
-def has_room(columns: Any, result: Any, which: int, size: int) -> bool:
-    """Whether `size` more bytes fit into the column; otherwise the fact is noted in `result`."""
-    if result[BYTES + which] + size <= columns[which, _CAPACITY]:
-        return True
-    result[FULL] = which
-    result[NEEDED] = size
-    return False
-
-
-@kernel
-def add_cell(columns: Any, result: Any, which: int, source: int, size: int) -> None:
-    """Append one cell; a null pointer is a null."""
-    if source != 0:
-        copy_bytes(columns[which, _DATA] + result[BYTES + which], source, size)
-        count_cell(columns, result, which, size, True)
-    else:
-        count_cell(columns, result, which, 0, False)
-
-
-@kernel
-def count_cell(columns: Any, result: Any, which: int, size: int, is_valid: bool) -> None:
-    """Note end and validity of a cell whose bytes are already copied."""
-    row = result[RECORDS]
-    result[BYTES + which] += size
-    carray(as_pointer(columns[which, _ENDS] + 4 * (row + 1)), 1, np.int32)[0] = result[BYTES + which]
-    if is_valid:
-        carray(as_pointer(columns[which, _VALID] + (row >> 3)), 1, np.uint8)[0] |= 1 << (row & 7)
-    else:
-        result[NULLS + which] += 1
 
 
 @kernel
@@ -145,13 +109,6 @@ def follows_its_length(field: int, size: int) -> bool:
         if byte_at(field - length + i) != expected:
             return False
     return True
-
-
-@kernel
-def byte_at(address: int) -> int:
-    """One byte of memory."""
-    byte: int = carray(as_pointer(address), 1, np.uint8)[0]
-    return byte
 
 
 @kernel

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numba import carray
 
+from state.column_kernels import cell
 from state.numba_kernels import as_pointer, call, kernel
 
 # rd_kafka_vu_t: int type, then a union padded to 64 bytes: 9 words of 8 bytes. Each is one argument of produceva.
@@ -23,9 +24,6 @@ _MSG_F_COPY = 2
 # The functions whose addresses the kernel gets, in this order.
 FUNCTIONS = ("produceva", "headers_new", "header_add", "headers_destroy")
 _PRODUCE, _NEW_LIST, _ADD, _DESTROY_LIST = range(4)
-# One row of the column table: address of int64 ends, of the data, of the validity bytes; the last is 0 for "no
-# nulls".
-_ENDS, _DATA, _VALID = range(3)
 KEYS, VALUES, CELLS = range(3)
 
 
@@ -84,19 +82,6 @@ def produce_rows(
             return result
     result[0] = count
     return result
-
-
-@kernel
-def cell(columns: Any, which: int, row: int, out: Any) -> None:
-    """Put address and size of one cell into out[0:2]; 0, 0 = null. An empty cell has an address, since it is not null."""
-    out[0], out[1] = 0, 0
-    if columns[which, _ENDS] == 0:
-        return
-    valid = columns[which, _VALID]
-    if valid != 0 and carray(as_pointer(valid + row), 1, np.uint8)[0] == 0:
-        return
-    ends = carray(as_pointer(columns[which, _ENDS] + 8 * row), 2, np.int64)
-    out[0], out[1] = columns[which, _DATA] + ends[0], ends[1] - ends[0]
 
 
 @kernel

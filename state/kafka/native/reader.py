@@ -11,8 +11,8 @@ import ctypes
 import os
 
 import numpy as np
-import pyarrow as pa
 
+from state.column_kernels import BYTES, FULL, NEEDED, NULLS, ROWS, ColumnBuffers
 from state.kafka.columns import RecordColumns
 from state.kafka.config import DEFAULT_PREFETCH_BYTES, ClientConfig, consumer_config
 from state.kafka.error_mapping import read_error
@@ -76,19 +76,19 @@ class BulkReader(RangeReader):
         if slots == 0:
             return None
         numbers = np.empty((2, slots), np.int64)
-        columns = [_Column(slots, capacity) for capacity in self._capacities]
+        columns = [ColumnBuffers(slots, capacity) for capacity in self._capacities]
         table = np.array([column.addresses for column in columns], np.int64)
         result = consume_kernel.gather(self._messages, self._first, self._last, end, self._functions, numbers, table)
-        if result[consume_kernel.FULL] >= 0:
-            self._grow(int(result[consume_kernel.FULL]), int(result[consume_kernel.NEEDED]))
-        records = int(result[consume_kernel.RECORDS])
+        if result[FULL] >= 0:
+            self._grow(int(result[FULL]), int(result[NEEDED]))
+        records = int(result[ROWS])
         if records == 0:
             # The first record alone did not fit; after `_grow` it does.
-            return self._take(end, max_records) if result[consume_kernel.FULL] >= 0 else None
+            return self._take(end, max_records) if result[FULL] >= 0 else None
         self._first += records
         used, nulls = (
-            result[consume_kernel.BYTES : consume_kernel.BYTES + 3],
-            result[consume_kernel.NULLS : consume_kernel.NULLS + 3],
+            result[BYTES : BYTES + 3],
+            result[NULLS : NULLS + 3],
         )
         keys, values, headers = (column.array(records, *cut) for column, *cut in zip(columns, used, nulls, strict=True))
         offsets, timestamps = numbers[:, :records]
@@ -146,24 +146,3 @@ class BulkReader(RangeReader):
         self._library.topic_partition_list_destroy(self._assignment)
         self._library.queue_destroy(self._queue)
         self._library.destroy_flags(self._client, NO_CONSUMER_CLOSE)
-
-
-class _Column:
-    """Buffers of one Arrow binary column that a kernel fills.
-
-    Args:
-        slots: Maximum number of cells.
-        capacity: Maximum number of bytes; unused memory is never touched.
-    """
-
-    def __init__(self, slots: int, capacity: int) -> None:
-        self._ends = np.zeros(slots + 1, np.int32)
-        self._data = np.empty(capacity, np.uint8)
-        self._valid = np.zeros((slots + 7) // 8, np.uint8)
-        self.addresses = (self._ends.ctypes.data, self._data.ctypes.data, self._valid.ctypes.data, capacity)
-
-    def array(self, records: int, used: int, nulls: int) -> pa.BinaryArray:
-        """The first `records` cells with `used` bytes, as an Arrow array."""
-        bitmap = pa.py_buffer(self._valid[: (records + 7) // 8]) if nulls else None
-        buffers = [bitmap, pa.py_buffer(self._ends[: records + 1]), pa.py_buffer(self._data[:used])]
-        return pa.Array.from_buffers(pa.binary(), records, buffers, int(nulls))

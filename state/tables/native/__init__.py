@@ -1,0 +1,1 @@
+"""RocksDB through its C API: whole columns in, whole columns out."""

@@ -1,0 +1,84 @@
+"""`ColumnReader`: look-ups and range scans of a native table by whole columns."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from state.column_kernels import BYTES, COUNTERS, FULL, NEEDED, NULLS, ROWS, ColumnBuffers
+from state.kafka.columns import BinaryCells
+from state.tables.native import kernels
+from state.tables.native.library import Library
+from state.tables.table import RangeRows
+
+# First guesses: bytes of a key or value, rows of a range.
+_CELL_BYTES = 64
+_RANGE_ROWS = 2
+
+
+class ColumnReader:
+    """Reads an open database by columns.
+
+    Args:
+        library: RocksDB's functions.
+        database: The database.
+        read_options: RocksDB's read options.
+    """
+
+    def __init__(self, library: Library, database: int, read_options: int) -> None:
+        self._library = library
+        self._database = database
+        self._options = read_options
+        self._functions = kernel_functions(library)
+
+    def get_columns(self, keys: pa.BinaryArray) -> pa.BinaryArray:
+        """See `OrderedTable`."""
+        count = len(keys)
+        cells, counters, error = BinaryCells(keys), np.zeros(COUNTERS, np.int64), np.zeros(1, np.int64)
+        addresses = np.array([cells.addresses], np.int64)
+        values = ColumnBuffers(count, count * _CELL_BYTES)
+        while True:
+            table = np.array([values.addresses], np.int64)
+            kernels.get_cells(self._database, self._options, self._functions, addresses, count, table, counters, error)
+            self._library.raise_if(int(error[0]))
+            if counters[FULL] < 0:
+                return values.array(count, int(counters[BYTES]), int(counters[NULLS]))
+            values.enlarge(count, 2 * (int(counters[BYTES]) + int(counters[NEEDED])))
+
+    def scan_ranges(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
+        """See `OrderedTable`."""
+        iterator = self._library.create_iterator(self._database, self._options)
+        try:
+            return self._scan_ranges(iterator, BinaryCells(lowers), BinaryCells(uppers), len(lowers))
+        finally:
+            self._library.iter_destroy(iterator)
+
+    def _scan_ranges(self, iterator: int, lowers: BinaryCells, uppers: BinaryCells, count: int) -> RangeRows:
+        bounds = np.array([lowers.addresses, uppers.addresses], np.int64)
+        counters, error = np.zeros(COUNTERS, np.int64), np.zeros(1, np.int64)
+        state = np.zeros(kernels.SCAN_STATE + 1, np.int64)
+        state[kernels.SCAN_STATE] = count
+        slots = count * _RANGE_ROWS + 1
+        ranges: npt.NDArray[np.int32] = np.empty(slots, np.int32)
+        columns = [ColumnBuffers(slots, slots * _CELL_BYTES) for _ in range(2)]
+        while True:
+            table = np.array([column.addresses for column in columns], np.int64)
+            kernels.scan_ranges(iterator, self._functions, bounds, ranges, table, counters, state, error)
+            self._library.raise_if(int(error[0]))
+            if counters[FULL] < 0:
+                break
+            if counters[FULL] == kernels.SLOTS:
+                slots *= 2
+                ranges = np.concatenate([ranges, np.empty(slots - len(ranges), np.int32)])
+            for which, column in enumerate(columns):
+                room = 2 * (int(counters[BYTES + which]) + int(counters[NEEDED])) if counters[FULL] == which else 0
+                column.enlarge(slots, room)
+        rows = int(counters[ROWS])
+        keys, values = (column.array(rows, int(counters[BYTES + i]), 0) for i, column in enumerate(columns))
+        return RangeRows(ranges[:rows], keys, values)
+
+
+def kernel_functions(library: Library) -> npt.NDArray[np.int64]:
+    """The addresses that the kernels get."""
+    return np.array([*(library.address(name) for name in kernels.FUNCTIONS), library.memcmp], np.int64)

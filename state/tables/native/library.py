@@ -1,0 +1,216 @@
+"""RocksDB's C API, from the shared library in the rocksdbjni jar that pyspark ships.
+
+The library exports all of RocksDB's public C functions, and compiled kernels call them on Arrow buffers for a fraction of what a
+Python object per row costs. No JVM takes part. Invariants: the library is unpacked once per machine, and appears under its name
+only as a whole; where pyspark, the jar, the library or a function is missing, `native_available()` is False and rocksdict does
+the work. Loading starts no thread, so it may happen before a fork.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import platform
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from ctypes import c_char_p, c_double, c_int, c_size_t, c_ubyte, c_uint64, c_void_p
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from state.errors import StateError
+from state.machine_cache import cache_folder
+
+DISABLE_VARIABLE = "STREAMS_ROCKSDB_NATIVE"
+
+_P, _S, _FLAG = c_void_p, c_size_t, c_ubyte
+_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "free": (None, (_P,)),
+    "open": (_P, (_P, c_char_p, _P)),
+    "open_for_read_only": (_P, (_P, c_char_p, _FLAG, _P)),
+    "close": (None, (_P,)),
+    "get_pinned": (_P, (_P, _P, c_char_p, _S, _P)),
+    "pinnableslice_value": (_P, (_P, _P)),
+    "pinnableslice_destroy": (None, (_P,)),
+    "write": (None, (_P, _P, _P, _P)),
+    "flush": (None, (_P, _P, _P)),
+    "writebatch_create_from": (_P, (_P, _S)),
+    "writebatch_destroy": (None, (_P,)),
+    "create_iterator": (_P, (_P, _P)),
+    "iter_destroy": (None, (_P,)),
+    "iter_get_error": (None, (_P, _P)),
+    "iter_seek": (None, (_P, c_char_p, _S)),
+    "iter_seek_for_prev": (None, (_P, c_char_p, _S)),
+    "iter_seek_to_last": (None, (_P,)),
+    "iter_valid": (_FLAG, (_P,)),
+    "iter_next": (None, (_P,)),
+    "iter_prev": (None, (_P,)),
+    "iter_key": (_P, (_P, _P)),
+    "iter_value": (_P, (_P, _P)),
+    "sstfilewriter_create": (_P, (_P, _P)),
+    "sstfilewriter_open": (None, (_P, c_char_p, _P)),
+    "sstfilewriter_put": (None, (_P, _P, _S, _P, _S, _P)),
+    "sstfilewriter_delete": (None, (_P, _P, _S, _P)),
+    "sstfilewriter_finish": (None, (_P, _P)),
+    "sstfilewriter_destroy": (None, (_P,)),
+    "ingest_external_file": (None, (_P, _P, _S, _P, _P)),
+    "ingestexternalfileoptions_create": (_P, ()),
+    "ingestexternalfileoptions_set_move_files": (None, (_P, _FLAG)),
+    "envoptions_create": (_P, ()),
+    "readoptions_create": (_P, ()),
+    "writeoptions_create": (_P, ()),
+    "writeoptions_disable_WAL": (None, (_P, c_int)),
+    "flushoptions_create": (_P, ()),
+    "cache_create_lru": (_P, (_S,)),
+    "write_buffer_manager_create_with_cache": (_P, (_S, _P, _FLAG)),
+    "filterpolicy_create_bloom_full": (_P, (c_double,)),
+    "block_based_options_create": (_P, ()),
+    "block_based_options_set_block_cache": (None, (_P, _P)),
+    "block_based_options_set_filter_policy": (None, (_P, _P)),
+    "block_based_options_set_cache_index_and_filter_blocks": (None, (_P, _FLAG)),
+    "block_based_options_set_pin_l0_filter_and_index_blocks_in_cache": (None, (_P, _FLAG)),
+    "block_based_options_set_format_version": (None, (_P, c_int)),
+    "options_create": (_P, ()),
+    "options_set_block_based_table_factory": (None, (_P, _P)),
+    "options_set_write_buffer_manager": (None, (_P, _P)),
+    "options_set_create_if_missing": (None, (_P, _FLAG)),
+    "options_set_write_buffer_size": (None, (_P, _S)),
+    "options_set_compression": (None, (_P, c_int)),
+    "options_set_compaction_style": (None, (_P, c_int)),
+    "options_set_level0_file_num_compaction_trigger": (None, (_P, c_int)),
+    "options_set_level0_slowdown_writes_trigger": (None, (_P, c_int)),
+    "options_set_level0_stop_writes_trigger": (None, (_P, c_int)),
+    "options_set_max_background_jobs": (None, (_P, c_int)),
+    "options_set_max_open_files": (None, (_P, c_int)),
+    "options_set_skip_stats_update_on_db_open": (None, (_P, _FLAG)),
+    "options_set_stats_dump_period_sec": (None, (_P, c_int)),
+    "options_set_stats_persist_period_sec": (None, (_P, c_int)),
+    "options_set_keep_log_file_num": (None, (_P, _S)),
+    "options_set_max_log_file_size": (None, (_P, _S)),
+    "options_set_manifest_preallocation_size": (None, (_P, _S)),
+}
+
+
+class RocksError(Exception):
+    """The text of an error that RocksDB has returned."""
+
+
+class Library:
+    """RocksDB's functions, named without their `rocksdb_` prefix.
+
+    Args:
+        path: The shared library.
+
+    Raises:
+        OSError: It cannot be loaded.
+        AttributeError: The library lacks a function.
+    """
+
+    def __init__(self, path: Path) -> None:
+        loaded = ctypes.CDLL(str(path))
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(loaded, f"rocksdb_{name}")
+            function.restype = result
+            function.argtypes = arguments
+            setattr(self, name, function)
+        self.memcmp = _address(ctypes.CDLL(None).memcmp)
+
+    def __getattr__(self, name: str) -> ctypes._NamedFuncPointer:
+        raise AttributeError(f"RocksDB's function rocksdb_{name} is not declared in state/tables/native/library.py")
+
+    def address(self, name: str) -> int:
+        """Address of a function, for compiled kernels."""
+        return _address(getattr(self, name))
+
+    def checked(self, name: str, *arguments: object) -> int:
+        """Calls a function whose last parameter receives an error's text; returns its pointer, 0 for none.
+
+        Raises:
+            RocksError: The function has returned an error.
+        """
+        error = c_uint64()
+        result = getattr(self, name)(*arguments, ctypes.addressof(error))
+        self.raise_if(error.value)
+        return int(result or 0)
+
+    def raise_if(self, error: int) -> None:
+        """Raises the error whose text is at this address (0 = no error) and frees the text."""
+        if error:
+            text = ctypes.string_at(error).decode(errors="replace")
+            self.free(error)
+            raise RocksError(text)
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, c_void_p).value or 0
+
+
+def python_addresses(names: Sequence[str]) -> list[int]:
+    """Addresses of functions of Python's own C API."""
+    return [_address(getattr(ctypes.pythonapi, name)) for name in names]
+
+
+def _names() -> tuple[str, ...]:
+    """The jar's names of the library for this machine: for glibc, then for musl."""
+    machines = {"x86_64": "linux64", "aarch64": "linux-aarch64"}
+    name = machines.get(platform.machine()) if platform.system() == "Linux" else None
+    return () if name is None else (f"librocksdbjni-{name}.so", f"librocksdbjni-{name}-musl.so")
+
+
+def _jars() -> Iterator[Path]:
+    """The rocksdbjni jars of pyspark and of Spark's own installation."""
+    spec = find_spec("pyspark")
+    folders = [Path(place) / "jars" for place in (spec.submodule_search_locations or ()) if spec] if spec else []
+    if home := os.environ.get("SPARK_HOME"):
+        folders.append(Path(home) / "jars")
+    for folder in folders:
+        yield from sorted(folder.glob("rocksdbjni-*.jar"))
+
+
+def unpack(jar: Path, name: str, folder: Path) -> Path:
+    """The library of this name in the jar, as a file in the folder; unpacked unless it is there."""
+    with zipfile.ZipFile(jar) as archive:
+        entry = archive.getinfo(name)
+        target = folder / f"{jar.stem}-{entry.CRC:08x}-{name}"
+        if target.exists() and target.stat().st_size == entry.file_size:
+            return target
+        # Written beside its place and renamed, because other processes may look for it at the same time.
+        descriptor, part = tempfile.mkstemp(prefix=f"{name}.", dir=folder)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(archive.read(entry))
+            os.replace(part, target)
+        finally:
+            Path(part).unlink(missing_ok=True)
+    return target
+
+
+@functools.lru_cache(maxsize=1)
+def find_library() -> Library | None:
+    """The library of pyspark's jar; None if it cannot be used."""
+    if os.environ.get(DISABLE_VARIABLE, "1") == "0":
+        return None
+    for jar in _jars():
+        for name in _names():
+            try:
+                return Library(unpack(jar, name, cache_folder()))
+            except (OSError, KeyError, AttributeError, zipfile.BadZipFile):
+                continue
+    return None
+
+
+def library() -> Library:
+    """The library; only valid if `native_available()`."""
+    found = find_library()
+    if found is None:
+        raise StateError(
+            "RocksDB's library was not found in pyspark's rocksdbjni jar; open the store with `RocksTable` instead"
+        )
+    return found
+
+
+def native_available() -> bool:
+    """Whether tables can use RocksDB's C API (environment `STREAMS_ROCKSDB_NATIVE=0` switches it off)."""
+    return find_library() is not None

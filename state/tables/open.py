@@ -1,0 +1,40 @@
+"""`open_table`: a table on disk through RocksDB's C API where its library can be used, through rocksdict elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from state.tables.native.library import native_available
+from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
+from state.tables.table import OrderedTable, RowChange
+
+
+class DiskTable(OrderedTable, Protocol):
+    """A table in a folder."""
+
+    def write_unsafe(self, changes: Iterable[RowChange]) -> None:
+        """A write that a crash may lose, for scratch tables."""
+
+
+def open_table(path: Path, settings: RocksSettings = DEFAULT_SETTINGS, read_only: bool = False) -> DiskTable:
+    """The table in a folder. Both kinds write the same files, so a table may be opened by one kind after the other.
+
+    Args:
+        path: The folder; created if missing, with access for its owner alone.
+        settings: Memory and lock timeout; equal settings share one cache in this process.
+        read_only: Open without the lock, for reading; any write is an error.
+
+    Raises:
+        StateLockedError: Another process has the database open and does not release it in time.
+        StateCorruptedError: The database is damaged; delete the folder and restore.
+    """
+    # Only the kind that is used is imported, because each brings a RocksDB of its own into memory.
+    if native_available():
+        from state.tables.native.table import NativeTable
+
+        return NativeTable(path, settings, read_only)
+    from state.tables.rocks import RocksTable
+
+    return RocksTable(path, settings, read_only)
