@@ -11,6 +11,7 @@ from unittest import mock
 from state.kafka.headers import decode_headers
 from streams.errors import RecordFailedError
 from streams.model.record import Headers
+from streams.operators.columnar import BatchProcessor, ColumnarBatch
 from streams.testing import TopologyTestDriver
 from streams.topology.plan import build_plan
 from streams.topology.planning.batching import Batching
@@ -113,3 +114,21 @@ def _headers(cell: bytes | None) -> Headers:
     """Without stack traces, which name the engine's functions on either way."""
     headers = decode_headers(cell) if cell else []
     return tuple((name, value) for name, value in headers if name != "__streams.errors.stacktrace")
+
+
+@contextmanager
+def counted(processor: type[BatchProcessor]) -> Iterator[list[str]]:
+    """Within the context, the answer of each call of a `BatchProcessor`: `together`, or the error that led to the other way."""
+    answers: list[str] = []
+    process = processor.process_batches
+
+    def counting(self: BatchProcessor, batches: Sequence[ColumnarBatch]) -> None:
+        try:
+            process(self, batches)
+        except Exception as error:
+            answers.append(type(error).__name__)
+            raise
+        answers.append("together")
+
+    with mock.patch.object(processor, "process_batches", counting):
+        yield answers

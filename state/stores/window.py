@@ -49,6 +49,11 @@ class WindowBytesStore:
         self._width = segments.width_ms
         self._duplicates = spec.retain_duplicates
 
+    @property
+    def oldest_ms(self) -> int:
+        """Rows with earlier starts are expired: puts of them are ignored, and none are found."""
+        return self._segments.bound * self._width
+
     def put(self, key: bytes, start: int, value: bytes | None, timestamp: int) -> None:
         """Writes the local value of a window; None deletes. With duplicates, a put adds a row, and None has no effect.
 

@@ -66,6 +66,18 @@ class KeyColumn:
         """The keys of some rows, given by indices or by a mask."""
         return KeyColumn(self.codes[rows], self.objects, self._data, self._serde)
 
+    @classmethod
+    def joined(cls, columns: Sequence[KeyColumn]) -> KeyColumn:
+        """The keys of several columns, one after the other."""
+        codes, objects, data = [], list[Any](), list[bytes]()
+        for column in columns:
+            codes.append(np.where(column.codes == NULL_KEY, np.int32(NULL_KEY), column.codes + np.int32(len(objects))))
+            objects += column.objects
+            data += column._data or ()
+        serdes = [column._serde for column in columns]
+        known = len(data) == len(objects) and all(serde == serdes[0] for serde in serdes)
+        return cls(np.concatenate(codes), objects, data if known else None, serdes[0] if known else None)
+
     def encoded(self, serde: Serde, topic: str) -> list[bytes | None]:
         """The bytes of `objects`. Different objects may have the same bytes.
 
@@ -131,6 +143,27 @@ class ColumnarBatch:
     def record(self, row: int) -> Record:
         """One of the records."""
         return Record(self.keys[row], self.values[row], int(self.timestamps[row]), self.headers_of(row))
+
+
+def concatenated(batches: Sequence[ColumnarBatch]) -> ColumnarBatch:
+    """The records of several batches of the same step, one batch after the other."""
+    headers = None
+    if any(batch.headers is not None for batch in batches):
+        headers = [cell for batch in batches for cell in (batch.headers or [None] * len(batch))]
+    starts = np.cumsum([0, *map(len, batches)]).tolist()
+    return ColumnarBatch(
+        KeyColumn.joined([batch.keys for batch in batches]),
+        [value for batch in batches for value in batch.values],
+        np.concatenate([batch.timestamps for batch in batches]),
+        np.concatenate([batch.order for batch in batches]),
+        headers,
+        batches[0].place,
+        {start + row: held for start, batch in zip(starts, batches, strict=False) for row, held in batch.held.items()},
+    )
+
+
+class OneByOne(Exception):
+    """Raised by a `BatchProcessor` for records that have to be processed one by one after all."""
 
 
 class BatchProcessor(Protocol):

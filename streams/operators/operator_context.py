@@ -38,6 +38,13 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
     def forward_batch(self, batch: ColumnarBatch) -> None:
         """Forward records together, to all children."""
 
+    def count_forwarded(self, number: int) -> None:
+        """Count records as forwarded by this node which another node of its group forwards together with its own.
+
+        Nodes with the same children let one of them forward the records of all, so that these stay in order. A negative number
+        takes records back that `forward_batch` has counted.
+        """
+
     def drop_batch(self, batch: ColumnarBatch, reason: str) -> None:
         """`drop` for records that were processed together."""
 

@@ -6,7 +6,7 @@ stores, Kafka and the like are not caused by a record and are never skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -168,9 +168,13 @@ class NodeContext:
             for row in each_record(batch, self._run):
                 self.forward(batch.record(row))
             return
-        self.forwarded += len(batch)
+        self.count_forwarded(len(batch))
         for child in self._batch_receivers:
             child.receive_batch(batch)
+
+    def count_forwarded(self, number: int) -> None:
+        """See `OperatorContext`."""
+        self.forwarded += number
 
     def drop(self, record: Record, reason: str) -> None:
         """See `ProcessorContext`."""
@@ -274,17 +278,21 @@ class NodeGroup:
         self._processor = processor
         self._run = run
 
-    def receive(self, batches: Sequence[ColumnarBatch]) -> None:
+    def receive(
+        self, batches: Sequence[ColumnarBatch], reread: Callable[[], Iterable[ColumnarBatch]] | None = None
+    ) -> None:
         """Process the records; one by one if that fails, so that only the one at fault meets its policy.
 
         Args:
             batches: One for each node.
+            reread: Decodes the same records anew, because a function of the user may have changed their values by then.
         """
         try:
             self._processor.process_batches(batches)
         except Exception as error:
             if not may_be_the_records_fault(error):
                 raise
+            batches = batches if reread is None else list(reread())
             for which, row in in_order(batches):
                 with at_record(batches[which], row, self._run):
                     self._nodes[which].receive(batches[which].record(row))
@@ -296,12 +304,13 @@ class NodeGroup:
 @contextmanager
 def at_record(batch: ColumnarBatch, row: int, run: StepContext) -> Iterator[None]:
     """Within the context, a record of a batch is the current one."""
-    before, run.held = run.held, batch.held.get(row, run.held)
+    held, position = run.held, run.position
+    run.held, run.position = batch.held.get(row, held), int(batch.order[row])
     try:
-        with run.resume(batch.place(int(batch.order[row]))):
+        with run.resume(batch.place(run.position)):
             yield
     finally:
-        run.held = before
+        run.held, run.position = held, position
 
 
 def each_record(batch: ColumnarBatch, run: StepContext) -> Iterator[int]:

@@ -9,7 +9,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from state.kafka.headers import decode_headers
 from streams.model.record import Headers, HeldRecord, Record, RecordMetadata
@@ -70,6 +70,14 @@ class SourceRows:
         )
 
 
+class _LetterRecord(NamedTuple):
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: Headers
+
+
 @dataclass(slots=True)
 class StepContext:
     """One pass of a reader or a task.
@@ -87,6 +95,7 @@ class StepContext:
         cursor: Rows and index of the current record; None while flushing.
         flushing: Whether the step is at its end.
         held: The held-back record whose results are being processed.
+        position: The position in the step of the current record, where records are processed together.
         topics: What Kafka knows of the output topics.
         handlers: Apply the policies.
         outputs: The output topics.
@@ -104,9 +113,11 @@ class StepContext:
     cursor: tuple[SourceRows, int] | None = None
     flushing: bool = False
     held: HeldRecord | None = None
+    position: int = 0
     topics: OutputTopics = field(default_factory=UnlimitedTopics)
     handlers: ErrorHandlers = field(init=False)
     outputs: Outputs = field(init=False)
+    _letters: list[tuple[int, _LetterRecord]] | None = None
 
     def __post_init__(self) -> None:
         """Copies the operator state."""
@@ -152,4 +163,17 @@ class StepContext:
         assert topic is not None, "no policy is 'dlq' without a topic (TaskSettings)"
         target = self.outputs.target(topic)
         key, value, headers = fitted(letter, target.kafka_bytes)
-        self.collector.add(topic, key, value, target.nearest_time(self.now_ms), headers)
+        record = _LetterRecord(topic, key, value, target.nearest_time(self.now_ms), headers)
+        if self._letters is None:
+            self.collector.add(*record)
+        else:
+            self._letters.append((self.position, record))
+
+    @contextmanager
+    def dead_letters_in_order(self) -> Iterator[None]:
+        """Within the context, dead letters wait, to be sent in the order of the records that they come from."""
+        self._letters = []
+        yield
+        letters, self._letters = self._letters, None
+        for _, record in sorted(letters, key=lambda letter: letter[0]):
+            self.collector.add(*record)

@@ -1,4 +1,4 @@
-"""Compiles every kernel (or loads it from numba's cache on disk) by running one step of a small topology in memory."""
+"""Compiles every kernel (or loads it from numba's cache on disk) by running one step of small topologies in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from state.kafka.columns import RecordColumns
 from state.kafka.native.warm_up import warm_up as warm_up_kafka
 from state.stores.task_store import TaskStore
 from state.tables.memory import MemoryTable
-from streams import StreamsBuilder, TimeWindows, agg
+from streams import JoinWindows, StreamsBuilder, TimeWindows, agg
 from streams.microbatch.job import QueryJob
 from streams.microbatch.partitions import PlannedRange
 from streams.microbatch.read import read_range
@@ -25,45 +25,51 @@ from streams.source.planner import SourceSpec
 from streams.topology.plan import SubTopology, build_plan
 from streams.topology.topology import Topology
 
-_APPLICATION, _TOPIC = "warm-up", "in"
+_APPLICATION = "warm-up"
 _TASKS = _PARTITIONS = 2
 _RECORDS = 2
 
 
 def warm_up() -> None:
-    """Runs all vectorised code once: JSON scanning, merging, windows, groups, murmur2, gathering."""
+    """Runs all vectorised code once: JSON scanning, merging, windows, groups, joins, murmur2, gathering."""
     warm_up_kafka()
-    (sub,) = build_plan(_topology(), _APPLICATION).sub_topologies
     settings = TaskSettings(application_id=_APPLICATION)
-    rows = list(_rows(sub, settings))
-    for task in range(_TASKS):
-        store = TaskStore(MemoryTable(), [node.spec for node in sub.stores.values()])
-        given = TaskInput.of(row for row in rows if row.task == task)
-        StreamTask(sub, task, store, {}, settings).process(given.batches, now_ms=0)
+    for sub in build_plan(_topology(), _APPLICATION).sub_topologies:
+        rows = list(_rows(sub, settings))
+        for task in range(_TASKS):
+            store = TaskStore(MemoryTable(), [node.spec for node in sub.stores.values()])
+            given = TaskInput.of(row for row in rows if row.task == task)
+            StreamTask(sub, task, store, {}, settings).process(given.batches, now_ms=0)
 
 
 def _topology() -> Topology:
     builder = StreamsBuilder()
-    windowed = builder.stream(_TOPIC).group_by_key().windowed_by(TimeWindows.of_size_and_grace(2, 1).advance_by(1))
+    windowed = builder.stream("in").group_by_key().windowed_by(TimeWindows.of_size_and_grace(2, 1).advance_by(1))
     windowed.aggregate(n=agg.count(), low=agg.min("x"), high=agg.max("x"), mean=agg.mean("x"), last=agg.last("s"))
+    left, right = builder.stream("left"), builder.stream("right")
+    left.join(right, lambda left, right: left, JoinWindows.of_time_difference_and_grace(1, 1))
     return builder.build()
 
 
 def _rows(sub: SubTopology, settings: TaskSettings) -> Iterator[TaskRow]:
-    """The rows that readers produce from both partitions."""
-    job = QueryJob(sub, _TASKS, settings, SourceSpec({_TOPIC: "earliest"}), {}, Path(), 0, 0, bulk_io=False)
-    for partition in range(_PARTITIONS):
-        planned = PlannedRange("batch", "topic", OffsetRange(_TOPIC, partition, 0, _RECORDS), now_ms=0)
-        yield from read_range(job, planned, [_records(partition)])
+    """The rows that readers produce from all partitions."""
+    topics = sub.topics
+    job = QueryJob(
+        sub, _TASKS, settings, SourceSpec(dict.fromkeys(topics, "earliest")), {}, Path(), 0, 0, bulk_io=False
+    )
+    for topic in topics:
+        for partition in range(_PARTITIONS):
+            planned = PlannedRange("batch", "topic", OffsetRange(topic, partition, 0, _RECORDS), now_ms=0)
+            yield from read_range(job, planned, [_records(topic, partition)])
 
 
-def _records(partition: int) -> RecordColumns:
+def _records(topic: str, partition: int) -> RecordColumns:
     """Records whose keys are spread over both tasks."""
     numbers = np.arange(_RECORDS, dtype=np.int64)
     keys = [f"key-{number}".encode() for number in numbers]
     values = [orjson.dumps({"x": number / 2, "s": "text"}) for number in range(_RECORDS)]
     return RecordColumns(
-        _TOPIC, partition, numbers, numbers, pa.array(keys, pa.binary()), pa.array(values, pa.binary()), None
+        topic, partition, numbers, numbers, pa.array(keys, pa.binary()), pa.array(values, pa.binary()), None
     )
 
 

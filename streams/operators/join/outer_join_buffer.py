@@ -33,8 +33,8 @@ class OuterJoinBuffer(ABC):
     """
 
     def __init__(self, rows: TimeOrderedBuffer, waits: tuple[int, int], emit: Emit) -> None:
-        self._rows = rows
-        self._waits = waits
+        self.rows = rows
+        self.waits = waits
         self._emit = emit
 
     @abstractmethod
@@ -72,24 +72,24 @@ class StrictOuterJoinBuffer(OuterJoinBuffer):
 
     def expire(self, stream_time: int, side: int, record: Record) -> None:
         """See `OuterJoinBuffer`. A result has its own record's headers, because it is random which record makes it due."""
-        for due in self._rows.take(stream_time):
+        for due in self.rows.take(stream_time):
             place = due.place
-            time = place.time - self._waits[place.side]
+            time = place.time - self.waits[place.side]
             emit = partial(self._emit, place.side, due.key, due.value, time, due.headers)
             self._attempt(emit, due.held(time))
 
     @property
     def oldest(self) -> int:
         """See `OuterJoinBuffer`."""
-        return self._rows.first_time - max(self._waits)
+        return self.rows.first_time - max(self.waits)
 
     def add(self, stream_time: int, side: int, record: Record) -> None:
         """See `OuterJoinBuffer`. The record is open; otherwise it would have been dropped as late."""
-        self._rows.add(record.timestamp + self._waits[side], side, record.key, record.value, record.headers)
+        self.rows.add(record.timestamp + self.waits[side], side, record.key, record.value, record.headers)
 
     def joined(self, side: int, key: Any, timestamp: int) -> None:
         """See `OuterJoinBuffer`."""
-        self._rows.remove_all(timestamp + self._waits[side], side, key)
+        self.rows.remove_all(timestamp + self.waits[side], side, key)
 
 
 class CompatOuterJoinBuffer(OuterJoinBuffer):
@@ -125,7 +125,7 @@ class CompatOuterJoinBuffer(OuterJoinBuffer):
         """See `OuterJoinBuffer`. Only records in order trigger a scan; results get the headers of that record."""
         if record.timestamp != stream_time:
             return
-        if _wrapped(self._state.get("min", NEVER) + self._waits[side]) >= stream_time:
+        if _wrapped(self._state.get("min", NEVER) + self.waits[side]) >= stream_time:
             return
         if self._now_ms < self._state.get("next_emit", 0):
             return
@@ -136,35 +136,35 @@ class CompatOuterJoinBuffer(OuterJoinBuffer):
         self._state["min"] = NEVER
         met_open: set[int] = set()
         due: list[DueRecord] = []
-        for one in self._rows.all():
+        for one in self.rows.all():
             place = one.place
             self._state["min"] = place.time
             if len(met_open) == 2:
                 break
-            if place.time + self._waits[place.side] >= stream_time:
+            if place.time + self.waits[place.side] >= stream_time:
                 met_open.add(place.side)
                 continue
             due.append(one)
         for one in due:
-            self._rows.remove(one.place)
+            self.rows.remove(one.place)
             self._emit(one.place.side, one.key, one.value, one.place.time, headers)
 
     @property
     def oldest(self) -> int:
         """See `OuterJoinBuffer`."""
-        return self._rows.first_time
+        return self.rows.first_time
 
     def add(self, stream_time: int, side: int, record: Record) -> None:
         """See `OuterJoinBuffer`. A record whose window has passed gives its result at once, regardless of grace."""
-        if max(0, record.timestamp + self._waits[side] - self._grace_ms) < stream_time:
+        if max(0, record.timestamp + self.waits[side] - self._grace_ms) < stream_time:
             self._emit(side, record.key, record.value, record.timestamp, record.headers)
             return
         self._state["min"] = min(self._state.get("min", NEVER), record.timestamp)
-        self._rows.add(record.timestamp, side, record.key, record.value, record.headers)
+        self.rows.add(record.timestamp, side, record.key, record.value, record.headers)
 
     def joined(self, side: int, key: Any, timestamp: int) -> None:
         """See `OuterJoinBuffer`."""
-        self._rows.remove_all(timestamp, side, key)
+        self.rows.remove_all(timestamp, side, key)
 
 
 def waits_of(windows: JoinWindows, strict: bool) -> tuple[int, int]:

@@ -12,11 +12,12 @@ Kafka Streams; for compat mode's records without a partner see `outer_join_buffe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from streams.model.record import Headers, Record
 from streams.model.times import NO_TIME
 from streams.model.waiting import LEFT, RIGHT
+from streams.operators.columnar import Int64s
 from streams.operators.join.options import JoinSide, StreamJoin
 from streams.operators.join.outer_join_buffer import (
     CompatOuterJoinBuffer,
@@ -29,6 +30,8 @@ from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import SharedStreamTime
+
+Times = TypeVar("Times", int, Int64s)
 
 
 class StreamStreamJoin(Operator):
@@ -52,62 +55,61 @@ class StreamStreamJoin(Operator):
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores and the shared stream time."""
         super().init(ctx)
-        self._store: TypedWindowStore = ctx.store(self.side.store)
-        self._other_store: TypedWindowStore = ctx.store(self.side.other_store)
-        self._state = ctx.shared_state(self.side.state_name)
-        self._time = SharedStreamTime(self._state, sides=2)
-        self._strict = ctx.mode == "strict"
-        self._buffer = self._open_buffer(ctx)
+        self.store: TypedWindowStore = ctx.store(self.side.store)
+        self.other_store: TypedWindowStore = ctx.store(self.side.other_store)
+        self.state = ctx.shared_state(self.side.state_name)
+        self.time = SharedStreamTime(self.state, sides=2)
+        self.is_strict = ctx.mode == "strict"
+        self.buffer = self._open_buffer(ctx)
 
     def _open_buffer(self, ctx: OperatorContext) -> OuterJoinBuffer | None:
         if self.buffer_name is None:
             return None
-        rows = TimeOrderedBuffer(ctx.store(self.buffer_name), self.join.key_serde, self.buffer_name, self._state)
-        waits = waits_of(self.join.windows, self._strict)
-        if self._strict:
+        rows = TimeOrderedBuffer(ctx.store(self.buffer_name), self.join.key_serde, self.buffer_name, self.state)
+        waits = waits_of(self.join.windows, self.is_strict)
+        if self.is_strict:
             return StrictOuterJoinBuffer(rows, waits, self._emit_alone, ctx.attempt)
         interval_ms = ctx.emit_interval_ms
-        return CompatOuterJoinBuffer(rows, waits, self._emit_alone, self.grace_ms, self._state, ctx.now_ms, interval_ms)
+        return CompatOuterJoinBuffer(rows, waits, self._emit_alone, self.grace_ms, self.state, ctx.now_ms, interval_ms)
 
     def process(self, record: Record) -> None:
         """Join with the other side's records, then store the record for the other side."""
-        time = self._time.observe(record.timestamp)
-        if self._strict and self._buffer is not None:
-            self._buffer.expire(time, self.side.side, record)
+        time = self.time.observe(record.timestamp)
+        if self.is_strict and self.buffer is not None:
+            self.buffer.expire(time, self.side.side, record)
         if record.key is None or record.value is None:
             self._without_key_or_value(record)
             return
-        # The formulas of the module's docstring: how long a record of this side, and one of the other, stays open.
-        if self._strict and record.timestamp + max(0, self.ahead_ms) + self.grace_ms < time:
+        if self.is_strict and record.timestamp < self.oldest_open(time):
             self.ctx.drop(record, "late")
             return
-        if not self._strict and self._buffer is not None:
-            self._buffer.expire(time, self.side.side, record)
+        if not self.is_strict and self.buffer is not None:
+            self.buffer.expire(time, self.side.side, record)
         found = self._join(record, time)
-        if not found and self._buffer is not None and self.join.is_outer(self.side.side):
-            self._buffer.add(time, self.side.side, record)
+        if not found and self.buffer is not None and self.join.is_outer(self.side.side):
+            self.buffer.add(time, self.side.side, record)
         self._keep(record)
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """Advance the stream time of both sides: emit the results of records that no longer wait."""
-        least = self._time.common_limit(limit)
+        least = self.time.common_limit(limit)
         if least is None:
             return limit
-        time = self._time.advance(elapsed_ms, least)
-        if self._buffer is None:
+        time = self.time.advance(elapsed_ms, least)
+        if self.buffer is None:
             return least
         for side in (LEFT, RIGHT):
-            self._buffer.expire(time, side, Record(None, None, time))
-        return min(least, self._buffer.oldest)
+            self.buffer.expire(time, side, Record(None, None, time))
+        return min(least, self.buffer.oldest)
 
     def flush(self) -> None:
         """Expire rows that no record can match any more."""
-        self.ctx.expire(self.side.store, self._time.now if self._strict else self._newest_in(self.side.store))
+        self.ctx.expire(self.side.store, self.time.now if self.is_strict else self.newest_in(self.side.store))
 
     def _join(self, record: Record, time: int) -> bool:
         """Emit the pairs, oldest partner first, and return whether there were any."""
         joined_at = None
-        side, buffer = self.side, self._buffer if self.join.is_outer(self.side.other) else None
+        side, buffer = self.side, self.buffer if self.join.is_outer(self.side.other) else None
         for timestamp, other in self._partners(record, time):
             if buffer is not None and timestamp != joined_at:
                 buffer.joined(side.other, record.key, timestamp)
@@ -128,17 +130,34 @@ class StreamStreamJoin(Operator):
 
     def _partners(self, record: Record, time: int) -> Iterator[tuple[int, Any]]:
         earliest, latest = record.timestamp - self.back_ms, record.timestamp + self.ahead_ms
-        if self._strict:
-            oldest_open = time - max(0, self.back_ms) - self.grace_ms
-            return self._other_store.fetch_range(record.key, max(0, earliest, oldest_open), latest)
-        oldest_visible = self._newest_in(self.side.other_store) - self.retention_ms + 1
-        return self._other_store.fetch_range(record.key, max(0, earliest, oldest_visible), max(0, latest))
+        if self.is_strict:
+            return self.other_store.fetch_range(record.key, max(0, earliest, self.oldest_partner(time)), latest)
+        oldest = self.oldest_visible(self.newest_in(self.side.other_store))
+        return self.other_store.fetch_range(record.key, max(0, earliest, oldest), max(0, latest))
+
+    # The formulas of the module's docstring, for a time or an array of times.
+
+    def oldest_open(self, time: Times) -> Times:
+        """In strict mode, the time of the oldest record of this side that is open at a stream time."""
+        return time - max(0, self.ahead_ms) - self.grace_ms
+
+    def oldest_partner(self, time: Times) -> Times:
+        """In strict mode, the time of the oldest record of the other side that is open at a stream time."""
+        return time - max(0, self.back_ms) - self.grace_ms
+
+    def oldest_visible(self, newest: Times) -> Times:
+        """In compat mode, the time of the oldest visible row of the other store, whose newest row has this time."""
+        return newest - self.retention_ms + 1
 
     def _keep(self, record: Record) -> None:
-        """Store the record, and note the newest time in this side's store, which compat mode uses."""
-        self._state[self.side.store] = max(self._newest_in(self.side.store), record.timestamp)
-        self._store.put(record.key, record.timestamp, record.value)
+        self.kept(record.timestamp)
+        self.store.put(record.key, record.timestamp, record.value)
 
-    def _newest_in(self, store: str) -> int:
-        newest: int = self._state.get(store, NO_TIME)
+    def kept(self, timestamp: int) -> None:
+        """Note the newest time in this side's store, which compat mode uses."""
+        self.state[self.side.store] = max(self.newest_in(self.side.store), timestamp)
+
+    def newest_in(self, store: str) -> int:
+        """The newest time in a store."""
+        newest: int = self.state.get(store, NO_TIME)
         return newest

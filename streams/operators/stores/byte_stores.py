@@ -44,6 +44,10 @@ class KeyValueBytes(Protocol):
 class WindowBytes(Protocol):
     """`state.stores`' window store; values as in `KeyValueBytes`."""
 
+    @property
+    def oldest_ms(self) -> int:
+        """Rows with earlier starts are expired."""
+
     def put(self, key: bytes, start: int, value: bytes | None, timestamp: int) -> None:
         """Write; None deletes."""
 

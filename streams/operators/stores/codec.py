@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from orjson import loads
 
 from state.kafka.topic_limits import NO_LIMIT
 from streams.errors import OversizedRowError
 from streams.model.record import ValueAndTimestamp
+from streams.operators.columnar import KeyColumn
 from streams.serdes.base import Serde
+from streams.serdes.columns import write_all
+from streams.serdes.json import is_plain_json
 
 
 class Codec:
@@ -39,6 +47,10 @@ class Codec:
             self._text_keys[key] = data
         return data
 
+    def keys(self, keys: KeyColumn) -> list[bytes | None]:
+        """The bytes of the distinct keys of a column; None for those that no record has."""
+        return keys.encoded(self._key_serde, self._topic)
+
     def value(self, value: Any) -> bytes | None:
         """Value bytes."""
         return self._value_serde.serialize(self._topic, value)
@@ -56,6 +68,22 @@ class Codec:
                 f"the changelog's max.message.bytes"
             )
         return value
+
+    def check_all(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
+        """`fitting` for columns of rows."""
+        sizes = pc.add(pc.binary_length(keys), pc.binary_length(values))
+        if len(sizes) and (pc.max(sizes).as_py() or 0) > self._room:
+            row = pc.index(pc.greater(sizes, self._room), True).as_py()
+            self.fitting(keys[row].as_py(), values[row].as_py())
+
+    @property
+    def reader(self) -> Callable[[bytes], Any]:
+        """`read_value` as a function, the fastest there is."""
+        return loads if is_plain_json(self._value_serde) else self.read_value
+
+    def values(self, values: Sequence[Any]) -> list[bytes | None]:
+        """`value` for many values."""
+        return write_all(self._value_serde, self._topic, values)
 
     def read_key(self, data: bytes) -> Any:
         """The key."""

@@ -15,27 +15,27 @@ class TypedKeyValueStore:
     """A plain store: key -> value."""
 
     def __init__(self, rows: KeyValueBytes, codec: Codec) -> None:
-        self._rows = rows
-        self._codec = codec
+        self.rows = rows
+        self.codec = codec
 
     def get(self, key: Any) -> Any:
         """The value, or None."""
-        return self._codec.read_value(self._rows.get(self._codec.key(key)))
+        return self.codec.read_value(self.rows.get(self.codec.key(key)))
 
     def put(self, key: Any, value: Any, timestamp: int) -> None:
         """Write; None deletes. `timestamp` is the changelog record's, milliseconds."""
-        data = self._codec.key(key)
-        self._rows.put(data, self._codec.fitting(data, self._codec.value(value)), timestamp)
+        data = self.codec.key(key)
+        self.rows.put(data, self.codec.fitting(data, self.codec.value(value)), timestamp)
 
     def range(self, lower: Any, upper: Any, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
         """Rows with lower <= key <= upper in order of the keys' bytes; None = open."""
-        for key, value in self._rows.range(_bound(self._codec, lower), _bound(self._codec, upper), reverse):
-            yield self._codec.read_key(key), self._codec.read_value(value)
+        for key, value in self.rows.range(_bound(self.codec, lower), _bound(self.codec, upper), reverse):
+            yield self.codec.read_key(key), self.codec.read_value(value)
 
     def prefix(self, prefix: bytes) -> Iterator[tuple[Any, Any]]:
         """Rows whose key's bytes start with these, in order of the keys' bytes."""
-        for key, value in self._rows.prefix(prefix):
-            yield self._codec.read_key(key), self._codec.read_value(value)
+        for key, value in self.rows.prefix(prefix):
+            yield self.codec.read_key(key), self.codec.read_value(value)
 
     def all(self, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
         """All rows in order of the keys' bytes."""
@@ -43,7 +43,7 @@ class TypedKeyValueStore:
 
     def count(self) -> int:
         """The number of rows, which are read but not decoded."""
-        return sum(1 for _ in self._rows.range(None, None))
+        return sum(1 for _ in self.rows.range(None, None))
 
 
 class TypedTimestampedKeyValueStore:

@@ -6,12 +6,15 @@ times. The bound may be too early (rows are removed), never too late.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 from streams.model.record import Headers, HeldRecord
 from streams.model.times import MAX_TIME
 from streams.model.waiting import LAST, WaitingKey, WaitingRecord
+from streams.operators.columnar import Int64s
 from streams.operators.stores.key_value import TypedKeyValueStore
 from streams.serdes.base import Serde
 
@@ -45,9 +48,9 @@ class TimeOrderedBuffer:
     """
 
     def __init__(self, store: TypedKeyValueStore, key_serde: Serde, name: str, state: dict[str, Any]) -> None:
-        self._store = store
-        self._key_serde = key_serde
-        self._name = name
+        self.store = store
+        self.key_serde = key_serde
+        self.name = name
         self._state = state
         self._ahead = 1
 
@@ -60,19 +63,52 @@ class TimeOrderedBuffer:
     @property
     def first_time(self) -> int:
         """The time of the first row, read from the store; `NEVER` if there are none."""
-        first = next(self._store.all(), None)
+        first = next(self.store.all(), None)
         return NEVER if first is None else int(first[0].time)
 
     def add(self, time: int, side: int, key: Any, value: Any, headers: Headers) -> None:
         """Adds a record."""
-        number = self._state[_NUMBER] = self._state.get(_NUMBER, -1) + 1
+        number = self._state[_NUMBER] = self.next_number
         place = WaitingKey(time, side, self._bytes(key), number)
-        self._store.put(place, WaitingRecord(side, value, headers), time)
+        self.store.put(place, WaitingRecord(side, value, headers), time)
         self._state[_EARLIEST] = min(self.earliest, time)
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next record that is added."""
+        last: int = self._state.get(_NUMBER, -1)
+        return last + 1
+
+    def rows_before(self, before: int) -> list[tuple[bytes, bytes]]:
+        """The rows with a time below `before`, as bytes, in order."""
+        first = self.earliest
+        if before <= first:
+            return []
+        codec = self.store.codec
+        lower, upper = codec.key(WaitingKey(first, 0, b"", 0)), codec.key(WaitingKey(before - 1, LAST, b"", NEVER))
+        return list(self.store.rows.range(lower, upper))
+
+    def write(self, rows: Sequence[tuple[bytes, bytes | None]], times: Int64s, added: Int64s, before: int) -> None:
+        """Writes what a step changes.
+
+        Args:
+            rows: Key and value of the rows, in the order of the changelog; None: removed.
+            times: The times in the keys.
+            added: The times of all records that were added, also of those that were removed again.
+            before: All records with a time below this one are removed.
+        """
+        if rows:
+            keys, values = zip(*rows, strict=True)
+            self.store.rows.put_columns(pa.array(keys, pa.binary()), pa.array(values, pa.binary()), times)
+        if len(added):
+            self._state[_NUMBER] = self.next_number + len(added) - 1
+        earliest = min(self.earliest, int(added.min(initial=NEVER)))
+        if earliest != self._state.get(_EARLIEST, NEVER) or before > earliest:
+            self._state[_EARLIEST] = max(earliest, before)
 
     def remove(self, place: WaitingKey) -> None:
         """Removes a record."""
-        self._store.put(place, None, place.time)
+        self.store.put(place, None, place.time)
 
     def remove_all(self, time: int, side: int, key: Any) -> None:
         """Removes all records with a time, side and key."""
@@ -80,13 +116,13 @@ class TimeOrderedBuffer:
             return
         key_bytes = self._bytes(key)
         lower, upper = WaitingKey(time, side, key_bytes, 0), WaitingKey(time, side, key_bytes, NEVER)
-        for place in [place for place, _ in self._store.range(lower, upper) if place.key == key_bytes]:
+        for place in [place for place, _ in self.store.range(lower, upper) if place.key == key_bytes]:
             self.remove(place)
 
     def all(self) -> Iterator[DueRecord]:
         """All records, by time, side, key, arrival."""
-        for place, waiting in self._store.all():
-            key = self._key_serde.deserialize(self._name, place.key)
+        for place, waiting in self.store.all():
+            key = self.key_serde.deserialize(self.name, place.key)
             yield DueRecord(place, key, waiting.value, waiting.headers, waiting.data)
 
     def take(self, before: int) -> list[DueRecord]:
@@ -98,11 +134,11 @@ class TimeOrderedBuffer:
         # Looking slightly further shows when the next check is worthwhile; looking far ahead would cost more than it saves.
         until = min(before + self._ahead, NEVER)
         following, self._ahead = until, min(2 * self._ahead, _FARTHEST_MS)
-        for place, waiting in self._store.range(WaitingKey(first, 0, b"", 0), WaitingKey(until - 1, LAST, b"", NEVER)):
+        for place, waiting in self.store.range(WaitingKey(first, 0, b"", 0), WaitingKey(until - 1, LAST, b"", NEVER)):
             if place.time >= before:
                 following, self._ahead = place.time, max(1, self._ahead // 4)
                 break
-            key = self._key_serde.deserialize(self._name, place.key)
+            key = self.key_serde.deserialize(self.name, place.key)
             due.append(DueRecord(place, key, waiting.value, waiting.headers, waiting.data))
         self._state[_EARLIEST] = following
         for one in due:
@@ -110,6 +146,6 @@ class TimeOrderedBuffer:
         return due
 
     def _bytes(self, key: Any) -> bytes:
-        data = self._key_serde.serialize(self._name, key)
+        data = self.key_serde.serialize(self.name, key)
         assert data is not None, "records without a key do not wait"
         return data

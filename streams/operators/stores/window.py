@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pyarrow as pa
+
+from state.stores.found_rows import WindowRows
 from streams.model.record import Headers, ValueAndTimestamp, Windowed
+from streams.operators.columnar import Int64s
 from streams.operators.stores.byte_stores import WindowBytes
 from streams.operators.stores.cached_row import CachedRow
 from streams.operators.stores.codec import Codec
@@ -16,26 +20,39 @@ class TypedWindowStore:
 
     def __init__(self, rows: WindowBytes, codec: Codec) -> None:
         self._rows = rows
-        self._codec = codec
+        self.codec = codec
 
     def put(self, key: Any, start: int, value: Any) -> None:
         """Write a row at `start` milliseconds."""
-        data = self._codec.key(key)
-        self._rows.put(data, start, self._codec.fitting(data, self._codec.value(value)), start)
+        data = self.codec.key(key)
+        self._rows.put(data, start, self.codec.fitting(data, self.codec.value(value)), start)
 
     def fetch(self, key: Any, start: int) -> Any:
         """The value of one window, or None; the first if there are several."""
-        return self._codec.read_value(self._rows.fetch(self._codec.key(key), start))
+        return self.codec.read_value(self._rows.fetch(self.codec.key(key), start))
 
     def fetch_range(self, key: Any, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[int, Any]]:
         """Rows of a key with from_ms <= time <= to_ms, by time, then arrival."""
-        for start, value in self._rows.fetch_range(self._codec.key(key), from_ms, to_ms, reverse):
-            yield start, self._codec.read_value(value)
+        for start, value in self._rows.fetch_range(self.codec.key(key), from_ms, to_ms, reverse):
+            yield start, self.codec.read_value(value)
+
+    @property
+    def oldest_ms(self) -> int:
+        """Rows with earlier times are neither stored nor found."""
+        return self._rows.oldest_ms
+
+    def fetch_ranges(self, keys: pa.BinaryArray, from_ms: Int64s, to_ms: Int64s) -> WindowRows:
+        """`fetch_range` for a column of keys' bytes; values are bytes, too."""
+        return self._rows.fetch_ranges(keys, from_ms, to_ms)
+
+    def put_columns(self, keys: pa.BinaryArray, starts: Int64s, values: pa.BinaryArray) -> None:
+        """`put` for columns of rows, whose sizes are checked already (`Codec.check_all`)."""
+        self._rows.put_columns(keys, starts, values, starts)
 
     def fetch_all(self, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[Any, int, Any]]:
         """Rows of all keys with from_ms <= time <= to_ms, by time, then key bytes, then arrival."""
         for key, start, value in self._rows.fetch_all(from_ms, to_ms, reverse):
-            yield self._codec.read_key(key), start, self._codec.read_value(value)
+            yield self.codec.read_key(key), start, self.codec.read_value(value)
 
 
 class TypedTimestampedWindowStore:

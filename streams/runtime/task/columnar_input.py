@@ -12,8 +12,8 @@ import pyarrow as pa
 from state.kafka.headers import decode_headers
 from streams.errors import ValueNotPicklableError
 from streams.model.record import Headers
-from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn
-from streams.runtime.nodes import may_be_the_records_fault
+from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, concatenated
+from streams.runtime.nodes import at_record, may_be_the_records_fault
 from streams.runtime.rows import RowBatch
 from streams.runtime.step_context import SourceRows, StepContext
 from streams.runtime.task.row_order import TaskRows, merged
@@ -42,12 +42,23 @@ class StepRows:
         self._ends = np.cumsum([batch.rows.num_rows for batch in self._batches], dtype=np.int64)
         self._order = order
         self._task_rows: dict[int, SourceRows] = {}
+        self._unreadable: dict[int, tuple[TaskInput, ColumnarBatch, int, Exception]] = {}
 
     def of_node(self, node: str) -> ColumnarBatch:
-        """The records that enter at a node, without those that cannot be read, which meet their policy."""
+        """The records that enter at a node, decoded anew, without those that cannot be read (`refuse_unreadable`)."""
         parts = [self._of_entry(entry) for entry in self._sub.entries if entry.node == node]
         parts = [part for part in parts if len(part)] or parts[:1]
-        return parts[0] if len(parts) == 1 else _merged(parts)
+        if len(parts) == 1:
+            return parts[0]
+        whole = concatenated(parts)
+        return whole.take(np.argsort(whole.order, kind="stable"))
+
+    def refuse_unreadable(self) -> None:
+        """Apply the deserialisation policy to the records that could not be read, in the order of the step."""
+        for position in sorted(self._unreadable):
+            entry, batch, row, error = self._unreadable[position]
+            with at_record(batch, row, self._run):
+                self._run.handlers.handle("deserialization", entry.source or entry.node, self._run.origin(), error)
 
     def place(self, position: int) -> tuple[SourceRows, int]:
         """The source record at a position of the step, needed only for errors and for nodes that take records one by one."""
@@ -83,11 +94,8 @@ class StepRows:
         )
 
     def _readable(self, batch: ColumnarBatch, entry: TaskInput, failed: dict[int, Exception]) -> ColumnarBatch:
-        for row in sorted(failed):
-            with self._run.resume(self.place(int(batch.order[row]))):
-                self._run.handlers.handle(
-                    "deserialization", entry.source or entry.node, self._run.origin(), failed[row]
-                )
+        for row, error in failed.items():
+            self._unreadable[int(batch.order[row])] = (entry, batch, row, error)
         return batch.take(np.setdiff1d(np.arange(len(batch)), np.array(sorted(failed), np.int64)))
 
 
@@ -213,22 +221,3 @@ def _cells(rows: Sequence[pa.RecordBatch], name: str, at: Int64s) -> list[bytes 
 
 def _plain(column: pa.Array) -> pa.Array:
     return column.cast(pa.binary()) if pa.types.is_dictionary(column.type) else column
-
-
-def _merged(parts: Sequence[ColumnarBatch]) -> ColumnarBatch:
-    """One batch of several, in the order of the step."""
-    order = np.concatenate([part.order for part in parts])
-    at = np.argsort(order, kind="stable")
-    headers = None
-    if any(part.headers is not None for part in parts):
-        headers = [cell for part in parts for cell in (part.headers or [None] * len(part))]
-    keys = [part.keys[row] for part in parts for row in range(len(part))]
-    whole = ColumnarBatch(
-        KeyColumn.of(keys),
-        [value for part in parts for value in part.values],
-        np.concatenate([part.timestamps for part in parts]),
-        order,
-        headers,
-        parts[0].place,
-    )
-    return whole.take(at)

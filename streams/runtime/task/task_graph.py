@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from streams.errors import ValueNotPicklableError
 from streams.model.record import Record
@@ -65,14 +66,16 @@ class TaskGraph:
     def process_together(self, batches: Sequence[RowBatch]) -> None:
         """Process all rows of raw and object entries, group by group (`SubTopology.batching`)."""
         rows = StepRows(batches, self._sub, self._run)
-        for names, group in self._groups:
-            assert group is not None, "the planner lets only such nodes process records together"
-            records = [rows.of_node(name) for name in names]
-            if any(map(len, records)):
-                group.receive(records)
-        for name, sink in self._sinks.items():
-            if (name,) in self._sub.batching.groups and len(batch := rows.of_node(name)):
-                sink.receive_batch(batch)
+        with self._run.dead_letters_in_order():
+            records = {name: rows.of_node(name) for names in self._sub.batching.groups for name in names}
+            rows.refuse_unreadable()
+            for names, group in self._groups:
+                assert group is not None, "the planner lets only such nodes process records together"
+                if any(len(records[name]) for name in names):
+                    group.receive([records[name] for name in names], partial(map, rows.of_node, names))
+            for name, sink in self._sinks.items():
+                if name in records and len(records[name]):
+                    sink.receive_batch(records[name])
 
     def entry(self, index: int) -> _EntryReader:
         """The reader of an entry's rows."""

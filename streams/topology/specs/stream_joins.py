@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from streams.model.waiting import LEFT, RIGHT
+from streams.operators.columnar import BatchProcessor
 from streams.operators.join.as_of_join import AsOfJoin
+from streams.operators.join.columns.stream_join import StreamJoinTogether
 from streams.operators.join.options import AsOf, JoinAll, JoinSide, StreamJoin
 from streams.operators.join.stream_join_all import StreamJoinAll
 from streams.operators.join.stream_self_join import StreamSelfJoin
@@ -49,6 +51,11 @@ class StreamJoinSpec(NodeSpec):
         left, right, *buffer = stores
         side, own, other = (LEFT, left, right) if self.is_left else (RIGHT, right, left)
         return StreamStreamJoin(self.join, JoinSide(side, own, other, self.state_name), *buffer)
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Both sides together."""
+        return StreamJoinTogether
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streams.operators.aggregate.deduplicate import Deduplicate
+from streams.operators.columnar import BatchProcessor
 from streams.operators.enrich.calls import CallRules
 from streams.operators.enrich.enrich import Enrich, OnError
 from streams.operators.enrich.user_client import UserClient
 from streams.operators.processor import AnyProcessor
-from streams.operators.stateless.pass_through import PassThrough
+from streams.operators.stateless.pass_through import PassThrough, PassThroughTogether
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import NodeSpec, Parameters
 
@@ -29,6 +30,11 @@ class MergeSpec(NodeSpec):
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator without stores."""
         return PassThrough()
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together."""
+        return PassThroughTogether
 
     def dropped_by(self, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
         """The sides: a merge drops nothing itself."""

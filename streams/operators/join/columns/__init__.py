@@ -1,0 +1,1 @@
+"""Joins of streams over the columns of a whole step."""
