@@ -1,0 +1,26 @@
+"""All workloads by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from benchmarks.workloads.base import Workload
+from benchmarks.workloads.joins import JoinInner, JoinLeft
+from benchmarks.workloads.sessions import Sessions, Sliding
+from benchmarks.workloads.tables import Restore, TableFill, TableJoin
+from benchmarks.workloads.windows import Windows, WindowsPython
+
+WORKLOADS: Mapping[str, Workload] = {
+    workload.name: workload
+    for workload in (
+        Windows(),
+        WindowsPython(),
+        JoinInner(),
+        JoinLeft(),
+        Sessions(),
+        Sliding(),
+        TableJoin(),
+        TableFill(),
+        Restore(),
+    )
+}
