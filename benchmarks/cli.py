@@ -71,13 +71,20 @@ def run(
     options = Options(size, threads, guarantee, settings)
     chosen = [peers.find(name) for name in peer or [peers.OURS]]
     results: list[Result] = []
-    for workload in _workloads(workloads):
-        results += _measured(workload, chosen, options, times, label, keep)
-        for one in results[-len(chosen) :]:
-            if save or (save is None and size != "smoke"):
-                _notes.print(f"written: {result.save(one)}")
-            if not as_json:
-                show(one)
+    folder = keep or Path(tempfile.mkdtemp(prefix="streams-bench-"))
+    try:
+        with own_cluster(folder / "kafka") as cluster:
+            for workload in _workloads(workloads):
+                loaded = Loaded(cluster, workload, options, folder)
+                results += _measured(loaded, chosen, times, label)
+                for one in results[-len(chosen) :]:
+                    if save or (save is None and size != "smoke"):
+                        _notes.print(f"written: {result.save(one)}")
+                    if not as_json:
+                        show(one)
+    finally:
+        if keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
     if as_json:
         from dataclasses import asdict
 
@@ -94,22 +101,17 @@ def _workloads(names: list[str]) -> list[Workload]:
     return [WORKLOADS[name] for name in names]
 
 
-def _measured(
-    workload: Workload, chosen: list[peers.Peer], options: Options, times: int, label: str, keep: Path | None
-) -> list[Result]:
+def _measured(loaded: Loaded, chosen: list[peers.Peer], times: int, label: str) -> list[Result]:
     """The results of the peers, side by side over the same input."""
+    workload, options = loaded.workload, loaded.options
     runs: dict[str, list[Run]] = {one.name: [] for one in chosen}
-    folder = keep or Path(tempfile.mkdtemp(prefix="streams-bench-"))
+    loaded.load()
     try:
-        with own_cluster(folder / "kafka") as cluster:
-            loaded = Loaded(cluster, workload, options, folder)
-            loaded.load()
-            for one, done in repeat(loaded, chosen, times):
-                runs[one.name].append(done)
-                _notes.print(f"{workload.name} {one.name}: {summary(done)}")
+        for one, done in repeat(loaded, chosen, times):
+            runs[one.name].append(done)
+            _notes.print(f"{workload.name} {one.name}: {summary(done)}")
     finally:
-        if keep is None:
-            shutil.rmtree(folder, ignore_errors=True)
+        loaded.delete()
     return [
         result.described(
             workload=workload.name,

@@ -87,17 +87,13 @@ class TreeUsage:
     def _sample_cpu(self, process: psutil.Process) -> None:
         times = process.cpu_times()
         key = (process.pid, process.create_time())
-        # A process that has just forked has its parent's name until it executes another program.
-        if not self._names.get(key, "").startswith(_FINAL):
-            self._names[key] = _kind(process, self._root.pid)
+        # Asked again each time: a process that has just forked looks like its parent until it executes another program.
+        self._names[key] = _kind(process, self._root.pid)
         self._cpu[key] = times.user + times.system
 
     def _run(self) -> None:
         while not self._stop.wait(SAMPLE_S):
             self.sample()
-
-
-_FINAL = ("JVM", "workers", "planner", "driver")
 
 
 def _pss_bytes(pid: int) -> int:
@@ -114,8 +110,10 @@ def _kind(process: psutil.Process, root: int) -> str:
         return "JVM"
     if process.pid == root:
         return "driver"
+    if not process.name().startswith("python"):
+        return process.name()
     command = process.cmdline()
     # The engine's daemon forks the workers; Spark's own daemon forks the planners.
     if "streams.spark.daemon" in command:
         return "workers"
-    return "planner" if any("pyspark" in word for word in command) else process.name()
+    return "planner" if any("pyspark" in word for word in command) else "Python"

@@ -91,8 +91,8 @@ class Bench:
         return TreeUsage(without, self.system.root)
 
     def monitor(self, usage: TreeUsage) -> Monitor:
-        """A monitor of the roles that have been loaded."""
-        return Monitor(self.config, usage, tuple(self.loaded), tuple(self.workload.outputs))
+        """A monitor of all input and output topics."""
+        return Monitor(self.config, usage, tuple(self.workload.inputs), tuple(self.workload.outputs))
 
     def wait(self, monitor: Monitor, more: int = 0, outputs: int = 1) -> None:
         """Waits until the input, and `more` records of it, are consumed."""

@@ -44,10 +44,14 @@ class Cluster:
         with KafkaAdmin(self.client) as admin:
             admin.delete_topics(topics)
 
+    def topics(self) -> list[str]:
+        """All topics."""
+        with KafkaAdmin(self.client) as admin:
+            return admin.topic_names()
+
     def internal_topics(self, application_id: str) -> list[str]:
         """The topics that a system has made for itself: changelogs, repartition topics, commit logs."""
-        with KafkaAdmin(self.client) as admin:
-            return sorted(name for name in admin.topic_names() if application_id in name)
+        return sorted(name for name in self.topics() if application_id in name)
 
     def log_bytes(self, topics: Iterable[str]) -> int | None:
         """Bytes of the topics' log segments on disk, as far as they are not yet deleted; None if the logs are elsewhere."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.generators.load import load
 from benchmarks.harness.bench import Bench, Measured
 from benchmarks.harness.figures import steady
+from benchmarks.harness.system import NotSupportedError
 
 
 def drain(bench: Bench) -> Measured:
@@ -16,6 +17,8 @@ def drain(bench: Bench) -> Measured:
         TooSlowError: It has not consumed the input in time.
     """
     probes = list(bench.workload.probes(bench.size))
+    if probes and bench.by_output:
+        raise NotSupportedError("only committed offsets show the progress of a fill, and this peer commits none")
     bench.system.start()
     try:
         with bench.usage() as usage, bench.monitor(usage) as monitor:
@@ -24,8 +27,8 @@ def drain(bench: Bench) -> Measured:
             samples = list(monitor.samples)
             peak_pss, peak_rss = usage.peak_pss_bytes, usage.peak_rss_bytes
             if probes:
-                load(bench.cluster.client, bench.config.topics, bench.config.partitions, probes)
-                bench.wait(monitor)
+                sent = load(bench.cluster.client, bench.config.topics, bench.config.partitions, probes)
+                bench.wait(monitor, more=sum(sent.values()))
             verdict = bench.verified(monitor)
             first_at = monitor.first_output_at()
     finally:

@@ -47,11 +47,29 @@ def steady(samples: Sequence[Sample], total: int, *, by_output: bool) -> Steady:
         by_output: Whether progress is the share of the output that is there, for peers that do not commit offsets.
     """
     last = samples[-1]
-    done = [sample.outputs * total // last.outputs if by_output else sample.consumed for sample in samples]
+    marks = [samples[0], *_ends_of_rounds(samples, by_output=by_output), last]
+    done = [mark.outputs * total // last.outputs if by_output else mark.consumed for mark in marks]
     first = next(row for row, records in enumerate(done) if records >= WARM_UP * total)
     whole = done[first] == done[-1]
     if whole:
         first = 0
-    begin = samples[first]
+    begin = marks[first]
     cpu = {kind: seconds - begin.cpu.get(kind, 0.0) for kind, seconds in last.cpu.items()}
     return Steady(done[-1] - done[first], last.at - begin.at, cpu, whole)
+
+
+def _ends_of_rounds(samples: Sequence[Sample], *, by_output: bool) -> list[Sample]:
+    """The last sample of each round, in which each partition advances once at most.
+
+    A system that works in micro-batches commits its tasks one after the other at the end of each. A mark in the middle of that
+    would count records whose CPU has been spent before it.
+    """
+    ends: list[Sample] = []
+    begin = before = samples[0]
+    for sample in samples[1:]:
+        pairs = [(one.ends if by_output else one.offsets) for one in (begin, before, sample)]
+        if any(start != middle != now for start, middle, now in zip(*pairs, strict=True)):
+            ends.append(before)
+            begin = before
+        before = sample
+    return [*ends, before]

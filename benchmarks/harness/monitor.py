@@ -32,15 +32,25 @@ class Sample:
 
     Attributes:
         at: `time.perf_counter()`.
-        consumed: Input records whose results are committed; 0 for peers that do not commit offsets.
-        outputs: The sum of the ends of the output partitions, as a `read_committed` consumer sees them.
+        offsets: The committed offset of each input partition; 0 for peers that do not commit offsets.
+        ends: The end of each output partition, as a `read_committed` consumer sees it.
         cpu: CPU seconds so far by kind of process.
     """
 
     at: float
-    consumed: int
-    outputs: int
+    offsets: tuple[int, ...]
+    ends: tuple[int, ...]
     cpu: Mapping[str, float]
+
+    @property
+    def consumed(self) -> int:
+        """Input records whose results are committed."""
+        return sum(self.offsets)
+
+    @property
+    def outputs(self) -> int:
+        """The offsets of the output so far."""
+        return sum(self.ends)
 
 
 class Monitor:
@@ -66,7 +76,8 @@ class Monitor:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
         self.started = time.perf_counter()
-        self.samples: list[Sample] = [Sample(self.started, 0, 0, usage.cpu_by_name())]
+        nothing = (0,) * len(self._inputs), (0,) * len(self._outputs)
+        self.samples: list[Sample] = [Sample(self.started, *nothing, usage.cpu_by_name())]
 
     def __enter__(self) -> Monitor:
         self._thread.start()
@@ -119,12 +130,13 @@ class Monitor:
     def _run(self) -> None:
         while not self._stop.wait(POLL_S):
             try:
-                consumed, outputs = self._consumed(), sum(self._admin.end_offsets(self._outputs).values())
+                offsets, found = self._offsets(), self._admin.end_offsets(self._outputs)
             except (KafkaException, KafkaClientError):
                 continue  # The broker is away (it may be part of the workload): asked again.
-            if (consumed, outputs) != (self.last.consumed, self.last.outputs):
-                self.samples.append(Sample(time.perf_counter(), consumed, outputs, self._usage.cpu_by_name()))
+            ends = tuple(found[place] for place in self._outputs)
+            if (offsets, ends) != (self.last.offsets, self.last.ends):
+                self.samples.append(Sample(time.perf_counter(), offsets, ends, self._usage.cpu_by_name()))
 
-    def _consumed(self) -> int:
+    def _offsets(self) -> tuple[int, ...]:
         asked = [TopicPartition(*place) for place in self._inputs]
-        return sum(max(one.offset, 0) for one in self._group.committed(asked, _TIMEOUT_S))
+        return tuple(max(one.offset, 0) for one in self._group.committed(asked, _TIMEOUT_S))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benchmarks.generators.load import load
 from benchmarks.harness.bench import Bench, Measured
+from benchmarks.harness.system import NotSupportedError
 from benchmarks.workloads.tables import Restore
 
 
@@ -36,6 +37,8 @@ def restore(bench: Bench) -> Measured:
     """
     workload = bench.workload
     assert isinstance(workload, Restore)
+    if bench.by_output:
+        raise NotSupportedError("only committed offsets show the progress of a fill, and this peer commits none")
     probes = sum(len(batch) for batch in workload.probes(bench.size))
     _fill(bench)
     kept = _start(bench, workload, 0, probes)

@@ -71,14 +71,17 @@ class Loaded:
         number = next(_numbers)
         self._inputs = {role: f"{self.workload.name}.{role}.{number}" for role in self.workload.inputs}
         self.cluster.create(self._inputs.values(), PARTITIONS)
-        with shown(f"loading {self.workload.name}", 0) as advance:
+        with shown(f"loading {self.workload.name}", self.workload.sizes[self.options.size]) as advance:
             batches = self._noting_time(self.workload.batches(self.options.size))
             self._counts = load(self.cluster.client, self._inputs, PARTITIONS, batches, advance)
         return sum(self._counts.values())
 
     def delete(self) -> None:
-        """Deletes the input topics."""
-        self.cluster.delete(self._inputs.values())
+        """Deletes the topics of the input and of all runs."""
+        self.cluster.delete(name for name in self.cluster.topics() if self._is_mine(name))
+
+    def _is_mine(self, topic: str) -> bool:
+        return topic.startswith(f"{self.workload.name}.") or f"{self.workload.name}-" in topic
 
     def _noting_time(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         for batch in batches:

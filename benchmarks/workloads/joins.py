@@ -21,7 +21,7 @@ class JoinInner(Workload):
     name = "join-inner"
     title = "stream-stream inner join, 100 000 keys, ±1 s"
     inputs = ("left", "right")
-    sizes = {"smoke": 60_000, "small": 3_000_000, "full": 12_000_000}
+    sizes = {"smoke": 60_000, "small": 2_000_000, "full": 12_000_000}
     parameters = {"before_ms": 1_000, "after_ms": 1_000, "grace_ms": 2_000}
     keys = 100_000
     rate = 50_000

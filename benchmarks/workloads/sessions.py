@@ -11,6 +11,9 @@ from benchmarks.verify.compare import Verdict, compare, table_of
 from benchmarks.workloads.base import Output, RunConfig, Workload, session_key, windowed_key
 from streams import SessionWindows, SlidingWindows, StreamsBuilder, Topology, agg
 
+Row = tuple[int, int, int, int, float]
+"""Key, start, end, count, mean."""
+
 
 class Sessions(Workload):
     """Sessions that end after 20 ms of inactivity, 2.7 records on average."""
@@ -40,18 +43,17 @@ class Sessions(Workload):
             columns["key"], columns["timestamp"], columns["milli"], found.config.parameters["gap_ms"]
         )
         values, records = found.last_values()
-        rows = [(*session_key(key), value["count"], value["mean"]) for key, value in values.items()]
+        rows: list[Row] = [(*session_key(key), value["count"], value["mean"]) for key, value in values.items()]
         if not found.retracts:
             rows = _last_of_each(rows)
         return Verdict(compare(expected, table_of(rows, list(expected)), ["key", "start", "end"]), records)
 
 
-def _last_of_each(rows: list[tuple[float | int | None, ...]]) -> list[tuple[float | int | None, ...]]:
+def _last_of_each(rows: list[Row]) -> list[Row]:
     """The sessions that lie in no other one of their key: what is left when those that grew are not deleted."""
-    kept: list[tuple[float | int | None, ...]] = []
-    for row in sorted(rows, key=lambda one: (one[0], one[1], -one[2])):  # type: ignore[operator]
-        inside = kept and kept[-1][0] == row[0] and row[2] <= kept[-1][2]  # type: ignore[operator]
-        if not inside:
+    kept: list[Row] = []
+    for row in sorted(rows, key=lambda one: (one[0], one[1], -one[2])):
+        if not kept or kept[-1][0] != row[0] or row[2] > kept[-1][2]:
             kept.append(row)
     return kept
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.generators.events import FIRST_NUMBER, Events, key_names
-from benchmarks.generators.records import START_MS, Batch, Columns
+from benchmarks.generators.records import START_MS, Batch, Columns, Ints
 from benchmarks.generators.text import padded, texts
 from benchmarks.verify.compare import Verdict, compare, table_of
 from benchmarks.verify.joins import as_of
-from benchmarks.workloads.base import Output, RunConfig, Workload, number_of
+from benchmarks.workloads.base import Output, RunConfig, Workload
 from streams import Materialized, StreamsBuilder, Topology
 
 Value = dict[str, Any]
@@ -75,7 +75,8 @@ class TableJoin(Workload):
         by_number = np.empty(len(events), np.int64)
         by_number[events["n"] - FIRST_NUMBER] = np.arange(len(events))
         event = by_number[event]
-        wrong_key = (version >= 0) & (table["key"][version - FIRST_NUMBER] != events["key"][event])
+        row = np.maximum(version - FIRST_NUMBER, 0)
+        wrong_key = (version >= 0) & (table["key"][row] != events["key"][event])
         if wrong_key.any():
             lines = [f"{int(wrong_key.sum()):,} events have a version of another key"]
         ties = [as_of(events, table, tie=tie)[event] == version for tie in ("right", "left")]
@@ -117,13 +118,16 @@ class TableFill(Workload):
         for block in self.rows(size).blocks():
             yield Batch("rows", key_names(block["key"]), text.values(block), block["timestamp"])
 
-    def probes(self, size: str, round_: int = 0) -> Iterator[Batch]:
-        columns = self.rows(size)
+    def probed(self, size: str, round_: int) -> tuple[Ints, Ints]:
+        """The keys that a round of probes asks for, and the probes' numbers."""
         count = self.sizes[size] // self.probes_each
-        keys = np.random.default_rng([42, 1]).integers(0, self.sizes[size], count)
-        numbers = np.arange(count, dtype=np.int64) + FIRST_NUMBER + round_ * 1_000_000
-        times = np.full(count, int(columns["timestamp"][-1]) + 1_000 * (round_ + 1))
-        yield Batch("probes", key_names(keys), texts('{"p":NNNNNNNN}', {"NNNNNNNN": numbers}, count), times)
+        keys = np.random.default_rng([42, round_ + 1]).integers(0, self.sizes[size], count)
+        return keys, np.arange(count, dtype=np.int64) + FIRST_NUMBER + round_ * 1_000_000
+
+    def probes(self, size: str, round_: int = 0) -> Iterator[Batch]:
+        keys, numbers = self.probed(size, round_)
+        times = np.full(len(keys), int(self.rows(size)["timestamp"][-1]) + 1_000 * (round_ + 1))
+        yield Batch("probes", key_names(keys), texts('{"p":NNNNNNNN}', {"NNNNNNNN": numbers}, len(keys)), times)
 
     def topology(self, config: RunConfig) -> Topology:
         builder = StreamsBuilder()
@@ -139,12 +143,11 @@ class TableFill(Workload):
         columns = self.rows(size)
         last = np.empty(self.sizes[size], np.int64)
         last[columns["key"]] = columns["n"]
-        parts = [batch for round_ in range(rounds) for batch in self.probes(size, round_)]
-        keys = np.concatenate([[number_of(key) for key in batch.keys.to_pylist()] for batch in parts])
-        numbers = np.concatenate(
-            [np.arange(len(batch)) + FIRST_NUMBER + round_ * 1_000_000 for round_, batch in enumerate(parts)]
-        )
-        expected = {"p": numbers, "n": last[keys]}
+        parts = [self.probed(size, round_) for round_ in range(rounds)]
+        expected = {
+            "p": np.concatenate([numbers for _, numbers in parts]),
+            "n": last[np.concatenate([keys for keys, _ in parts])],
+        }
         rows = found.rows(lambda key, value: (value["p"], value["n"]))
         lines = compare(expected, table_of(rows, ["p", "n"]), ["p", "n"], duplicates=found.duplicates)
         return Verdict(lines, len(rows))
