@@ -19,7 +19,8 @@ def hopping(keys: Ints, times: Ints, milli: Ints, size_ms: int, advance_ms: int)
     for back in range(-(-size_ms // advance_ms)):
         start = last - back * advance_ms
         inside = start + size_ms > times
-        parts.append(_grouped(keys[inside], start[inside], milli[inside]))
+        if inside.any():
+            parts.append(_grouped(keys[inside], start[inside], milli[inside]))
     return _with_mean(_merged({name: np.concatenate([part[name] for part in parts]) for name in parts[0]}))
 
 

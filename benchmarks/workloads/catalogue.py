@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from benchmarks.workloads.base import Workload
+from benchmarks.workloads.devices import DevicesWorkload
 from benchmarks.workloads.joins import JoinInner, JoinLeft
+from benchmarks.workloads.passthrough import Passthrough
 from benchmarks.workloads.sessions import Sessions, Sliding
 from benchmarks.workloads.tables import Restore, TableFill, TableJoin
 from benchmarks.workloads.windows import Windows, WindowsPython
@@ -13,6 +15,8 @@ from benchmarks.workloads.windows import Windows, WindowsPython
 WORKLOADS: Mapping[str, Workload] = {
     workload.name: workload
     for workload in (
+        Passthrough(),
+        DevicesWorkload(),
         Windows(),
         WindowsPython(),
         JoinInner(),
