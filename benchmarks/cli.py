@@ -14,6 +14,7 @@ from rich.table import Table
 
 from benchmarks.harness import peers, result
 from benchmarks.harness.cluster import own_cluster
+from benchmarks.harness.report import write
 from benchmarks.harness.result import Result, Run
 from benchmarks.harness.run import Loaded, Options, repeat
 from benchmarks.workloads.base import SIZES, Workload
@@ -120,7 +121,7 @@ def _measured(loaded: Loaded, chosen: list[peers.Peer], times: int, label: str) 
             title=one.title,
             guarantee=options.guarantee or one.guarantee,
             settings=options.settings,
-            parameters={**workload.parameters, "records": workload.sizes[options.size]},
+            parameters={**workload.parameters_of(options.size), "records": workload.sizes[options.size]},
             runs=runs[one.name],
             label=label,
         )
@@ -148,3 +149,10 @@ def show(one: Result) -> None:
         if spread is not None:
             table.add_row(name, *(f"{value:,.2f}".removesuffix(".00") for value in spread))
     console.print(table)
+
+
+@app.command()
+def report() -> None:
+    """Write docs/performance.md and its plots from the result files."""
+    for path in write():
+        _notes.print(f"written: {path}")

@@ -111,7 +111,7 @@ def _kind(process: psutil.Process, root: int) -> str:
     if process.pid == root:
         return "driver"
     if not process.name().startswith("python"):
-        return process.name()
+        return str(process.name())
     command = process.cmdline()
     # The engine's daemon forks the workers; Spark's own daemon forks the planners.
     if "streams.spark.daemon" in command:

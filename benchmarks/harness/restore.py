@@ -1,8 +1,9 @@
 """The procedure `restore`: a table is filled, the system stopped, its state deleted, and the system started again.
 
-From outside a restore cannot be told from the rest of a start. So the system is started twice more: first with its state as
-it is, then without. Both times a probe for each hundredth row waits, and the run ends when all are answered. The difference
-between the two is what the restore costs.
+From outside a restore cannot be told from the rest of a start. So the system is started three times more: with its state as
+it is, without, and with it again. Each time a probe for each hundredth row waits, and the start ends when all are answered.
+What a start without state costs beyond the cheaper start with state is the restore's CPU. The start's time varies by more
+than a restore takes, so the rate is the one that the peer says (a line `RESTORED {"seconds": …}` in its log) where it does.
 """
 
 from __future__ import annotations
@@ -44,16 +45,19 @@ def restore(bench: Bench) -> Measured:
     kept = _start(bench, workload, 0, probes)
     _delete_stores(Path(bench.config.state_dir) / bench.peer.stores)
     wiped = _start(bench, workload, 1, 2 * probes)
-    verdict = workload.verify_rounds(bench.size, bench.output, 2)
+    said = bench.system.said("RESTORED")
+    again = _start(bench, workload, 2, 3 * probes)
+    kept = min(kept, again, key=lambda start: sum(start.cpu_s.values()))
+    verdict = workload.verify_rounds(bench.size, bench.output, 3)
     rows = workload.sizes[bench.size]
-    seconds = max(wiped.seconds - kept.seconds, 0.001)
+    seconds = wiped.seconds - kept.seconds if said is None else said["seconds"]
     cpu = {kind: (used - kept.cpu_s.get(kind, 0.0)) / rows * 1e6 for kind, used in wiped.cpu_s.items()}
     return Measured(
         records=rows,
         seconds=seconds,
         cpu_us={kind: round(value, 3) for kind, value in sorted(cpu.items())},
         first_result_s=wiped.seconds,
-        steady=True,
+        steady=said is not None,
         verdict=verdict,
         figures={
             "ready_with_state_s": round(kept.seconds, 2),

@@ -12,6 +12,7 @@ from benchmarks.generators.records import Batch
 from benchmarks.harness.bench import Bench, Measured
 from benchmarks.harness.cluster import Cluster
 from benchmarks.harness.drain import drain
+from benchmarks.harness.latency import latency, recovery
 from benchmarks.harness.monitor import TooSlowError
 from benchmarks.harness.peers import Peer
 from benchmarks.harness.restore import restore
@@ -22,7 +23,12 @@ from benchmarks.workloads.base import PARTITIONS, RunConfig, Workload
 from state.errors import StreamsError
 from topologies.records import shown
 
-PROCEDURES: Mapping[str, Callable[[Bench], Measured]] = {"drain": drain, "restore": restore}
+PROCEDURES: Mapping[str, Callable[[Bench], Measured]] = {
+    "drain": drain,
+    "restore": restore,
+    "latency": latency,
+    "recovery": recovery,
+}
 _numbers = itertools.count(1)
 
 MakeSystem = Callable[[Peer, RunConfig, Path], System]
@@ -119,7 +125,7 @@ class Loaded:
             threads=self.options.threads,
             guarantee=self.options.guarantee or peer.guarantee,
             state_dir=str(self.folder / application_id / "state"),
-            parameters=dict(self.workload.parameters),
+            parameters=dict(self.workload.parameters_of(self.options.size)),
             settings=dict(self.options.settings),
         )
 
@@ -135,7 +141,7 @@ class Loaded:
             outcome="verified" if measured.verdict.accepted else "wrong",
             records=measured.records,
             seconds=round(measured.seconds, 2),
-            records_per_second=int(measured.records / measured.seconds),
+            records_per_second=int(measured.records / measured.seconds) if measured.seconds > 0 else 0,
             cpu_us_per_record=round(sum(measured.cpu_us.values()), 2),
             cpu_us_by_process=measured.cpu_us,
             first_result_s=None if measured.first_result_s is None else round(measured.first_result_s, 2),

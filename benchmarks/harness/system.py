@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -46,6 +47,12 @@ class System(Protocol):
 
     def stop(self) -> None:
         """Stops it in an orderly way."""
+
+    def kill(self) -> None:
+        """Ends all its processes at once, as a crash of the host would."""
+
+    def said(self, word: str) -> Mapping[str, float] | None:
+        """The figures of the last line of its log that begins with a word: `RESTORED {"seconds": 1.5}`; None: there is none."""
 
 
 class ProcessSystem:
@@ -95,7 +102,7 @@ class ProcessSystem:
         code = None if self._process is None else self._process.poll()
         if code is None:
             return
-        lines = (self._folder / "log.txt").read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = self._lines()
         if code == NOT_SUPPORTED:
             raise NotSupportedError(lines[-1] if lines else "it does not say why")
         shown = "\n".join(f"  {line}" for line in lines[-_SHOWN_LINES:])
@@ -116,11 +123,20 @@ class ProcessSystem:
             self._log.close()
 
     def kill(self) -> None:
-        """SIGKILL to the whole group: a crash of the host's processes."""
+        """SIGKILL to the whole group."""
         self._signal(signal.SIGKILL)
         if self._process is not None:
             self._process.wait()
             self._process = None
+
+    def said(self, word: str) -> Mapping[str, float] | None:
+        """The figures of the last line of the log that begins with the word."""
+        lines = [line for line in self._lines() if line.startswith(f"{word} ")]
+        found: Mapping[str, float] | None = json.loads(lines[-1].removeprefix(word)) if lines else None
+        return found
+
+    def _lines(self) -> list[str]:
+        return (self._folder / "log.txt").read_text(encoding="utf-8", errors="replace").splitlines()
 
     def _signal(self, number: int) -> None:
         try:
@@ -145,7 +161,9 @@ class SessionSystem:
         from streams import KafkaStreams
 
         self._spark = spark
-        self._make = lambda: KafkaStreams(WORKLOADS[config.workload].topology(config), settings_of(config))
+        self._make: Callable[[], KafkaStreams] = lambda: KafkaStreams(
+            WORKLOADS[config.workload].topology(config), settings_of(config)
+        )
         self._streams: KafkaStreams | None = None
 
     def start(self) -> None:
@@ -163,3 +181,11 @@ class SessionSystem:
             self._streams.stop()
             self._streams.await_termination()
             self._streams = None
+
+    def kill(self) -> None:
+        """Stops the application: its processes are the test's own."""
+        self.stop()
+
+    def said(self, word: str) -> Mapping[str, float] | None:
+        """Nothing."""
+        return None

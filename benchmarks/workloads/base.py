@@ -93,6 +93,10 @@ class Workload(ABC):
     parameters: ClassVar[Mapping[str, Any]] = {}
     closes: ClassVar[bool] = False
 
+    def parameters_of(self, size: str) -> Mapping[str, Any]:
+        """The parameters of a size, where they depend on it."""
+        return self.parameters
+
     @abstractmethod
     def batches(self, size: str) -> Iterator[Batch]:
         """The input, in the order in which it is loaded."""

@@ -28,7 +28,7 @@ class Windows(Workload):
 
     def topology(self, config: RunConfig) -> Topology:
         builder = StreamsBuilder()
-        windowed = builder.stream(config.topics["events"]).group_by_key().windowed_by(_windows(config))
+        windowed = builder.stream(config.topics["events"]).group_by_key().windowed_by(windows_of(config))
         windowed.aggregate(count=agg.count(), mean=agg.mean("v.0")).to_stream().to(config.topics["out"])
         return builder.build()
 
@@ -55,7 +55,7 @@ class WindowsPython(Windows):
 
     def topology(self, config: RunConfig) -> Topology:
         builder = StreamsBuilder()
-        windowed = builder.stream(config.topics["events"]).group_by_key().windowed_by(_windows(config))
+        windowed = builder.stream(config.topics["events"]).group_by_key().windowed_by(windows_of(config))
         windowed.aggregate(begin, add).map_values(result).to_stream().to(config.topics["out"])
         return builder.build()
 
@@ -75,5 +75,6 @@ def result(window: Accumulator) -> dict[str, Any]:
     return {"count": window["count"], "mean": window["sum"] / window["count"]}
 
 
-def _windows(config: RunConfig) -> TimeWindows:
+def windows_of(config: RunConfig) -> TimeWindows:
+    """The workload's windows."""
     return TimeWindows.of_size_and_grace(config.parameters["window_ms"], config.parameters["grace_ms"])
