@@ -75,7 +75,7 @@ demo: jars ## Show the engine at work: a broker, a topology, a crash and its rec
 
 .PHONY: bench
 bench: jars ## Run the benchmark of 1000 devices and print its figures
-	$(BIN)/python -m benchmarks.devices
+	$(BIN)/python -m benchmarks run devices --no-save
 
 .PHONY: lock
 lock: ## Resolve the dependencies anew into requirements.lock; UPGRADE= keeps the versions that are there

@@ -1,30 +1,42 @@
-"""The resource usage of a tree of processes: CPU seconds and memory of the system under test, without the broker."""
+"""The resource usage of a tree of processes: CPU seconds by kind of process, and memory with shared pages counted once."""
 
 from __future__ import annotations
 
 import threading
+import time
 from types import TracebackType
 
 import psutil
 
-SAMPLE_S = 0.5
-UNKNOWN = "starting"
-"""The kind of a process that has forked and will soon execute another program."""
+SAMPLE_S = 0.25
+MEMORY_SAMPLE_S = 1.0
+"""Reading the proportional set size costs the kernel a walk over all pages, so it is read less often."""
 
 
 class TreeUsage:
     """The usage of a process and all its descendants, except some of them (the broker).
 
     The CPU time of an ended process is the last sampled one, so up to `SAMPLE_S` of each short-lived process may be missed.
+
+    Args:
+        without: Processes that do not count.
+        root: The root of the tree; default: this process.
+
+    Attributes:
+        peak_pss_bytes: The largest sum of proportional set sizes: a page that several processes share counts once.
+        peak_rss_bytes: The largest sum of resident set sizes: a shared page counts in each process.
     """
 
-    def __init__(self, without: set[int]) -> None:
+    def __init__(self, without: set[int], root: int | None = None) -> None:
         self._without = without
+        self._root = psutil.Process(root)
         self._cpu: dict[tuple[int, float], float] = {}
         self._names: dict[tuple[int, float], str] = {}
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="usage", daemon=True)
+        self._memory_at = 0.0
+        self.peak_pss_bytes = 0
         self.peak_rss_bytes = 0
 
     def __enter__(self) -> TreeUsage:
@@ -49,34 +61,59 @@ class TreeUsage:
 
     def sample(self) -> None:
         """Takes one sample."""
-        own = psutil.Process()
-        rss = 0
         with self._lock:
-            for process in [own, *own.children(recursive=True)]:
+            with_memory = time.monotonic() >= self._memory_at + MEMORY_SAMPLE_S
+            pss = rss = 0
+            for process in self._processes():
                 try:
-                    if process.pid in self._without:
-                        continue
-                    times, memory = process.cpu_times(), process.memory_info()
-                    key = (process.pid, process.create_time())
-                    if self._names.get(key, UNKNOWN) == UNKNOWN:
-                        self._names[key] = _kind(process, own)
-                    self._cpu[key] = times.user + times.system
-                    rss += memory.rss - getattr(memory, "shared", 0)
-                except psutil.NoSuchProcess:
+                    self._sample_cpu(process)
+                    if with_memory:
+                        rss += process.memory_info().rss
+                        pss += _pss_bytes(process.pid)
+                except (psutil.NoSuchProcess, psutil.ZombieProcess):
                     continue
+            if with_memory:
+                self._memory_at = time.monotonic()
+            self.peak_pss_bytes = max(self.peak_pss_bytes, pss)
             self.peak_rss_bytes = max(self.peak_rss_bytes, rss)
+
+    def _processes(self) -> list[psutil.Process]:
+        try:
+            found = [self._root, *self._root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+        return [process for process in found if process.pid not in self._without]
+
+    def _sample_cpu(self, process: psutil.Process) -> None:
+        times = process.cpu_times()
+        key = (process.pid, process.create_time())
+        # Asked again each time: a process that has just forked looks like its parent until it executes another program.
+        self._names[key] = _kind(process, self._root.pid)
+        self._cpu[key] = times.user + times.system
 
     def _run(self) -> None:
         while not self._stop.wait(SAMPLE_S):
             self.sample()
 
 
-def _kind(process: psutil.Process, own: psutil.Process) -> str:
-    if process.pid == own.pid:
-        return "driver (Python)"
+def _pss_bytes(pid: int) -> int:
+    """The proportional set size of a process; 0 if it has just ended or belongs to someone else."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as rollup:
+            return next((int(line.split()[1]) * 1024 for line in rollup if line.startswith("Pss:")), 0)
+    except (OSError, ProcessLookupError):
+        return 0
+
+
+def _kind(process: psutil.Process, root: int) -> str:
     if process.name().startswith("java"):
         return "JVM"
+    if process.pid == root:
+        return "driver"
     if not process.name().startswith("python"):
-        return UNKNOWN
+        return str(process.name())
+    command = process.cmdline()
     # The engine's daemon forks the workers; Spark's own daemon forks the planners.
-    return "workers" if "streams.spark.daemon" in process.cmdline() else "planner"
+    if "streams.spark.daemon" in command:
+        return "workers"
+    return "planner" if any("pyspark" in word for word in command) else "Python"

@@ -7,7 +7,7 @@ fixtures, so that `pytest -m "not kafka"` needs no Java.
 import itertools
 import re
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +15,9 @@ from hypothesis import HealthCheck, settings
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicSpec
 from streams.broker import EmbeddedBroker, fetch_jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _MARKERS_OF_FIXTURES = {"broker": "kafka", "spark": "spark"}
 _START_TIMEOUT_S = 240.0
@@ -60,6 +63,24 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
         yield broker
     finally:
         broker.stop(delete=True)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    """One Spark session for all tests of the session, started with the engine's own settings."""
+    from streams.spark.session import start_session
+
+    folder = tmp_path_factory.mktemp("spark")
+    settings = {
+        "spark.master": "local[2,4]",
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+        "spark.driver.memory": "1g",
+    }
+    session = start_session("tests", settings, str(folder))
+    yield session
+    session.stop()
 
 
 class TopicFactory(Protocol):

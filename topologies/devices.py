@@ -55,7 +55,7 @@ def write_statistics(devices: KGroupedStream, size: timedelta, topic: str) -> No
     ).to_stream().map(with_window).to(topic)
 
 
-def write_gaps(devices: KGroupedStream) -> None:
+def write_gaps(devices: KGroupedStream, topic: str = GAPS) -> None:
     """The number of missing readings of each device, at each change."""
     seen = devices.aggregate(
         readings=agg.count(), first=agg.min("s"), last=agg.max("s"), materialized=Materialized(name="device-sequences")
@@ -65,7 +65,7 @@ def write_gaps(devices: KGroupedStream) -> None:
     remembered = missing.group_by_key().aggregate(
         lambda: {"missing": 0, "changed": False}, remember, materialized=Materialized(name=GAPS)
     )
-    remembered.to_stream().filter(lambda state: state["changed"]).map_values(lambda state: state["missing"]).to(GAPS)
+    remembered.to_stream().filter(lambda state: state["changed"]).map_values(lambda state: state["missing"]).to(topic)
 
 
 def with_window(key: Windowed, statistics: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -28,7 +28,7 @@ SILENCED_LOGGERS = (
 """Spark's loggers whose failures the engine reports itself."""
 LOCAL_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The JVM only plans and moves blobs: without its second compiler and concurrent collector it took 2.2 us of CPU a record
-instead of 5.5 (benchmarks.devices). Without effect where spark-submit has already started the JVM."""
+instead of 5.5 (the benchmark `devices`). Without effect where spark-submit has already started the JVM."""
 
 
 def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: str) -> SparkSession:

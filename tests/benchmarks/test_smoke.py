@@ -1,22 +1,27 @@
-"""The benchmarks at a size that only shows that they still work, output verified."""
+"""Every workload at a size that only shows that it still works, in one broker and one Spark session, output verified."""
 
-import json
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
+
+from benchmarks.harness import peers
+from benchmarks.harness.cluster import Cluster
+from benchmarks.harness.run import Loaded, Options
+from benchmarks.harness.system import SessionSystem
+from benchmarks.workloads.catalogue import WORKLOADS
 
 
 @pytest.mark.slow
-@pytest.mark.kafka
-@pytest.mark.spark
-def test_devices() -> None:
-    command = [sys.executable, "-m", "benchmarks.devices", "--json"]
-    sizes = ["--records", "40000", "--warm-up", "20000", "--batch", "20000"]
-    done = subprocess.run([*command, *sizes], capture_output=True, text=True, timeout=840, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    result = json.loads(done.stdout)
-    assert result["verified"] is True
-    # The warm-up ends with a whole micro-batch, so a part of what was to be measured may belong to it.
-    assert result["records"] >= 15_000
-    assert result["cpu_us_per_record"] == pytest.approx(sum(result["cpu_us_by_process"].values()), abs=0.1)
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_engine_computes_what_the_verifier_expects(
+    name: str, cluster: Cluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    options = Options("smoke", make_system=lambda peer, config, folder: SessionSystem(config, spark))
+    loaded = Loaded(cluster, WORKLOADS[name], options, tmp_path)
+    loaded.load()
+    run = loaded.run(peers.find(peers.OURS))
+    assert run.outcome == "verified", run.why
+    assert run.records > 0
+    assert run.figures["internal_records"] > 0
+    loaded.delete()

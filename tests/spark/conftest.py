@@ -1,28 +1,10 @@
-"""One Spark session for all Spark tests, started with the engine's own settings."""
-
-from collections.abc import Iterator
+"""An application id, a folder and topics of its own for each Spark test."""
 
 import pytest
 from pyspark.sql import SparkSession
 
 from streams.broker import EmbeddedBroker
-from streams.spark.session import start_session
 from tests.spark.harness import Harness
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    folder = tmp_path_factory.mktemp("spark")
-    settings = {
-        "spark.master": "local[2,4]",
-        "spark.ui.enabled": "false",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.local.dir": str(folder / "local"),
-        "spark.driver.memory": "1g",
-    }
-    session = start_session("tests", settings, str(folder))
-    yield session
-    session.stop()
 
 
 @pytest.fixture

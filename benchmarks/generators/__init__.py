@@ -1,0 +1,1 @@
+"""Input records: seeded columns made with numpy, their bytes, and the bulk loader."""

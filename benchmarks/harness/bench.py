@@ -1,0 +1,123 @@
+"""One run of one peer: what the procedures need, and what they say about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from benchmarks.generators.load import load
+from benchmarks.harness.cluster import Cluster
+from benchmarks.harness.monitor import Monitor
+from benchmarks.harness.peers import Peer
+from benchmarks.harness.system import System
+from benchmarks.usage import TreeUsage
+from benchmarks.verify.compare import Verdict
+from benchmarks.workloads.base import Output, RunConfig, Workload
+
+QUIET_S = {"offsets": 1.0, "outputs": 10.0}
+"""How long nothing may change before a system counts as done, by how the peer shows its progress."""
+TIMEOUT_S = {"smoke": 180.0, "small": 900.0, "full": 7200.0}
+_CLOSING_ROUNDS = 5
+_CLOSING_S = 1.5
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a procedure has measured.
+
+    Attributes:
+        records: Input records in the measured time.
+        seconds: The measured time.
+        cpu_us: CPU microseconds a record by kind of process.
+        first_result_s: From the start to the first committed result.
+        steady: Whether the measured time is a steady state.
+        verdict: The verifier's.
+        figures: Further figures of the procedure.
+    """
+
+    records: int
+    seconds: float
+    cpu_us: Mapping[str, float]
+    first_result_s: float | None
+    steady: bool
+    verdict: Verdict
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One run of one peer.
+
+    Attributes:
+        workload: What is computed.
+        size: The size's name.
+        peer: Who computes it.
+        config: What the peer is told.
+        cluster: The broker.
+        system: The peer, not started yet.
+        loaded: The number of input records by role.
+        end_ms: The largest timestamp of the input.
+    """
+
+    workload: Workload
+    size: str
+    peer: Peer
+    config: RunConfig
+    cluster: Cluster
+    system: System
+    loaded: Mapping[str, int]
+    end_ms: int
+
+    @property
+    def timeout_s(self) -> float:
+        """How long a run may take."""
+        return TIMEOUT_S[self.size]
+
+    @property
+    def by_output(self) -> bool:
+        """Whether only the output shows the peer's progress."""
+        return self.peer.progress == "outputs"
+
+    @cached_property
+    def output(self) -> Output:
+        """The output of the run."""
+        return Output(self.config, self.peer.retracts, self.peer.sliding)
+
+    def usage(self) -> TreeUsage:
+        """The usage of the system, which is running."""
+        without = set() if self.system.root is not None else self._broker_pids()
+        return TreeUsage(without, self.system.root)
+
+    def monitor(self, usage: TreeUsage) -> Monitor:
+        """A monitor of all input and output topics."""
+        return Monitor(self.config, usage, tuple(self.workload.inputs), tuple(self.workload.outputs))
+
+    def wait(self, monitor: Monitor, more: int = 0, outputs: int = 1) -> None:
+        """Waits until the input, and `more` records of it, are consumed."""
+        total = None if self.by_output else sum(self.loaded.values()) + more
+        monitor.wait(self.system, total, QUIET_S[self.peer.progress], self.timeout_s, outputs)
+
+    def verified(self, monitor: Monitor) -> Verdict:
+        """The verifier's verdict, with closing records sent first where results wait for time to pass."""
+        verdict = Verdict(["not verified"])
+        for round_ in range(1, _CLOSING_ROUNDS + 1):
+            if self.workload.closes:
+                load(
+                    self.cluster.client,
+                    self.config.topics,
+                    self.config.partitions,
+                    self.workload.closing(round_, self.end_ms),
+                )
+                time.sleep(_CLOSING_S)
+                self.wait(monitor, round_ * self.config.partitions * len(self.workload.inputs))
+            verdict = self.workload.verify(self.size, self.output)
+            if verdict.accepted or not (self.workload.closes or self.by_output):
+                break
+            time.sleep(_CLOSING_S)
+        return verdict
+
+    def _broker_pids(self) -> set[int]:
+        broker = self.cluster.broker
+        return {node.pid for node in broker.status().nodes if node.pid is not None} if broker is not None else set()

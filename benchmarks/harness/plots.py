@@ -1,0 +1,79 @@
+"""The plots of the report, as SVG. Without matplotlib (a dependency of development) there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.peers import OURS
+from benchmarks.harness.result import Result
+from benchmarks.workloads.catalogue import WORKLOADS
+
+_SIZES = ("full", "small")
+_FIGURES = {
+    "cpu": ("cpu_us_per_record", "CPU µs a record (less is better)"),
+    "rate": ("records_per_second", "records/s (more is better)"),
+    "memory": ("peak_pss_mb", "peak memory, MiB (less is better)"),
+}
+
+
+def write(results: Sequence[Result], folder: Path) -> list[Path]:
+    """Writes one plot for each figure: the files."""
+    if find_spec("matplotlib") is None:
+        return []
+    chosen = _largest(results)
+    if not chosen:
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    return [_bars(chosen, *figure, folder / f"{name}.svg") for name, figure in _FIGURES.items()]
+
+
+def _largest(results: Sequence[Result]) -> list[Result]:
+    """Of each drained workload and peer, the result of the largest size."""
+    found: dict[tuple[str, str], Result] = {}
+    for size in reversed(_SIZES):
+        for one in results:
+            if one.size == size and WORKLOADS[one.workload].procedure == "drain" and one.spread("records"):
+                found[one.workload, one.peer] = one
+    return list(found.values())
+
+
+def _bars(results: Sequence[Result], figure: str, title: str, path: Path) -> Path:
+    """Horizontal bars, one group a workload; a whisker is the range of the runs."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    # The same results give the same file: no random ids and no date.
+    mpl.rcParams["svg.hashsalt"] = "benchmarks"
+    from matplotlib import pyplot
+
+    workloads = [name for name in WORKLOADS if any(one.workload == name for one in results)]
+    peers = sorted({one.peer for one in results}, key=lambda name: (name != OURS, name))
+    height = 0.8 / len(peers)
+    canvas, axes = pyplot.subplots(figsize=(9, 1.2 + len(workloads) * max(0.5, 0.18 * len(peers))))
+    for number, peer in enumerate(peers):
+        mine = {one.workload: one for one in results if one.peer == peer}
+        spreads = [(row, mine[name].spread(figure)) for row, name in enumerate(workloads) if name in mine]
+        bars = [(row, spread) for row, spread in spreads if spread is not None]
+        if bars:
+            _draw(axes, bars, number * height, height, next(iter(mine.values())).title)
+    axes.set_yticks([row + 0.4 - height / 2 for row in range(len(workloads))], workloads)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_title(title)
+    axes.grid(axis="x", alpha=0.3)
+    axes.legend()
+    canvas.tight_layout()
+    canvas.savefig(path, format="svg", metadata={"Date": None})
+    pyplot.close(canvas)
+    return path
+
+
+def _draw(
+    axes: Any, bars: Sequence[tuple[int, tuple[float, float, float]]], at: float, height: float, name: str
+) -> None:
+    middle = [spread[0] for _, spread in bars]
+    ranges = [[spread[0] - spread[1] for _, spread in bars], [spread[2] - spread[0] for _, spread in bars]]
+    axes.barh([row + at for row, _ in bars], middle, height, xerr=ranges, label=name)

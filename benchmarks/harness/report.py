@@ -1,0 +1,124 @@
+"""`docs/performance.md` and its plots, made of the result files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.harness import plots
+from benchmarks.harness.peers import OURS, ROOT
+from benchmarks.harness.result import RESULTS, Result, read
+from benchmarks.workloads.catalogue import WORKLOADS
+
+PAGE = ROOT / "docs" / "performance.md"
+_COLUMNS: Mapping[str, str] = {
+    "records_per_second": "records/s",
+    "cpu_us_per_record": "CPU µs a record",
+    "peak_pss_mb": "peak memory MiB",
+    "first_result_s": "first result s",
+    "internal_bytes": "bytes of internal topics",
+}
+_LATENCY: Mapping[str, str] = {
+    "p50_ms": "p50 ms",
+    "p99_ms": "p99 ms",
+    "max_ms": "max ms",
+    "cpu_us_per_record": "CPU µs a record",
+    "peak_pss_mb": "peak memory MiB",
+}
+_RECOVERY: Mapping[str, str] = {
+    "first_new_result_s": "first new result s",
+    "caught_up_s": "caught up after s",
+    "usual_p99_ms": "usual p99 ms",
+}
+_OF_PROCEDURE = {"latency": _LATENCY, "recovery": _RECOVERY}
+
+
+def write(folder: Path = RESULTS, page: Path = PAGE) -> list[Path]:
+    """Writes the page and its plots; the files that were written."""
+    results = [read(path) for path in sorted(folder.glob("*.json"))]
+    pictures = page.parent / "performance"
+    written = plots.write(_measured(results), pictures)
+    page.write_text(_page(results, [path.relative_to(page.parent) for path in written]), encoding="utf-8")
+    return [page, *written]
+
+
+def _measured(results: Iterable[Result]) -> list[Result]:
+    """The results without a label: a label marks another state or other settings, for comparisons."""
+    return [one for one in results if not one.label and one.workload in WORKLOADS]
+
+
+def _page(results: Sequence[Result], pictures: Sequence[Path]) -> str:
+    main = _measured(results)
+    parts = [_HEAD.strip()]
+    parts += [f"![{path.stem}]({path.as_posix()})" for path in pictures]
+    for name, workload in WORKLOADS.items():
+        mine = [one for one in main if one.workload == name]
+        if mine:
+            columns = _OF_PROCEDURE.get(workload.procedure, _COLUMNS)
+            parts += [f"## {name}: {workload.title}", *(_table(size, columns) for size in _by_size(mine))]
+    parts.append("## Machines, versions and commits\n\n" + "\n".join(_origin(one) for one in main))
+    return "\n\n".join(parts) + "\n"
+
+
+def _by_size(results: Sequence[Result]) -> list[list[Result]]:
+    sizes = dict.fromkeys(one.size for one in results)
+    return [sorted((one for one in results if one.size == size), key=_ours_first) for size in sizes]
+
+
+def _ours_first(one: Result) -> tuple[bool, str]:
+    return one.peer != OURS, one.peer
+
+
+def _table(results: Sequence[Result], columns: Mapping[str, str]) -> str:
+    records = results[0].parameters["records"]
+    rows = [
+        f"Size `{results[0].size}`, {records:,} records:",
+        "",
+        f"| | guarantee | {' | '.join(columns.values())} | runs |",
+        f"|---|---|{'---|' * len(columns)}---|",
+    ]
+    for one in results:
+        if one.spread("records") is None:
+            why = next((run.why[0] for run in one.runs if run.why), "")
+            rows.append(
+                f"| {one.title} | {one.guarantee} | {one.outcome}: {why} {'| ' * len(columns)}| {len(one.runs)} |"
+            )
+            continue
+        cells = [cell(one.spread(figure)) for figure in columns]
+        count = sum(run.counts for run in one.runs)
+        of = "" if count == len(one.runs) else f" of {len(one.runs)}"
+        rows.append(f"| {one.title} | {one.guarantee} | {' | '.join(cells)} | {count}{of} |")
+    return "\n".join(rows)
+
+
+def cell(spread: tuple[float, float, float] | None) -> str:
+    """Median, and in brackets the range if there is one."""
+    if spread is None:
+        return "-"
+    middle, least, most = (_number(value) for value in spread)
+    return middle if least == most else f"{middle} ({least} to {most})"
+
+
+def _number(value: float) -> str:
+    if abs(value) >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def _origin(one: Result) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in one.versions.items())
+    settings = f"; settings {dict(one.settings)}" if one.settings else ""
+    return f"* `{one.name}`: {one.at}, commit `{one.commit}`, {one.machine}; {versions}{settings}"
+
+
+_HEAD = """
+# Performance
+
+Each workload was run beside other systems on the same machine, over the same input, in turn. A run counts only if its output
+equals a recomputation that shares no code with any of the systems. CPU is that of all processes of a system, without the broker,
+for a record in the steady state: from the first commit behind a fifth of the input to the last one. Memory is the largest sum of
+the proportional set sizes (a page that processes share counts once). Figures are medians, with the range in brackets.
+`benchmarks/README.md` describes the workloads and how to repeat this.
+
+<!-- Generated from `benchmarks/results` by `python -m benchmarks report`. -->
+"""

@@ -1,0 +1,159 @@
+"""Runs a workload: loads its input once, then runs each peer over it, again and again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.generators.load import load
+from benchmarks.generators.records import Batch
+from benchmarks.harness.bench import Bench, Measured
+from benchmarks.harness.cluster import Cluster
+from benchmarks.harness.drain import drain
+from benchmarks.harness.latency import latency, recovery
+from benchmarks.harness.monitor import TooSlowError
+from benchmarks.harness.peers import Peer
+from benchmarks.harness.restore import restore
+from benchmarks.harness.result import Run
+from benchmarks.harness.system import NotSupportedError, ProcessSystem, System, SystemFailedError
+from benchmarks.verify.output import OutputError
+from benchmarks.workloads.base import PARTITIONS, RunConfig, Workload
+from state.errors import StreamsError
+from topologies.records import shown
+
+PROCEDURES: Mapping[str, Callable[[Bench], Measured]] = {
+    "drain": drain,
+    "restore": restore,
+    "latency": latency,
+    "recovery": recovery,
+}
+_numbers = itertools.count(1)
+
+MakeSystem = Callable[[Peer, RunConfig, Path], System]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a workload is run.
+
+    Attributes:
+        size: The size's name.
+        threads: How many threads a peer is to work with.
+        guarantee: The guarantee; empty: each peer's own.
+        settings: Settings of the peer.
+        make_system: Makes the system under test.
+    """
+
+    size: str
+    threads: int = 2
+    guarantee: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    make_system: MakeSystem = ProcessSystem
+
+
+class Loaded:
+    """The input of a workload in a cluster, for any number of runs.
+
+    Args:
+        cluster: The broker.
+        workload: The workload.
+        options: How it is run.
+        folder: The folder of the runs.
+    """
+
+    def __init__(self, cluster: Cluster, workload: Workload, options: Options, folder: Path) -> None:
+        self.cluster = cluster
+        self.workload = workload
+        self.options = options
+        self.folder = folder
+        self._end_ms = 0
+        self._inputs: dict[str, str] = {}
+        self._counts: Mapping[str, int] = {}
+
+    def load(self) -> int:
+        """Creates the input topics and fills them: the number of records."""
+        number = next(_numbers)
+        self._inputs = {role: f"{self.workload.name}.{role}.{number}" for role in self.workload.inputs}
+        self.cluster.create(self._inputs.values(), PARTITIONS)
+        with shown(f"loading {self.workload.name}", self.workload.sizes[self.options.size]) as advance:
+            batches = self._noting_time(self.workload.batches(self.options.size))
+            self._counts = load(self.cluster.client, self._inputs, PARTITIONS, batches, advance)
+        return sum(self._counts.values())
+
+    def delete(self) -> None:
+        """Deletes the topics of the input and of all runs."""
+        self.cluster.delete(name for name in self.cluster.topics() if self._is_mine(name))
+
+    def _is_mine(self, topic: str) -> bool:
+        return topic.startswith(f"{self.workload.name}.") or f"{self.workload.name}-" in topic
+
+    def _noting_time(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            self._end_ms = max(self._end_ms, int(batch.timestamps.max()))
+            yield batch
+
+    def run(self, peer: Peer) -> Run:
+        """One run of a peer, with output topics and a state folder of its own."""
+        reason = peer.reason_against(self.workload.name)
+        if reason is not None:
+            return Run("not supported", why=[reason])
+        config = self.config(peer)
+        system = self.options.make_system(peer, config, self.folder / config.application_id)
+        bench = Bench(self.workload, self.options.size, peer, config, self.cluster, system, self._counts, self._end_ms)
+        try:
+            measured = PROCEDURES[self.workload.procedure](bench)
+        except NotSupportedError as error:
+            return Run("not supported", why=[str(error)])
+        except (SystemFailedError, TooSlowError, OutputError, StreamsError, KeyError, ValueError) as error:
+            return Run("failed", why=f"{type(error).__name__}: {error}".splitlines())
+        return self._result(bench, measured)
+
+    def config(self, peer: Peer) -> RunConfig:
+        """What a peer is told about its next run; creates its output topics."""
+        number = next(_numbers)
+        application_id = f"{self.workload.name}-{peer.name}-{number}"
+        outputs = {role: f"{self.workload.name}.{role}.{number}" for role in self.workload.outputs}
+        self.cluster.create(outputs.values(), PARTITIONS)
+        return RunConfig(
+            workload=self.workload.name,
+            application_id=application_id,
+            bootstrap_servers=self.cluster.servers,
+            topics={**self._inputs, **outputs},
+            partitions=PARTITIONS,
+            threads=self.options.threads,
+            guarantee=self.options.guarantee or peer.guarantee,
+            state_dir=str(self.folder / application_id / "state"),
+            parameters=dict(self.workload.parameters_of(self.options.size)),
+            settings=dict(self.options.settings),
+        )
+
+    def _result(self, bench: Bench, measured: Measured) -> Run:
+        internal = self.cluster.internal_topics(bench.config.application_id)
+        figures = {
+            **measured.figures,
+            **measured.verdict.figures,
+            "internal_records": self.cluster.end_offsets(internal),
+            "internal_bytes": self.cluster.log_bytes(internal),
+        }
+        return Run(
+            outcome="verified" if measured.verdict.accepted else "wrong",
+            records=measured.records,
+            seconds=round(measured.seconds, 2),
+            records_per_second=int(measured.records / measured.seconds) if measured.seconds > 0 else 0,
+            cpu_us_per_record=round(sum(measured.cpu_us.values()), 2),
+            cpu_us_by_process=measured.cpu_us,
+            first_result_s=None if measured.first_result_s is None else round(measured.first_result_s, 2),
+            steady=measured.steady,
+            output_records=measured.verdict.output_records,
+            figures={name: value for name, value in figures.items() if value is not None},
+            why=list(measured.verdict.differences),
+        )
+
+
+def repeat(loaded: Loaded, peers: Sequence[Peer], times: int) -> Iterator[tuple[Peer, Run]]:
+    """Runs the peers in turn, `times` times: what disturbs the machine for a while disturbs all alike."""
+    for _ in range(times):
+        for peer in peers:
+            yield peer, loaded.run(peer)

@@ -1,0 +1,1 @@
+"""The engine itself as a peer."""

@@ -1,0 +1,62 @@
+"""Runs a workload's topology by the engine until SIGTERM: `python -m benchmarks.peers.streams.main CONFIG.json`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.workloads.base import RunConfig
+from benchmarks.workloads.catalogue import WORKLOADS
+from streams.config import StreamsConfig, load_config
+from streams.spark.progress import Progress
+from streams.spark.runner import StreamsApplication
+
+
+class RestoreProgress(Progress):
+    """The ordinary progress, and a line about the restore of the stores in the first micro-batch."""
+
+    def __init__(self, title: str, threads: int) -> None:
+        super().__init__(title)
+        self._threads = threads
+        self._told = False
+
+    def step(self, sub: str, batch_id: int, reports: list[Mapping[str, Any]]) -> None:
+        """Takes in the reports of a micro-batch."""
+        super().step(sub, batch_id, reports)
+        seconds = [report["seconds"].get("restore", 0.0) for report in reports]
+        if seconds and not self._told:
+            self._told = True
+            # The tasks of a micro-batch run beside each other, as many as there are threads.
+            print("RESTORED", json.dumps({"seconds": sum(seconds) / min(self._threads, len(seconds))}), flush=True)
+
+
+def settings_of(config: RunConfig) -> StreamsConfig:
+    """The engine's settings for a run: its defaults, apart from places and what `--set` says."""
+    given = dict(config.settings)
+    spark = {name: given.pop(name) for name in list(given) if name.startswith("spark.")}
+    options: dict[str, Any] = {
+        "application_id": config.application_id,
+        "bootstrap_servers": config.bootstrap_servers,
+        "base_dir": Path(config.state_dir),
+        "spark": {"spark.ui.enabled": "false", "spark.master": f"local[{config.threads},4]", **spark},
+        **given,
+    }
+    return load_config(None, options)
+
+
+def main() -> None:
+    """Runs until SIGTERM."""
+    # The workers import the workloads' functions.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
+    config = RunConfig(**json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    topology = WORKLOADS[config.workload].topology(config)
+    progress = RestoreProgress(config.application_id, config.threads)
+    StreamsApplication(topology, settings_of(config), progress).run()
+
+
+if __name__ == "__main__":
+    main()

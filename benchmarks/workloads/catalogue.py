@@ -1,0 +1,41 @@
+"""All workloads by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from benchmarks.workloads.base import Workload
+from benchmarks.workloads.devices import DevicesWorkload
+from benchmarks.workloads.enrich import Enrich
+from benchmarks.workloads.joins import JoinInner, JoinLeft
+from benchmarks.workloads.nexmark import BidderSessions, HighestBid, HotItems
+from benchmarks.workloads.paced import Latency, Recovery
+from benchmarks.workloads.passthrough import Passthrough
+from benchmarks.workloads.sessions import Sessions, Sliding
+from benchmarks.workloads.shuffle import Shuffle
+from benchmarks.workloads.tables import Restore, TableFill, TableJoin
+from benchmarks.workloads.windows import Windows, WindowsPython
+
+WORKLOADS: Mapping[str, Workload] = {
+    workload.name: workload
+    for workload in (
+        Passthrough(),
+        DevicesWorkload(),
+        Windows(),
+        WindowsPython(),
+        JoinInner(),
+        JoinLeft(),
+        Sessions(),
+        Sliding(),
+        TableJoin(),
+        TableFill(),
+        Restore(),
+        Latency(),
+        Recovery(),
+        Shuffle(),
+        HotItems(),
+        HighestBid(),
+        BidderSessions(),
+        Enrich(),
+    )
+}

@@ -1,0 +1,84 @@
+"""Stream-stream joins: 100 000 keys, one match a record on average, within a second before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchmarks.generators.events import Events
+from benchmarks.generators.records import Batch
+from benchmarks.verify.compare import Verdict, compare, table_of
+from benchmarks.verify.joins import stream_join
+from benchmarks.workloads.base import Output, RunConfig, Workload
+from streams import JoinWindows, StreamsBuilder, Topology
+
+Event = dict[str, Any]
+
+
+class JoinInner(Workload):
+    """The inner join."""
+
+    name = "join-inner"
+    title = "stream-stream inner join, 100 000 keys, ±1 s"
+    inputs = ("left", "right")
+    sizes = {"smoke": 60_000, "small": 2_000_000, "full": 12_000_000}
+    parameters = {"before_ms": 1_000, "after_ms": 1_000, "grace_ms": 2_000}
+    keys = 100_000
+    rate = 50_000
+
+    def sides(self, size: str) -> Mapping[str, Events]:
+        """The two streams; a side sends half of the records."""
+        half = self.sizes[size] // 2
+        # Small sizes have fewer keys, so that records still match.
+        keys = min(self.keys, half)
+        return {role: Events(half, keys, self.rate, seed) for role, seed in (("left", 42), ("right", 43))}
+
+    def batches(self, size: str) -> Iterator[Batch]:
+        for pair in zip(*(events.batches(role) for role, events in self.sides(size).items()), strict=True):
+            yield from pair
+
+    def topology(self, config: RunConfig) -> Topology:
+        builder = StreamsBuilder()
+        left, right = builder.stream(config.topics["left"]), builder.stream(config.topics["right"])
+        left.join(right, both, _windows(config)).to(config.topics["out"])
+        return builder.build()
+
+    def verify(self, size: str, found: Output) -> Verdict:
+        left, right = (events.columns() for events in self.sides(size).values())
+        parameters = found.config.parameters
+        expected = stream_join(left, right, parameters["before_ms"], parameters["after_ms"], outer=self.closes)
+        rows = found.rows(lambda key, value: (value["l"], value["r"]))
+        lines = compare(expected, table_of(rows, ["l", "r"]), ["l", "r"], duplicates=found.duplicates)
+        return Verdict(lines, len(rows))
+
+
+class JoinLeft(JoinInner):
+    """The left join; unmatched left records are emitted once their window has closed."""
+
+    name = "join-left"
+    title = "stream-stream left join, 100 000 keys, ±1 s"
+    closes = True
+
+    def topology(self, config: RunConfig) -> Topology:
+        builder = StreamsBuilder()
+        left, right = builder.stream(config.topics["left"]), builder.stream(config.topics["right"])
+        left.left_join(right, either, _windows(config)).to(config.topics["out"])
+        return builder.build()
+
+
+def both(left: Event, right: Event) -> Event:
+    """A pair."""
+    return {"l": left["n"], "r": right["n"]}
+
+
+def either(left: Event, right: Event | None) -> Event:
+    """A pair, or a left record without a match."""
+    return {"l": left["n"], "r": None if right is None else right["n"]}
+
+
+def _windows(config: RunConfig) -> JoinWindows:
+    parameters = config.parameters
+    # The generator's windows are symmetric: as far before as after.
+    return JoinWindows.of_time_difference_and_grace(parameters["after_ms"], parameters["grace_ms"]).before(
+        parameters["before_ms"]
+    )

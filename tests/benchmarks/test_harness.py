@@ -1,0 +1,65 @@
+"""The harness with a small peer of the tests' own: what counts, and what is said about runs that do not."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.harness.cluster import Cluster
+from benchmarks.harness.peers import Peer
+from benchmarks.harness.run import Loaded, Options
+from benchmarks.workloads.catalogue import WORKLOADS
+
+PEER = Path(__file__).parent / "counting_peer.py"
+
+
+def counting_peer(*how: str) -> Peer:
+    command = (sys.executable, str(PEER), "{config}", *how)
+    return Peer("counting", "a peer of the tests", command, "at-least-once", workloads=("windows",))
+
+
+@pytest.fixture
+def loaded(cluster: Cluster, tmp_path: Path) -> Loaded:
+    loaded = Loaded(cluster, WORKLOADS["windows"], Options("smoke"), tmp_path)
+    assert loaded.load() == 100_000
+    return loaded
+
+
+@pytest.mark.kafka
+def test_a_peer_is_measured_as_a_process_and_verified(loaded: Loaded) -> None:
+    run = loaded.run(counting_peer())
+    assert run.outcome == "verified", run.why
+    assert 0 < run.records <= 100_000
+    assert run.cpu_us_per_record == pytest.approx(sum(run.cpu_us_by_process.values()), abs=0.01)
+    assert run.cpu_us_per_record > 0
+    assert run.figures["peak_pss_mb"] > 0
+    assert run.first_result_s is not None
+    assert run.output_records >= 1_000
+
+
+@pytest.mark.kafka
+def test_a_run_with_wrong_output_does_not_count(loaded: Loaded) -> None:
+    run = loaded.run(counting_peer("wrong"))
+    assert run.outcome == "wrong"
+    assert not run.counts
+    assert "count: expected" in run.why[0]
+
+
+@pytest.mark.kafka
+def test_a_peer_may_say_that_it_cannot(loaded: Loaded) -> None:
+    run = loaded.run(counting_peer("unable"))
+    assert (run.outcome, run.why) == ("not supported", ["it has no windows"])
+
+
+@pytest.mark.kafka
+def test_a_peer_that_ends_by_itself_has_failed(loaded: Loaded) -> None:
+    run = loaded.run(counting_peer("dying"))
+    assert run.outcome == "failed"
+    assert any("broken on purpose" in line for line in run.why)
+
+
+@pytest.mark.kafka
+def test_a_workload_that_a_peer_does_not_list_is_not_supported(loaded: Loaded) -> None:
+    peer = Peer("small", "a peer without programs", ("false",), not_supported={"windows": "it has only tables"})
+    run = loaded.run(peer)
+    assert (run.outcome, run.why) == ("not supported", ["it has only tables"])

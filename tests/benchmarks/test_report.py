@@ -1,0 +1,58 @@
+"""The report: what a page says about results, and that it needs nothing but their files."""
+
+from pathlib import Path
+
+from benchmarks.harness import report, result
+from benchmarks.harness.result import Result, Run
+
+
+def a_run(rate: int, outcome: str = "verified") -> Run:
+    figures = {"peak_pss_mb": 900, "internal_bytes": 1_000}
+    return Run(outcome, 1_000, 1.0, rate, 2.5, {"JVM": 1.0, "workers": 1.5}, 4.0, figures=figures, why=[])
+
+
+def a_result(peer: str, *runs: Run, label: str = "") -> Result:
+    parameters = {"records": 8_000_000}
+    return Result("windows", "small", peer, peer.title(), "exactly-once", {}, parameters, runs, label)
+
+
+def page(folder: Path, *results: Result) -> str:
+    for one in results:
+        result.save(one, folder / "results")
+    report.write(folder / "results", folder / "performance.md")
+    return (folder / "performance.md").read_text()
+
+
+def test_a_row_has_the_median_and_the_range_of_the_runs_that_count(tmp_path: Path) -> None:
+    text = page(tmp_path, a_result("streams", a_run(100_000), a_run(300_000), a_run(200_000), a_run(9, "wrong")))
+    row = "| Streams | exactly-once | 200,000 (100,000 to 300,000) | 2.50 | 900 | 4 | 1,000 | 3 of 4 |"
+    assert row in text.splitlines()
+
+
+def test_the_engine_comes_first_and_a_peer_without_a_result_has_its_reason(tmp_path: Path) -> None:
+    refused = Run("not supported", why=["it has no windows"])
+    text = page(tmp_path, a_result("bytewax", refused), a_result("streams", a_run(100_000)))
+    rows = [line for line in text.splitlines() if "exactly-once" in line]
+    assert rows[0].startswith("| Streams |")
+    assert rows[1].startswith("| Bytewax | exactly-once | not supported: it has no windows |")
+
+
+def test_results_with_a_label_are_for_comparisons_only(tmp_path: Path) -> None:
+    text = page(tmp_path, a_result("streams", a_run(100_000)), a_result("streams", a_run(7), label="before"))
+    assert "100,000" in text
+    assert "before" not in text
+
+
+def test_a_file_reads_back_as_the_result_that_was_saved(tmp_path: Path) -> None:
+    saved = result.described(
+        workload="windows",
+        size="small",
+        peer="streams",
+        title="Streams",
+        guarantee="exactly-once",
+        settings={},
+        parameters={"records": 10},
+        runs=[a_run(5)],
+    )
+    assert result.read(result.save(saved, tmp_path)) == saved
+    assert saved.versions["kafka"]
