@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 BUILD = HERE.parents[1] / "build" / "peers"
 STAMP = "made-of"
 FETCHED_BY = "make peers"
-JVM_OPTIONS = ("-Xmx1g",)
+JVM_OPTIONS = ("-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 """Of Kafka Streams; `JAVA_TOOL_OPTIONS` adds others for one run."""
 
 
@@ -101,7 +101,7 @@ _MAKERS: dict[str, Callable[[str], None]] = {
 def _made_of(peer: str) -> str:
     """A digest of all that the environment is made of."""
     # The jars and the folder are in the script of Java programs; the Python is in each virtual environment.
-    digest = hashlib.sha256(f"{sys.version} {BUILD} {cache_dir()}".encode())
+    digest = hashlib.sha256(repr((sys.version, BUILD, cache_dir(), JVM_OPTIONS)).encode())
     for path in [HERE / peer / "requirements.txt", *sorted((HERE / peer).glob("src/*.java"))]:
         digest.update(path.read_bytes())
     return digest.hexdigest()
