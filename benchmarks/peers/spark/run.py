@@ -7,11 +7,12 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import pandas as pd
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -92,12 +93,27 @@ class Run:
         )
         return records.select(*places, value.alias("value")).select("key", "timestamp", "ms", "offset", "value.*")
 
-    def read_bytes(self, spark: SparkSession, role: str) -> DataFrame:
-        """The records of a topic as Spark's Kafka source gives them."""
+    def read_both(self, spark: SparkSession, one: str, other: str, schema: str) -> DataFrame:
+        """As `read`, of two topics with their `role`: one source advances in both topics at the same pace.
+
+        Args:
+            spark: The session.
+            one: The role of one topic.
+            other: The role of the other one.
+            schema: The fields of both.
+        """
+        value = F.from_json(F.col("value").cast("string"), schema).alias("value")
+        role = F.when(F.col("topic") == self.topics[one], one).otherwise(other).alias("role")
+        key, ms = F.col("key").cast("string").alias("key"), F.unix_millis("timestamp").alias("ms")
+        records = self.read_bytes(spark, one, other).select(key, "timestamp", ms, role, value)
+        return records.select("key", "timestamp", "ms", "role", "value.*")
+
+    def read_bytes(self, spark: SparkSession, *roles: str) -> DataFrame:
+        """The records of topics as Spark's Kafka source gives them."""
         options = {
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "kafka.isolation.level": "read_committed",
-            "subscribe": self.topics[role],
+            "subscribe": ",".join(self.topics[role] for role in roles),
             "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": self.settings.get("maxOffsetsPerTrigger", _RECORDS_PER_TRIGGER),
         }
@@ -132,6 +148,20 @@ def as_json(**fields: Column | str) -> Column:
 def joined_key(*parts: str | Column) -> Column:
     """A key of several parts with `|` between them."""
     return F.concat_ws("|", *parts).alias("key")
+
+
+def rows_of(frames: Iterable[pd.DataFrame]) -> list[tuple[Any, ...]]:
+    """The rows of a key's frames in order of time, without key and timestamp; equal times in order of arrival."""
+    rows: list[tuple[Any, ...]] = []
+    for frame in frames:
+        rows += zip(*(frame[name].tolist() for name in frame.columns[2:]), strict=True)
+    rows.sort(key=lambda row: row[0])
+    return rows
+
+
+def results_of(results: Sequence[tuple[str, str | None]]) -> pd.DataFrame:
+    """Keys and values as a frame."""
+    return pd.DataFrame({"key": [key for key, _ in results], "value": [value for _, value in results]}, dtype=object)
 
 
 def main(workloads: Mapping[str, Any], arguments: Sequence[str]) -> int:

@@ -7,6 +7,7 @@ import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.kstream.Windowed;
 
 /** B2, as topologies/devices.py: statistics of each device in windows of 1 s and 10 s, and the number of its lost readings. */
 final class Devices {
@@ -28,7 +29,7 @@ final class Devices {
                         (device, reading, summary) -> summary.plus(reading.v()[0]),
                         Materialized.with(Serdes.String(), Json.of(Values.Summary.class)))
                 .toStream()
-                .map((key, summary) -> KeyValue.pair(Windows.startKey(key), summary.statistics(key.window().start())))
+                .map((key, summary) -> KeyValue.pair(startKey(key), summary.statistics(key.window().start())))
                 .to(topic, Produced.with(Serdes.String(), Json.of(Values.Statistics.class)));
     }
 
@@ -48,5 +49,9 @@ final class Devices {
                 .filter((device, missing) -> missing.changed())
                 .mapValues(Values.Missing::missing)
                 .to(topic, Produced.with(Serdes.String(), Json.of(Long.class)));
+    }
+
+    private static String startKey(Windowed<String> key) {
+        return key.key() + "|" + key.window().start();
     }
 }

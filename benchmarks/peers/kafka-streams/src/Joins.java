@@ -68,7 +68,7 @@ final class Joins {
                         () -> Values.Sum.NONE,
                         (group, joined, sum) -> sum.plus(joined.value()),
                         Materialized.with(KEY, Json.of(Values.Sum.class)));
-        Windows.write(sums, config);
+        Windows.write(sums, config, "window_ms");
     }
 
     private static KStream<String, Values.Event> events(StreamsBuilder builder, Config config, String role) {

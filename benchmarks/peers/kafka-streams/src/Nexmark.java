@@ -52,8 +52,8 @@ final class Nexmark {
                 .windowedBy(SessionWindows.ofInactivityGapAndGrace(config.duration("gap_ms"), config.duration("grace_ms")))
                 .count(Materialized.with(TEXT, NUMBER))
                 .toStream()
-                .map((key, count) -> KeyValue.pair(Windows.sessionKey(key), count == null ? null : new Values.Count(count)))
-                .to(config.topic("out"), Produced.with(TEXT, COUNT));
+                .mapValues(count -> count == null ? null : new Values.Count(count))
+                .to(config.topic("out"), Windows.session(COUNT));
     }
 
     private static KStream<String, Values.Bid> bids(StreamsBuilder builder, Config config) {

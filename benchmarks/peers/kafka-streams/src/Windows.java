@@ -1,6 +1,5 @@
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
-import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.KGroupedStream;
@@ -12,6 +11,7 @@ import org.apache.kafka.streams.kstream.SessionWindows;
 import org.apache.kafka.streams.kstream.SlidingWindows;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.kstream.WindowedSerdes;
 
 /** Count and mean by key in tumbling, session and sliding windows. */
 final class Windows {
@@ -28,12 +28,13 @@ final class Windows {
         return TimeWindows.ofSizeAndGrace(config.duration("window_ms"), config.duration("grace_ms"));
     }
 
-    static String startKey(Windowed<String> key) {
-        return key.key() + "|" + key.window().start();
+    /** Windowed keys as Kafka Streams writes them: the key, then the window's start. */
+    static <V> Produced<Windowed<String>, V> windowed(Config config, String sizeParameter, Serde<V> values) {
+        return Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, config.number(sizeParameter)), values);
     }
 
-    static String sessionKey(Windowed<String> key) {
-        return key.key() + "|" + key.window().start() + "|" + key.window().end();
+    static <V> Produced<Windowed<String>, V> session(Serde<V> values) {
+        return Produced.with(WindowedSerdes.sessionWindowedSerdeFrom(String.class), values);
     }
 
     static void tumbling(StreamsBuilder builder, Config config) {
@@ -44,7 +45,7 @@ final class Windows {
                         () -> Values.Sum.NONE,
                         (key, reading, sum) -> sum.plus(reading.v()[0]),
                         Materialized.with(Serdes.String(), SUM));
-        write(sums, config);
+        write(sums, config, "window_ms");
     }
 
     static void tumblingWithTime(StreamsBuilder builder, Config config) {
@@ -56,8 +57,8 @@ final class Windows {
                         (key, reading, sum) -> sum.plus(reading),
                         Materialized.with(Serdes.String(), Json.of(Values.SumAndTime.class)))
                 .toStream()
-                .map((key, sum) -> KeyValue.pair(startKey(key), sum.mean()))
-                .to(config.topic("out"), Produced.with(Serdes.String(), Json.of(Values.MeanAndTime.class)));
+                .mapValues(Values.SumAndTime::mean)
+                .to(config.topic("out"), windowed(config, "window_ms", Json.of(Values.MeanAndTime.class)));
     }
 
     static void sessions(StreamsBuilder builder, Config config) {
@@ -69,8 +70,8 @@ final class Windows {
                         (key, one, other) -> one.plus(other),
                         Materialized.with(Serdes.String(), SUM))
                 .toStream()
-                .map((key, sum) -> KeyValue.pair(sessionKey(key), sum == null ? null : sum.mean()))
-                .to(config.topic("out"), Produced.with(Serdes.String(), MEAN));
+                .mapValues(sum -> sum == null ? null : sum.mean())
+                .to(config.topic("out"), session(MEAN));
     }
 
     static void sliding(StreamsBuilder builder, Config config) {
@@ -82,13 +83,13 @@ final class Windows {
                         () -> Values.Sum.NONE,
                         (key, event, sum) -> sum.plus(event.v()),
                         Materialized.with(Serdes.String(), SUM));
-        write(sums, config);
+        write(sums, config, "difference_ms");
     }
 
-    static void write(KTable<Windowed<String>, Values.Sum> sums, Config config) {
+    static void write(KTable<Windowed<String>, Values.Sum> sums, Config config, String sizeParameter) {
         sums.toStream()
-                .map((key, sum) -> KeyValue.pair(startKey(key), sum.mean()))
-                .to(config.topic("out"), Produced.with(Serdes.String(), MEAN));
+                .mapValues(Values.Sum::mean)
+                .to(config.topic("out"), windowed(config, sizeParameter, MEAN));
     }
 
     private static KGroupedStream<String, Values.Event> events(StreamsBuilder builder, Config config) {
