@@ -77,6 +77,10 @@ demo: jars ## Show the engine at work: a broker, a topology, a crash and its rec
 bench: jars ## Run the benchmark of 1000 devices and print its figures
 	$(BIN)/python -m benchmarks run devices --no-save
 
+.PHONY: peers
+peers: venv ## Set up the systems that the benchmarks compare with, each in a folder of its own below build/peers
+	@$(BIN)/python -m benchmarks.peers.environments
+
 .PHONY: lock
 lock: ## Resolve the dependencies anew into requirements.lock; UPGRADE= keeps the versions that are there
 	@python=$$(scripts/check-prerequisites.sh "$(PYTHON)") && "$$python" -m venv $(LOCK_VENV)

@@ -1,4 +1,4 @@
-"""Fetches the broker's jars with the copy of Ivy in pyspark: needs Java, but neither Maven nor Docker.
+"""Fetches jars (the embedded broker's, unless told otherwise) with the copy of Ivy in pyspark: needs Java, not Maven.
 
 Ivy uses the user's configuration: `~/.ivy2/ivysettings.xml`, or the file named by `STREAMS_IVY_SETTINGS`, chooses the
 repositories, and `JAVA_OPTS` sets proxies (`-Dhttps.proxyHost=... -Dhttps.proxyPort=...`) or trust stores.
@@ -14,33 +14,30 @@ from collections.abc import Callable
 from pathlib import Path
 
 from streams.broker.errors import JarFetchError
-from streams.broker.jars import KAFKA_VERSION, SCALA_VERSION, cache_dir, is_complete, jar_dir, write_manifest
+from streams.broker.jars import BROKER_JARS, JarSet, cache_dir, is_complete, write_manifest
 from streams.broker.java import find_java
 from streams.broker.locks import file_lock
 
 _LOCK_TIMEOUT_S = 900.0
 _LOG_LINES = 15
 
-# log4j-slf4j-impl is not a dependency of Kafka, but without it the broker would not log anything.
-_IVY_MODULE = f"""\
+_IVY_MODULE = """\
 <ivy-module version="2.0">
-  <info organisation="streams-on-spark" module="embedded-broker"/>
+  <info organisation="streams-on-spark" module="jars"/>
   <configurations><conf name="default"/></configurations>
   <dependencies>
-    <dependency org="org.apache.kafka" name="kafka_{SCALA_VERSION}" rev="{KAFKA_VERSION}" conf="default->default"/>
-    <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="2.25.4" conf="default->default"/>
+{dependencies}
   </dependencies>
 </ivy-module>
 """
 
-_REQUIRED = ("kafka_", "kafka-clients-", "kafka-server-", "kafka-group-coordinator-", "snappy-java-", "zstd-jni-")
 
-
-def fetch_jars(progress: Callable[[str], None] = lambda _line: None) -> Path:
-    """Fetches the broker's jars into the cache folder, unless they are there already.
+def fetch_jars(progress: Callable[[str], None] = lambda _line: None, jars: JarSet = BROKER_JARS) -> Path:
+    """Fetches a set of jars into the cache folder, unless it is there already.
 
     Args:
         progress: Called with each line that Ivy prints.
+        jars: The set; default: that of the embedded broker.
 
     Returns:
         The folder with the jars.
@@ -49,30 +46,39 @@ def fetch_jars(progress: Callable[[str], None] = lambda _line: None) -> Path:
         JavaError: There is no usable Java.
         JarFetchError: The jars could not be fetched.
     """
-    target = jar_dir()
+    target = jars.folder
     if is_complete(target):
         return target
     with file_lock(cache_dir() / "fetch.lock", _LOCK_TIMEOUT_S):
         if not is_complete(target):
-            _fetch_into(target, progress)
+            _fetch(jars, progress)
     return target
 
 
-def _fetch_into(target: Path, progress: Callable[[str], None]) -> None:
+def _fetch(jars: JarSet, progress: Callable[[str], None]) -> None:
     """Fetches into a folder beside the target and renames it; after a failure, Ivy's cache remains for the next try."""
+    target = jars.folder
     partial = target.with_name(target.name + ".partial")
     ivy_cache = cache_dir() / "ivy"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     module = partial / "ivy.xml"
-    module.write_text(_IVY_MODULE)
-    _run_ivy(_ivy_command(module, ivy_cache, partial), progress)
+    module.write_text(_ivy_module(jars))
+    _run_ivy(jars, _ivy_command(module, ivy_cache, partial), progress)
     module.unlink()
-    _check(partial)
+    _check(jars, partial)
     write_manifest(partial)
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
     shutil.rmtree(ivy_cache, ignore_errors=True)
+
+
+def _ivy_module(jars: JarSet) -> str:
+    dependencies = [
+        f'    <dependency org="{organisation}" name="{name}" rev="{version}" conf="default->default"/>'
+        for organisation, name, version in jars.modules
+    ]
+    return _IVY_MODULE.format(dependencies="\n".join(dependencies))
 
 
 def _ivy_command(module: Path, ivy_cache: Path, target: Path) -> list[str]:
@@ -95,10 +101,10 @@ def _ivy_jar() -> Path:
     for folder in folders or ():
         for jar in sorted(Path(folder, "jars").glob("ivy-*.jar")):
             return jar
-    raise JarFetchError("pyspark's jars hold no ivy-*.jar, which fetches the broker's jars. Reinstall pyspark 4.2.")
+    raise JarFetchError("pyspark's jars hold no ivy-*.jar, which fetches jars. Reinstall pyspark 4.2.")
 
 
-def _run_ivy(command: list[str], progress: Callable[[str], None]) -> None:
+def _run_ivy(jars: JarSet, command: list[str], progress: Callable[[str], None]) -> None:
     lines: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
         assert ivy.stdout is not None
@@ -108,19 +114,19 @@ def _run_ivy(command: list[str], progress: Callable[[str], None]) -> None:
     if ivy.returncode != 0:
         telling = [line for line in lines if line.strip(": \t-|")][-_LOG_LINES:]
         raise JarFetchError(
-            f"The jars of Kafka {KAFKA_VERSION} could not be fetched (Ivy ended with code {ivy.returncode}). "
+            f"The jars of {jars.title} could not be fetched (Ivy ended with code {ivy.returncode}). "
             "Check the network; set proxies in JAVA_OPTS (-Dhttps.proxyHost=... -Dhttps.proxyPort=...) and other "
             "repositories in an Ivy settings file (STREAMS_IVY_SETTINGS). Ivy's last lines:\n" + "\n".join(telling)
         )
 
 
-def _check(folder: Path) -> None:
+def _check(jars: JarSet, folder: Path) -> None:
     """Rejects a set of jars in which a required library is missing or a jar is damaged."""
-    jars = sorted(folder.glob("*.jar"))
-    missing = [prefix for prefix in _REQUIRED if not any(jar.name.startswith(prefix) for jar in jars)]
-    damaged = [jar.name for jar in jars if not zipfile.is_zipfile(jar)]
+    found = sorted(folder.glob("*.jar"))
+    missing = [prefix for prefix in jars.required if not any(jar.name.startswith(prefix) for jar in found)]
+    damaged = [jar.name for jar in found if not zipfile.is_zipfile(jar)]
     if missing or damaged:
         raise JarFetchError(
             f"What was fetched into {folder} is not whole: missing {missing}, damaged {damaged}. Remove the folder "
-            f"{cache_dir()} and run: streams broker fetch"
+            f"{cache_dir()} and run: {jars.fetched_by}"
         )

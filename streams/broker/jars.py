@@ -1,4 +1,4 @@
-"""The cache folder of the broker's jars, and the check that a set of jars is complete.
+"""Sets of jars in the cache folder (the embedded broker's, and others of the same kind), and the check that one is complete.
 
 A set of jars is one folder of the cache. The folder appears under its final name by one rename, with a list of its files
 and their sizes written last, so that an interrupted fetch, or a file that was lost or truncated later, is always noticed.
@@ -6,6 +6,7 @@ and their sizes written last, so that an interrupted fetch, or a file that was l
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from streams.broker.errors import JarsMissingError
@@ -15,6 +16,44 @@ KAFKA_VERSION = "4.3.1"
 
 SCALA_VERSION = "2.13"
 MANIFEST = "complete.json"
+
+
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """Jars that are fetched together, with all that they depend on.
+
+    Attributes:
+        name: The name of the folder in the cache; contains the version.
+        title: What the jars are, for messages.
+        modules: Organisation, name and version of each module that is asked for.
+        required: Beginnings of the names of jars without which the set is of no use.
+        fetched_by: The command that fetches the set, for messages.
+    """
+
+    name: str
+    title: str
+    modules: tuple[tuple[str, str, str], ...]
+    required: tuple[str, ...]
+    fetched_by: str
+
+    @property
+    def folder(self) -> Path:
+        """The folder for the jars, whether it exists or not."""
+        return cache_dir() / self.name
+
+
+BROKER_JARS = JarSet(
+    f"kafka_{SCALA_VERSION}-{KAFKA_VERSION}",
+    f"Kafka {KAFKA_VERSION}",
+    (
+        ("org.apache.kafka", f"kafka_{SCALA_VERSION}", KAFKA_VERSION),
+        # Not a dependency of Kafka, but without it the broker would not log anything.
+        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+    ),
+    ("kafka_", "kafka-clients-", "kafka-server-", "kafka-group-coordinator-", "snappy-java-", "zstd-jni-"),
+    "streams broker fetch",
+)
+"""The jars of the embedded broker."""
 
 
 def cache_dir() -> Path:
@@ -31,8 +70,8 @@ def cache_dir() -> Path:
 
 
 def jar_dir() -> Path:
-    """Returns the folder for the jars of `KAFKA_VERSION`, whether it exists or not."""
-    return cache_dir() / f"kafka_{SCALA_VERSION}-{KAFKA_VERSION}"
+    """Returns the folder for the jars of the embedded broker, whether it exists or not."""
+    return BROKER_JARS.folder
 
 
 def is_complete(folder: Path) -> bool:
@@ -50,15 +89,12 @@ def write_manifest(folder: Path) -> None:
     (folder / MANIFEST).write_text(json.dumps(sizes, indent=1) + "\n")
 
 
-def class_path() -> str:
-    """Returns the Java class path of the broker.
+def class_path(jars: JarSet = BROKER_JARS) -> str:
+    """Returns the Java class path of a set of jars.
 
     Raises:
         JarsMissingError: The jars are not in the cache, or not all of them.
     """
-    folder = jar_dir()
-    if not is_complete(folder):
-        raise JarsMissingError(
-            f"The jars of Kafka {KAFKA_VERSION} are not in {folder}. Fetch them with: streams broker fetch"
-        )
-    return f"{folder}{os.sep}*"
+    if not is_complete(jars.folder):
+        raise JarsMissingError(f"The jars of {jars.title} are not in {jars.folder}. Fetch them with: {jars.fetched_by}")
+    return f"{jars.folder}{os.sep}*"

@@ -1,0 +1,42 @@
+import java.nio.ByteBuffer;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.state.KeyValueStore;
+
+/** A filter with a map (B1), and ShuffleBench (B3), whose state is a counter. */
+final class Stateless {
+    private Stateless() {}
+
+    static void passthrough(StreamsBuilder builder, Config config) {
+        builder.stream(config.topic("events"), Consumed.with(Serdes.String(), Json.of(Values.Reading.class)))
+                .filter((key, reading) -> reading.s() % 2 == 0)
+                .mapValues(reading -> new Values.Fahrenheit(reading.s(), reading.v()[0] * 1.8 + 32))
+                .to(config.topic("out"), Produced.with(Serdes.String(), Json.of(Values.Fahrenheit.class)));
+    }
+
+    static void shuffle(StreamsBuilder builder, Config config) {
+        long consumers = config.number("consumers");
+        builder.stream(config.topic("events"), Consumed.with(Serdes.ByteArray(), Serdes.ByteArray()))
+                .mapValues(bytes -> ByteBuffer.wrap(bytes).getLong())
+                .filter((key, h) -> Long.remainderUnsigned(h, 1_000_000) < 200_000)
+                .selectKey((key, h) -> consumer(Long.remainderUnsigned(Long.divideUnsigned(h, 1_000_000), consumers)))
+                .groupByKey(Grouped.with(Serdes.String(), Serdes.Long()))
+                // Every tenth count is a result: a cache would leave some of them out.
+                .count(Materialized.<String, Long, KeyValueStore<Bytes, byte[]>>with(Serdes.String(), Serdes.Long()).withCachingDisabled())
+                .toStream()
+                .filter((key, count) -> count % 10 == 0)
+                .mapValues(Values.Count::new)
+                .to(config.topic("out"), Produced.with(Serdes.String(), Json.of(Values.Count.class)));
+    }
+
+    /** {@code c-0000123}; String.format would cost more than the rest of the program. */
+    private static String consumer(long number) {
+        String digits = Long.toString(number);
+        return "c-" + "0000000".substring(digits.length()) + digits;
+    }
+}

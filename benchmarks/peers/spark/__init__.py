@@ -1,0 +1,1 @@
+"""Programs of plain PySpark: Spark's native operators, `applyInPandasWithState` by key, and `transformWithStateInPandas`."""

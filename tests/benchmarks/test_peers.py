@@ -1,0 +1,164 @@
+"""The benchmark's peers: their descriptions, their environments, and the programs that users of Spark would write by hand."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.peers import environments
+from benchmarks.peers.spark import keyed
+from streams.broker import JarsMissingError
+from streams.broker.jars import class_path
+
+PEERS = Path(environments.__file__).parent
+DESCRIPTIONS = sorted(PEERS.glob("*/peer.json"))
+
+
+@pytest.mark.parametrize("path", DESCRIPTIONS, ids=lambda path: path.parent.name)
+def test_a_workload_is_either_supported_or_has_a_reason_against_it(path: Path) -> None:
+    peer = json.loads(path.read_text())
+    assert peer["workloads"]
+    assert not set(peer["workloads"]) & set(peer.get("not_supported", {}))
+    assert (path.parent / "README.md").is_file() or path.parent.name == "streams"
+
+
+@pytest.mark.parametrize("path", sorted(PEERS.glob("*/requirements.txt")), ids=lambda path: path.parent.name)
+def test_all_requirements_are_pinned(path: Path) -> None:
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    assert all("==" in line or line.count(":") == 2 for line in lines)
+
+
+def test_an_environment_is_made_again_when_its_sources_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(environments, "HERE", tmp_path)
+    monkeypatch.setattr(environments, "BUILD", tmp_path / "build")
+    monkeypatch.setitem(environments._MAKERS, "quix", made.append)
+    requirements = tmp_path / "quix" / "requirements.txt"
+    requirements.parent.mkdir()
+    requirements.write_text("quixstreams==1\n")
+    environments.make("quix")
+    environments.make("quix")
+    assert made == ["quix"]
+    requirements.write_text("quixstreams==2\n")
+    assert not environments.is_made("quix")
+    environments.make("quix")
+    assert made == ["quix", "quix"]
+
+
+def test_an_environment_that_could_not_be_made_is_not_taken_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(peer: str) -> None:
+        raise OSError(f"no network for {peer}")
+
+    monkeypatch.setattr(environments, "BUILD", tmp_path)
+    monkeypatch.setitem(environments._MAKERS, "quix", fail)
+    with pytest.raises(OSError, match="no network for quix"):
+        environments.make("quix")
+    assert not environments.is_made("quix")
+
+
+def test_missing_jars_of_a_peer_are_fetched_by_make_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMS_CACHE_DIR", str(tmp_path))
+    jars = environments.jars_of("kafka-streams")
+    assert jars.modules[0] == ("org.apache.kafka", "kafka-streams", "4.3.1")
+    with pytest.raises(JarsMissingError, match=r"kafka-streams 4\.3\.1 .*make peers"):
+        class_path(jars)
+
+
+PARAMETERS = {"window_ms": 100, "gap_ms": 20, "difference_ms": 20, "before_ms": 30, "after_ms": 50}
+LATE_MS = 40
+
+
+def steps(seed: int) -> Iterator[list[tuple[int, float]]]:
+    """Micro-batches of one key: times up to `LATE_MS` late, whole numbers as values."""
+    randomness = random.Random(seed)
+    now = 1_000
+    for _ in range(randomness.randint(1, 8)):
+        rows = []
+        for _ in range(randomness.randint(0, 12)):
+            now += randomness.choice([0, 1, 5, 20, 21, 90])
+            rows.append((now - randomness.randint(0, LATE_MS), float(randomness.randint(1, 9))))
+        yield sorted(rows)
+
+
+def run(make: Callable[[Mapping[str, int]], keyed.Step], batches: list[list[tuple[Any, ...]]]) -> list[tuple[str, Any]]:
+    """All results, with a watermark that follows the largest time of the batches before, and passes everything in the end."""
+    step, state, watermark, largest = make(PARAMETERS), None, 0, 0
+    found: list[tuple[str, Any]] = []
+    for batch in [*batches, []]:
+        answer = step("k", state, batch, watermark)
+        state = answer.state
+        found += [(key, None if value is None else json.loads(value)) for key, value in answer.results]
+        largest = max([largest, *(row[0] for row in batch)])
+        watermark = max(largest - LATE_MS - 1, 0)
+    answer = step("k", state, [], largest + 10_000)
+    assert answer.state is None
+    return found + [(key, json.loads(value)) for key, value in answer.results if value is not None]
+
+
+def table(found: list[tuple[str, Any]]) -> dict[str, Any]:
+    last = dict(found)
+    return {key: value for key, value in last.items() if value is not None}
+
+
+def mean(values: list[float]) -> dict[str, Any]:
+    return {"count": len(values), "mean": sum(values) / len(values)}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_sessions_by_hand_equal_sessions_of_all_records_at_once(seed: int) -> None:
+    batches = list(steps(seed))
+    groups: list[list[tuple[int, float]]] = []
+    for row in sorted(row for batch in batches for row in batch):
+        if groups and row[0] - groups[-1][-1][0] <= PARAMETERS["gap_ms"]:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    expected = {f"k|{group[0][0]}|{group[-1][0]}": mean([value for _, value in group]) for group in groups}
+    assert table(run(keyed.sessions, batches)) == expected
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_sliding_windows_by_hand_equal_all_windows_of_all_records(seed: int) -> None:
+    batches = list(steps(seed))
+    rows = [row for batch in batches for row in batch]
+    size = PARAMETERS["difference_ms"]
+    expected = {}
+    for at, _ in rows:
+        for start in (at - size, at + 1):
+            values = [value for ms, value in rows if start <= ms <= start + size]
+            if values:
+                expected[f"k|{start}"] = mean(values)
+    assert table(run(keyed.sliding, batches)) == expected
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_tumbling_windows_by_hand_equal_windows_of_all_records(seed: int) -> None:
+    batches = list(steps(seed))
+    windows: dict[int, list[float]] = {}
+    for ms, value in (row for batch in batches for row in batch):
+        windows.setdefault(ms // 100 * 100, []).append(value)
+    expected = {f"k|{start}": {**mean(values), "t": 7} for start, values in windows.items()}
+    assert table(run(keyed.tumbling, [[(*row, 7) for row in batch] for batch in batches])) == expected
+
+
+@pytest.mark.parametrize("outer", [False, True])
+@pytest.mark.parametrize("seed", range(40))
+def test_joins_by_hand_equal_the_join_of_all_records(seed: int, outer: bool) -> None:
+    randomness = random.Random(seed)
+    batches = [[(ms, randomness.choice(["left", "right"])) for ms, _ in batch] for batch in steps(seed)]
+    numbers = iter(range(1_000))
+    numbered = [[(*row, next(numbers)) for row in batch] for batch in batches]
+    rows = [row for batch in numbered for row in batch]
+    expected = []
+    for at, n in ((ms, n) for ms, role, n in rows if role == "left"):
+        near = [other for ms, role, other in rows if role == "right" and at - 30 <= ms <= at + 50]
+        expected += [{"l": n, "r": other} for other in near or ([None] if outer else [])]
+    found = [value for _, value in run(keyed.join_left if outer else keyed.join_inner, numbered)]
+    assert sorted(found, key=str) == sorted(expected, key=str)
