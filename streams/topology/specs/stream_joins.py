@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from streams.model.waiting import LEFT, RIGHT
+from streams.operators.columnar import BatchProcessor
 from streams.operators.join.as_of_join import AsOfJoin
 from streams.operators.join.options import AsOf, JoinAll, JoinSide, StreamJoin
 from streams.operators.join.stream_join_all import StreamJoinAll
 from streams.operators.join.stream_self_join import StreamSelfJoin
 from streams.operators.join.stream_stream_join import StreamStreamJoin
 from streams.operators.join.stream_table_join import GraceTableJoin, StreamGlobalJoin, StreamTableJoin
+from streams.operators.join.table_batches import TableBatches
 from streams.operators.processor import AnyProcessor
 from streams.operators.table.value_getter import ValueGetter
 from streams.serdes.base import Serde
@@ -147,6 +149,11 @@ class StreamTableJoinSpec(NodeSpec):
         """Inner or left join."""
         return NodeKind.KSTREAM_LEFTJOIN if self.is_left_join else NodeKind.KSTREAM_JOIN
 
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together with the table."""
+        return TableBatches
+
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator that opens the table's stores itself."""
         return StreamTableJoin(self.table, self.joiner, self.is_left_join)
@@ -168,6 +175,11 @@ class GraceTableJoinSpec(StreamTableJoinSpec):
     def parameters(self) -> Parameters:
         """How long records wait."""
         return (("grace_ms", self.grace_ms),)
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """No: each record may make others due."""
+        return "records that wait for late updates of the table are joined as stream time moves"
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the last of the stores, which opens the table's itself."""
