@@ -62,6 +62,10 @@ class KeyColumn:
         code = self.codes[row]
         return None if code == NULL_KEY else self.objects[code]
 
+    def __iter__(self) -> Iterator[Any]:
+        objects = [*self.objects, None]  # the code of a null key is the last one's index
+        return (objects[code] for code in self.codes.tolist())
+
     def take(self, rows: Any) -> KeyColumn:
         """The keys of some rows, given by indices or by a mask."""
         return KeyColumn(self.codes[rows], self.objects, self._data, self._serde)
@@ -96,6 +100,34 @@ class KeyColumn:
 
 def _nowhere(position: int) -> Any:
     return None
+
+
+class EachHeld(Mapping[int, HeldRecord]):
+    """The held records of all n rows of a batch, each made only when an error names it.
+
+    Args:
+        make: Makes the record of a row.
+        count: The number of rows.
+    """
+
+    def __init__(self, make: Callable[[int], HeldRecord], count: int) -> None:
+        self._make = make
+        self._count = count
+
+    def __getitem__(self, row: int) -> HeldRecord:
+        if not 0 <= row < self._count:
+            raise KeyError(row)
+        return self._make(row)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self._count))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def take(self, rows: list[int]) -> EachHeld:
+        """Those of some rows."""
+        return EachHeld(lambda row: self._make(rows[row]), len(rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +165,17 @@ class ColumnarBatch:
             timestamps=self.timestamps[rows],
             order=self.order[rows],
             headers=None if self.headers is None else [self.headers[row] for row in at],
-            held={row: self.held[old] for row, old in enumerate(at) if old in self.held} if self.held else {},
+            held=self._held_of(at),
         )
+
+    def _held_of(self, rows: list[int]) -> Mapping[int, HeldRecord]:
+        if isinstance(self.held, EachHeld):
+            return self.held.take(rows)
+        return {row: self.held[old] for row, old in enumerate(rows) if old in self.held} if self.held else {}
+
+    def with_values(self, values: list[Any]) -> ColumnarBatch:
+        """The same records with other values."""
+        return replace(self, values=values)
 
     def headers_of(self, row: int) -> Headers:
         """Decoded headers of one record."""

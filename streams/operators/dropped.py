@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import groupby
+from operator import itemgetter
+
+import numpy as np
+import numpy.typing as npt
+
 from streams.model.record import Change, Record
+from streams.operators.columnar import ColumnarBatch
+from streams.operators.operator_context import OperatorContext
 
 REASON_HEADER = "__streams.dropped.reason"
 NODE_HEADER = "__streams.dropped.node"
@@ -19,3 +28,16 @@ def dropped_record(record: Record, reason: str, node: str) -> Record:
     value = record.value.new if isinstance(record.value, Change) else record.value
     headers = (*record.headers, (REASON_HEADER, reason.encode()), (NODE_HEADER, node.encode()))
     return Record(record.key, value, record.timestamp, headers)
+
+
+def drop_rows(ctx: OperatorContext, batch: ColumnarBatch, reasons: Mapping[str, npt.NDArray[np.bool_]]) -> None:
+    """Drop some records of a batch, in their order.
+
+    Args:
+        ctx: The context of the operator that drops them.
+        batch: The records.
+        reasons: Reason -> the records that are dropped for it, as masks without common rows.
+    """
+    dropped = sorted((row, reason) for reason, mask in reasons.items() for row in np.flatnonzero(mask).tolist())
+    for reason, rows in groupby(dropped, key=itemgetter(1)):
+        ctx.drop_batch(batch.take(np.array([row for row, _ in rows])), reason)

@@ -164,6 +164,8 @@ class NodeContext:
 
     def forward_batch(self, batch: ColumnarBatch) -> None:
         """See `OperatorContext`."""
+        if not len(batch):
+            return
         if self._alternating:
             for row in each_record(batch, self._run):
                 self.forward(batch.record(row))

@@ -58,7 +58,7 @@ def write_all(
     if is_plain_json(serde):
         try:
             dumps = orjson.dumps
-            return [None if value is None else dumps(value, option=JSON_OPTIONS) for value in objects]
+            return [None if value is None else dumps(value, option=JSON_OPTIONS)[:-1] for value in objects]
         except (TypeError, ValueError):
             pass
     write = serde.serialize

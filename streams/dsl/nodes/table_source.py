@@ -42,7 +42,7 @@ def add_table(
     if how.ttl is not None:
         return _add_expiring(graph, kind, port, name, store, how, key_serde, value_serde)
     table = graph.stateful(
-        TableSourceSpec(kind, caching=how.caching),
+        TableSourceSpec(kind, caching=how.caching, versioned=history_ms(how) is not None),
         port,
         name,
         stores=(),

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from streams.errors import RecordError
 from streams.model.record import Record
 from streams.model.waiting import LEFT
+from streams.operators.columnar import NULL_KEY, ColumnarBatch, KeyColumn
+from streams.operators.dropped import drop_rows
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stream_time import StreamTime
-from streams.operators.table.value_getter import ValueGetter
+from streams.operators.table.table_updates import look_up_stored
+from streams.operators.table.value_getter import TableLookup, ValueGetter
 from streams.serdes.base import Serde
 
 
@@ -45,6 +50,36 @@ class StreamTableJoin(Operator):
         if not self._dropped(record, record.key):
             self._join(record, record.key)
 
+    def process_together(self, batch: ColumnarBatch, tables: Mapping[str, TableLookup]) -> Callable[[], None]:
+        """`process` for all records of a step; returns its effects, which cannot fail.
+
+        Args:
+            batch: The records.
+            tables: The look-ups of tables with stores, by store.
+        """
+        return self._join_together(batch, batch.keys, self.table.open_together(tables))
+
+    def _join_together(self, batch: ColumnarBatch, keys: KeyColumn, lookup: TableLookup) -> Callable[[], None]:
+        """The effects of `process`, with these keys looked up."""
+        null_value = np.array([value is None for value in batch.values], np.bool_)
+        null_key = ~null_value & (keys.codes == NULL_KEY)
+        known = np.flatnonzero(~(null_value | null_key))
+        found: list[Any] = [None] * len(batch)
+        for row, value in zip(known.tolist(), lookup(keys.take(known), batch.order[known]), strict=True):
+            found[row] = value
+        met = np.array([value is not None for value in found], np.bool_)
+        joined = np.flatnonzero(~null_value if self.left else met)
+        results = batch if len(joined) == len(batch) else batch.take(joined)
+        matches = found if results is batch else [found[row] for row in joined.tolist()]
+        values = list(map(self._joined, results.keys, results.values, keys.take(joined), matches))
+        drops = {"null_value": null_value} | ({} if self.left else {"null_key": null_key})
+
+        def effects() -> None:
+            drop_rows(self.ctx, batch, drops)
+            self.ctx.forward_batch(results.with_values(values))
+
+        return effects
+
     def _dropped(self, record: Record, key: Any) -> bool:
         """Whether the record is dropped, which is then counted."""
         if record.value is not None and (key is not None or self.left):
@@ -57,10 +92,11 @@ class StreamTableJoin(Operator):
         if found is None and not self.left:
             return
         value = found.value if found is not None else None
-        self.ctx.forward(record.with_value(self._joined(record, key, value)))
+        self.ctx.forward(record.with_value(self._joined(record.key, record.value, key, value)))
 
-    def _joined(self, record: Record, key: Any, value: Any) -> Any:
-        return self.joiner(record.key, record.value, value)
+    def _joined(self, key: Any, value: Any, looked_up: Any, found: Any) -> Any:
+        """The result for a record's key and value, the key that was looked up, and what was found."""
+        return self.joiner(key, value, found)
 
 
 class StreamGlobalJoin(StreamTableJoin):
@@ -85,8 +121,14 @@ class StreamGlobalJoin(StreamTableJoin):
         if not self._dropped(record, key):
             self._join(record, key)
 
-    def _joined(self, record: Record, key: Any, value: Any) -> Any:
-        return self.joiner(record.key, key, record.value, value)
+    def process_together(self, batch: ColumnarBatch, tables: Mapping[str, TableLookup]) -> Callable[[], None]:
+        """Compute the keys, look up and join, for all records of a step, in which a global table does not change."""
+        keys = KeyColumn.of(list(map(self.selector, batch.keys, batch.values)))
+        stored = {name: partial(look_up_stored, self.ctx.store(name)) for name in self.table.stores}
+        return self._join_together(batch, keys, self.table.open_together(stored))
+
+    def _joined(self, key: Any, value: Any, looked_up: Any, found: Any) -> Any:
+        return self.joiner(key, looked_up, value, found)
 
 
 class GraceTableJoin(StreamTableJoin):

@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from orjson import loads
 
+from state.kafka.columns import BinaryColumn, binary_column
 from state.kafka.topic_limits import NO_LIMIT
 from streams.errors import OversizedRowError
 from streams.model.record import ValueAndTimestamp
 from streams.operators.columnar import KeyColumn
 from streams.serdes.base import Serde
-from streams.serdes.columns import write_all
+from streams.serdes.columns import read_all, write_all
 from streams.serdes.json import is_plain_json
+
+_TIMESTAMP = 8
+"""Bytes of the timestamp at the beginning of a local value of a timestamped store."""
 
 
 class Codec:
@@ -42,14 +48,19 @@ class Codec:
             return self._text_keys[key]
         data = self._key_serde.serialize(self._topic, key)
         if data is None:
-            raise ValueError(f"a null key cannot be looked up or stored ({self._topic})")
+            raise _null_key(self._topic)
         if type(key) is str:
             self._text_keys[key] = data
         return data
 
-    def keys(self, keys: KeyColumn) -> list[bytes | None]:
-        """The bytes of the distinct keys of a column; None for those that no record has."""
-        return keys.encoded(self._key_serde, self._topic)
+    def keys(self, keys: KeyColumn) -> list[bytes]:
+        """The bytes of a column's distinct keys, as from `key`; empty for a None among them, which is no row's key."""
+        found: list[bytes] = []
+        for key, data in zip(keys.objects, keys.encoded(self._key_serde, self._topic), strict=True):
+            if data is None and key is not None:
+                raise _null_key(self._topic)
+            found.append(data or b"")
+        return found
 
     def value(self, value: Any) -> bytes | None:
         """Value bytes."""
@@ -71,19 +82,20 @@ class Codec:
 
     def check_all(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
         """`fitting` for columns of rows."""
-        sizes = pc.add(pc.binary_length(keys), pc.binary_length(values))
-        if len(sizes) and (pc.max(sizes).as_py() or 0) > self._room:
-            row = pc.index(pc.greater(sizes, self._room), True).as_py()
-            self.fitting(keys[row].as_py(), values[row].as_py())
+        self._check_sizes(keys, values, b"")
+
+    def _check_sizes(self, keys: BinaryColumn, values: BinaryColumn, before: bytes) -> None:
+        """`fitting` for rows whose values begin with `before`."""
+        sizes = pc.add(pc.binary_length(keys).cast(pa.int64()), pc.binary_length(values).cast(pa.int64()))
+        largest = pc.max(sizes).as_py()
+        if largest is not None and largest + len(before) > self._room:
+            row = pc.index(sizes, largest).as_py()
+            self.fitting(keys[row].as_py(), before + values[row].as_py())
 
     @property
     def reader(self) -> Callable[[bytes], Any]:
         """`read_value` as a function, the fastest there is."""
         return loads if is_plain_json(self._value_serde) else self.read_value
-
-    def values(self, values: Sequence[Any]) -> list[bytes | None]:
-        """`value` for many values."""
-        return write_all(self._value_serde, self._topic, values)
 
     def read_key(self, data: bytes) -> Any:
         """The key."""
@@ -102,8 +114,46 @@ class Codec:
         """The value in a local value, without its timestamp; None for none."""
         return None if stored is None else self.read_value(stored[8:])
 
+    def values(self, values: Sequence[Any]) -> BinaryColumn:
+        """The bytes of many values, null for None."""
+        return binary_column(write_all(self._value_serde, self._topic, values))
+
+    def timestamped_column(
+        self, keys: BinaryColumn, values: BinaryColumn, timestamps: npt.NDArray[np.int64]
+    ) -> BinaryColumn:
+        """The local values of many rows, null for null.
+
+        Args:
+            keys: The keys' bytes.
+            values: The values' bytes.
+            timestamps: Milliseconds.
+
+        Raises:
+            OversizedRowError: A row does not fit the changelog.
+            OverflowError: A timestamp is below zero.
+        """
+        self._check_sizes(keys, values, bytes(_TIMESTAMP))
+        if len(timestamps) and int(timestamps.min()) < 0:
+            raise OverflowError("a timestamp below zero cannot be stored")
+        stamps = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(_TIMESTAMP), len(timestamps), [None, pa.py_buffer(timestamps.astype(">i8"))]
+        )
+        return pc.binary_join_element_wise(stamps.cast(values.type), values, pa.scalar(b"", values.type))
+
+    def read_values(self, values: Sequence[bytes | None]) -> list[Any]:
+        """Many values."""
+        return read_all(self._value_serde, self._topic, values, None)
+
+    def old_values(self, stored: BinaryColumn) -> list[Any]:
+        """The values in many local values, without their timestamps; None for null."""
+        return self.read_values([None if data is None else data[_TIMESTAMP:] for data in stored.to_pylist()])
+
     def read_timestamped(self, data: bytes | None) -> ValueAndTimestamp | None:
         """Value and timestamp in a local value."""
         if data is None:
             return None
         return ValueAndTimestamp(self.read_value(data[8:]), int.from_bytes(data[:8], "big"))
+
+
+def _null_key(topic: str) -> ValueError:
+    return ValueError(f"a null key cannot be looked up or stored ({topic})")

@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state.kafka.columns import BinaryColumn, binary_column
 from streams.model.record import Headers, ValueAndTimestamp
 from streams.operators.stores.byte_stores import KeyValueBytes
 from streams.operators.stores.cached_row import CachedRow
@@ -78,6 +84,19 @@ class TypedTimestampedKeyValueStore:
         for key, stored in found.items():
             cache[key] = CachedRow(key, -1, stored, self.codec)
         return [cache[key] for key, _ in places]
+
+    def stored_column(self, keys: Sequence[bytes]) -> BinaryColumn:
+        """The local values of many keys, null where there is none; updates in the step cache are not seen."""
+        column = binary_column(keys)
+        order = pc.sort_indices(column)
+        found = self._rows.get_columns(column.take(order))
+        place = np.empty(len(keys), np.int64)
+        place[order.to_numpy()] = np.arange(len(keys))
+        return found.take(pa.array(place))
+
+    def put_column(self, keys: BinaryColumn, values: BinaryColumn, timestamps: npt.NDArray[np.int64]) -> None:
+        """Write the local values of many rows (`Codec.timestamped_column`) in this order; null deletes."""
+        self._rows.put_columns(keys, values, timestamps)
 
     def write(self, entry: CachedRow) -> bytes | None:
         """Write an entry's value and timestamp, None deletes; returns the local value."""

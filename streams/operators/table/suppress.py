@@ -7,6 +7,7 @@ due updates without a scan of the rest. Invariant: a key is in the buffer at mos
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from streams.operators.stores.codec import Codec
 from streams.operators.stores.expiry_index import ExpiryIndex
 from streams.operators.stores.key_value import TypedKeyValueStore
 from streams.operators.stream_time import NO_LIMIT, StreamTime
-from streams.operators.table.value_getter import Lookup, ValueGetter
+from streams.operators.table.value_getter import Lookup, TableLookup, ValueGetter
 from streams.serdes.base import Serde
 
 _TIME = struct.Struct(">q")
@@ -241,6 +242,12 @@ class SuppressValueGetter:
             return None if prior is None else ValueAndTimestamp(prior, -1)
 
         return lookup
+
+    def open_together(self, tables: Mapping[str, TableLookup]) -> TableLookup:
+        """Not possible: the buffer is the suppressing node's, which takes records one by one, so that others do, too."""
+        raise AssertionError(
+            "the planner lets no node that shares a store with a suppressing one process records together"
+        )
 
 
 def _size(row: bytes, held: bytes) -> int:

@@ -8,16 +8,22 @@ filled only where needed.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import repeat
 from typing import Any
 
-from streams.model.record import Change, Headers, Record
+import numpy as np
+
+from streams.model.record import Change, Headers, HeldRecord, Record
+from streams.operators.columnar import ColumnarBatch, EachHeld
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 from streams.operators.pending import Pending, emit_pending
 from streams.operators.stores.cached_row import CachedRow
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.operators.stores.versioned import NOT_PUT, VALID_TO_UNDEFINED, TypedVersionedStore
+from streams.operators.table.table_updates import TableRows, TableUpdates
 
 
 class TableMaterializer:
@@ -44,6 +50,7 @@ class TableMaterializer:
         if caching and self._store is not None:
             self._store.use_cache()
         self._pending: Pending = {}
+        self._pending_together: TableUpdates | None = None
 
     @property
     def kept(self) -> bool:
@@ -80,11 +87,70 @@ class TableMaterializer:
             else:
                 self._emit_with_old(self._store, record.key, record.headers, entry)
 
+    def updates(self, batch: ColumnarBatch) -> TableUpdates | None:
+        """A step's updates together, for look-ups and `update_together`; None for a table without a store.
+
+        Args:
+            batch: Keys (none null), timestamps and headers; the values are the new ones.
+        """
+        return None if self._store is None else TableUpdates(self._store, batch, self._caching)
+
+    def update_together(self, batch: ColumnarBatch, updates: TableUpdates | None) -> Callable[[], None]:
+        """`update` for all records of a step that has no other updates; returns its effects, which cannot fail.
+
+        Args:
+            batch: The argument of `updates`.
+            updates: Its result.
+
+        Raises:
+            Exception: A row cannot be written.
+        """
+        if self._store is None or updates is None:
+            return partial(self._ctx.forward_batch, batch.with_values(_changes(batch.values)))
+        if self._caching:
+            return partial(setattr, self, "_pending_together", updates)
+        rows = updates.rows(np.arange(len(batch)))
+        olds = updates.lookup(batch.keys, batch.order) if self._send_old else None
+        return partial(self._emit_together, self._store, rows, batch.with_values(_changes(batch.values, olds)))
+
     def flush(self) -> None:
         """Forward each key's last value, in order of time."""
         if self._store is None:
             return  # only a store buffers updates
+        updates, self._pending_together = self._pending_together, None
+        if updates is not None:
+            self._flush_together(self._store, updates)
         emit_pending(self._ctx, self._store, self._pending, partial(self._emit_with_old, self._store))
+
+    def _flush_together(self, store: TypedTimestampedKeyValueStore, updates: TableUpdates) -> None:
+        """Emit the last update of each key; leave them pending one by one if that fails, so that only one at fault is lost."""
+        last = updates.last_of_each_key()
+        batch = updates.batch.take(last)
+        try:
+            rows = updates.rows(last)
+            deletes = np.array([value is None for value in batch.values], np.bool_)
+            read = np.flatnonzero(deletes | self._send_old)
+            stored = updates.stored(last[read])
+            olds = store.codec.old_values(stored) if self._send_old else None
+        except Exception:
+            for row, value in enumerate(updates.batch.values):
+                self.update(updates.batch.record(row), value)
+            return
+        forwarded = np.ones(len(batch), np.bool_)
+        forwarded[read] = ~deletes[read] | stored.is_valid().to_numpy(zero_copy_only=False)
+        held = EachHeld(
+            lambda row: HeldRecord(rows.keys[row].as_py(), None, int(rows.timestamps[row]), batch.headers_of(row)),
+            len(batch),
+        )
+        order = np.arange(len(batch))
+        results = ColumnarBatch(
+            batch.keys, _changes(batch.values, olds), batch.timestamps, order, batch.headers, held=held
+        )
+        self._emit_together(store, rows, results if forwarded.all() else results.take(order[forwarded]))
+
+    def _emit_together(self, store: TypedTimestampedKeyValueStore, rows: TableRows, results: ColumnarBatch) -> None:
+        store.put_column(*rows)
+        self._ctx.forward_batch(results)
 
     def _emit_with_old(
         self, store: TypedTimestampedKeyValueStore, key: Any, headers: Headers, entry: CachedRow
@@ -106,6 +172,10 @@ class TableMaterializer:
             return
         old = None if before is None else before.value
         self._ctx.forward(record.with_value(Change(new, old, newer == VALID_TO_UNDEFINED)))
+
+
+def _changes(new: Sequence[Any], old: Sequence[Any] | None = None) -> list[Change]:
+    return list(map(Change, new, repeat(None) if old is None else old))
 
 
 class TableOperator(Operator):

@@ -7,16 +7,20 @@ data that pickles with its operator; `open` returns the look-up function. Invari
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from streams.model.record import ValueAndTimestamp
+from streams.operators.columnar import Int64s, KeyColumn
 from streams.operators.operator_context import OperatorContext
 
 JoinKind = Literal["inner", "left", "outer"]
 Lookup = Callable[[Any, "int | None"], "ValueAndTimestamp | None"]
 """`(key, as_of)` -> value and timestamp, or None. `as_of`: ms, for versioned tables; None = the newest value."""
+
+TableLookup = Callable[[KeyColumn, Int64s], list[Any]]
+"""`(keys, order)` -> the values of a table for many keys (none null), each just before a position of the step; None = no row."""
 
 
 class ValueGetter(Protocol):
@@ -33,6 +37,13 @@ class ValueGetter(Protocol):
             ctx: The context of the node that looks up.
             forwarded: Read the table as last forwarded, without the updates pending in a cache; for operators whose own
                 result must follow the table's updates.
+        """
+
+    def open_together(self, tables: Mapping[str, TableLookup]) -> TableLookup:
+        """The look-up function for many keys, of the newest values.
+
+        Args:
+            tables: Those of the tables with stores, by store.
         """
 
 
@@ -68,6 +79,13 @@ class StoreValueGetter:
 
         return lookup
 
+    def open_together(self, tables: Mapping[str, TableLookup]) -> TableLookup:
+        """See `ValueGetter`."""
+        stored, from_stored = tables[self.store], self.from_stored
+        if from_stored is None:
+            return stored
+        return lambda keys, order: [None if one is None else from_stored(one) for one in stored(keys, order)]
+
 
 @dataclass(frozen=True)
 class FilterValueGetter:
@@ -98,6 +116,14 @@ class FilterValueGetter:
 
         return lookup
 
+    def open_together(self, tables: Mapping[str, TableLookup]) -> TableLookup:
+        """See `ValueGetter`."""
+        above, predicate, negate = self.parent.open_together(tables), self.predicate, self.negate
+        return lambda keys, order: [
+            value if value is not None and bool(predicate(key, value)) is not negate else None
+            for key, value in zip(keys, above(keys, order), strict=True)
+        ]
+
 
 @dataclass(frozen=True)
 class MapValueGetter:
@@ -126,6 +152,13 @@ class MapValueGetter:
             return None if found is None or value is None else ValueAndTimestamp(value, found.timestamp)
 
         return lookup
+
+    def open_together(self, tables: Mapping[str, TableLookup]) -> TableLookup:
+        """See `ValueGetter`."""
+        above, fn = self.parent.open_together(tables), self.fn
+        return lambda keys, order: [
+            None if value is None else fn(key, value) for key, value in zip(keys, above(keys, order), strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -162,3 +195,15 @@ class JoinValueGetter:
             return None if value is None else ValueAndTimestamp(value, timestamp)
 
         return lookup
+
+    def open_together(self, tables: Mapping[str, TableLookup]) -> TableLookup:
+        """See `ValueGetter`."""
+        on_left, on_right, joiner = self.left.open_together(tables), self.right.open_together(tables), self.joiner
+        needs_left, needs_right = self.kind != "outer", self.kind == "inner"
+
+        def join(key: Any, left: Any, right: Any) -> Any:
+            if (left is None and (needs_left or right is None)) or (right is None and needs_right):
+                return None
+            return joiner(key, left, right)
+
+        return lambda keys, order: list(map(join, keys, on_left(keys, order), on_right(keys, order)))

@@ -128,7 +128,7 @@ class _Cells:
             kind, number = FLOAT, value
         elif value is not None:
             kind = TEXT
-            self.texts[field][row] = orjson.dumps(value)
+            self.texts[field][row] = orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)[:-1]  # see JSON_OPTIONS
         self.kinds[field, row], self.ints[field, row], self.floats[field, row] = kind, whole, number
 
 

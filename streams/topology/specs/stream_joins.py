@@ -15,6 +15,7 @@ from streams.operators.join.stream_join_all import StreamJoinAll
 from streams.operators.join.stream_self_join import StreamSelfJoin
 from streams.operators.join.stream_stream_join import StreamStreamJoin
 from streams.operators.join.stream_table_join import GraceTableJoin, StreamGlobalJoin, StreamTableJoin
+from streams.operators.join.table_batches import TableBatches
 from streams.operators.processor import AnyProcessor
 from streams.operators.table.value_getter import ValueGetter
 from streams.serdes.base import Serde
@@ -154,6 +155,11 @@ class StreamTableJoinSpec(NodeSpec):
         """Inner or left join."""
         return NodeKind.KSTREAM_LEFTJOIN if self.is_left_join else NodeKind.KSTREAM_JOIN
 
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together with the table."""
+        return TableBatches
+
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator that opens the table's stores itself."""
         return StreamTableJoin(self.table, self.joiner, self.is_left_join)
@@ -175,6 +181,11 @@ class GraceTableJoinSpec(StreamTableJoinSpec):
     def parameters(self) -> Parameters:
         """How long records wait."""
         return (("grace_ms", self.grace_ms),)
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """No: each record may make others due."""
+        return "records that wait for late updates of the table are joined as stream time moves"
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the last of the stores, which opens the table's itself."""

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from streams.operators.columnar import BatchProcessor
+from streams.operators.join.table_batches import TableBatches
 from streams.operators.processor import AnyProcessor
 from streams.operators.table.expiring_table import ExpiringTable
 from streams.operators.table.suppress import Suppress, SuppressRules
@@ -34,9 +36,16 @@ class TableSourceSpec(CachingTableSpec):
 
     Attributes:
         kind: Whether the table is read from a topic or made from a stream.
+        versioned: Whether its store holds versions.
     """
 
     kind: NodeKind = field()
+    versioned: bool = field(default=False, kw_only=True)
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together with those of streams that look rows up."""
+        return "each update of a versioned table finds its place in the history" if self.versioned else TableBatches
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store, or one that only passes updates on."""

@@ -68,7 +68,7 @@ class StoreKeys:
 def store_keys(keys: KeyColumn, codecs: Sequence[Codec]) -> list[StoreKeys]:
     """The keys in the stores of these codecs."""
     found: list[StoreKeys] = []
-    known: list[list[bytes | None]] = []
+    known: list[list[bytes]] = []
     for codec in codecs:
         data = codec.keys(keys)
         # Serdes get the name of the store, but hardly any puts it into the bytes.
@@ -80,7 +80,7 @@ def store_keys(keys: KeyColumn, codecs: Sequence[Codec]) -> list[StoreKeys]:
     return found
 
 
-def _sorted(keys: KeyColumn, data: Sequence[bytes | None]) -> StoreKeys:
+def _sorted(keys: KeyColumn, data: Sequence[bytes]) -> StoreKeys:
     distinct = pa.array(data, pa.binary()).dictionary_encode()
     by_bytes = pc.array_sort_indices(distinct.dictionary)
     ranks = np.empty(len(by_bytes) + 1, np.int64)

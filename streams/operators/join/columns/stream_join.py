@@ -147,7 +147,7 @@ class _JoinStep:
         cells: list[bytes | None] = [None] * len(chosen)
         for side, operator in enumerate(self._sides):
             rows = np.flatnonzero(chosen & (self._records.nodes == side)).tolist()
-            written = operator.store.codec.values([self._batch.values[row] for row in rows])
+            written = operator.store.codec.values([self._batch.values[row] for row in rows]).to_pylist()
             if None in written:
                 raise OneByOne("a value that is written as null is not stored")
             for row, cell in zip(rows, written, strict=True):

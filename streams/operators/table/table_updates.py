@@ -1,0 +1,140 @@
+"""`TableUpdates`: all updates that a step has for a table with a store, and the table as of each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from state.kafka.columns import BinaryColumn, binary_column
+from streams.operators.columnar import ColumnarBatch, Int64s, KeyColumn
+from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
+
+
+class TableRows(NamedTuple):
+    """Rows for `TypedTimestampedKeyValueStore.put_column`: keys, local values (null deletes), and timestamps, ms."""
+
+    keys: BinaryColumn
+    values: BinaryColumn
+    timestamps: Int64s
+
+
+class TableUpdates:
+    """The updates of one step.
+
+    Args:
+        store: The table's store, as before the step.
+        batch: The updates in their order, whose values are the new ones; no key is null.
+        caching: Whether look-ups see the very objects of the step, as with the store's cache; otherwise they see values that
+            were written and read.
+
+    Raises:
+        Exception: A key cannot be written.
+    """
+
+    def __init__(self, store: TypedTimestampedKeyValueStore, batch: ColumnarBatch, caching: bool) -> None:
+        self.batch = batch
+        self._store = store
+        self._caching = caching
+        numbers: dict[bytes, int] = {}
+        of_object = [numbers.setdefault(key, len(numbers)) for key in store.codec.keys(batch.keys)]
+        self._number_of = numbers
+        self._numbers: Int64s = np.array(of_object, np.int64)[batch.keys.codes]
+        self._span = int(batch.order[-1]) + 1 if len(batch) else 1
+        self._places: Int64s = self._numbers * self._span + batch.order
+        self._by_place = np.argsort(self._places, kind="stable")
+        self._sorted_places = self._places[self._by_place]
+
+    def key_column(self, rows: Int64s) -> BinaryColumn:
+        """The bytes of the keys of some updates."""
+        distinct = binary_column(list(self._number_of))
+        return distinct.take(pa.array(self._numbers[rows]))
+
+    def rows(self, rows: Int64s) -> TableRows:
+        """Some updates as the store's rows.
+
+        Raises:
+            SerdeError: A value cannot be written.
+            OversizedRowError: A row does not fit the changelog.
+        """
+        keys, timestamps = self.key_column(rows), self.batch.timestamps[rows]
+        values = self._store.codec.timestamped_column(keys, self._value_column(rows), timestamps)
+        return TableRows(keys, values, timestamps)
+
+    def stored(self, rows: Int64s) -> BinaryColumn:
+        """The local values before the step for the keys of some updates, null where there is none."""
+        return self._store.stored_column(self.key_column(rows).to_pylist())
+
+    def _value_column(self, rows: Int64s) -> BinaryColumn:
+        return self._store.codec.values([self.batch.values[row] for row in rows.tolist()])
+
+    def last_of_each_key(self) -> Int64s:
+        """The rows of the last update of each key, in order of time, then of the keys' first updates."""
+        every = np.arange(len(self.batch))
+        first, last = np.empty(len(self._number_of), np.int64), np.full(len(self._number_of), -1)
+        first[self._numbers[::-1]] = every[::-1]
+        last[self._numbers] = every
+        there = last >= 0
+        first, last = first[there], last[there]
+        return last[np.lexsort((first, self.batch.timestamps[last]))]
+
+    def lookup(self, keys: KeyColumn, order: Int64s) -> list[object]:
+        """The table's value for each key just before a position of the step; None if there is none.
+
+        Args:
+            keys: The keys, none null.
+            order: The positions.
+        """
+        data = self._store.codec.keys(keys)
+        of_object = np.array([self._number_of.get(key, -1) for key in data], np.int64)
+        numbers = of_object[keys.codes]
+        at = self._last_before(numbers, order)
+        values: list[object] = [None] * len(keys)
+        own = np.flatnonzero(at >= 0)
+        for row, value in zip(own.tolist(), self._seen(at[own]), strict=True):
+            values[row] = value
+        others = np.flatnonzero(at < 0)
+        for row, value in zip(others.tolist(), stored_values(self._store, data, keys.codes[others]), strict=True):
+            values[row] = value
+        return values
+
+    def _last_before(self, numbers: Int64s, order: Int64s) -> Int64s:
+        """The row of the last update of each key before a position, -1 if there is none."""
+        if not len(self.batch):
+            return np.full(len(numbers), -1)
+        # A position behind the last update must not reach into the next key's places.
+        places = numbers * self._span + np.minimum(order, self._span)
+        at = np.searchsorted(self._sorted_places, places) - 1
+        rows = self._by_place[at]
+        return np.where((at >= 0) & (self._numbers[rows] == numbers), rows, -1)
+
+    def _seen(self, rows: Int64s) -> Sequence[object]:
+        """The values of updates, as look-ups see them."""
+        if self._caching:
+            return [self.batch.values[row] for row in rows.tolist()]
+        return self._store.codec.read_values(self._value_column(rows).to_pylist())
+
+
+def look_up_stored(store: TypedTimestampedKeyValueStore, keys: KeyColumn, order: Int64s) -> list[object]:
+    """A `TableLookup` in a table that does not change within the step."""
+    return stored_values(store, store.codec.keys(keys), keys.codes)
+
+
+def stored_values(
+    store: TypedTimestampedKeyValueStore, keys: Sequence[bytes], codes: npt.NDArray[np.int32]
+) -> list[object]:
+    """The stored values for many look-ups, each read anew, as users may change what they get; None if there is none.
+
+    Args:
+        store: The store, of whose cache nothing is seen.
+        keys: The distinct keys.
+        codes: The index in `keys` of each look-up.
+    """
+    if not len(codes):
+        return []
+    needed, which = np.unique(codes, return_inverse=True)
+    found = store.stored_column([keys[code] for code in needed.tolist()])
+    return store.codec.old_values(found.take(pa.array(which)))

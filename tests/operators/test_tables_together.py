@@ -1,0 +1,104 @@
+"""Tables, and streams that look rows up, give the same results for a step's records together as one by one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from streams import Consumed, JsonSerde, Materialized, StreamsBuilder, StringSerde, Topology
+from streams.dsl.kstream import KStream
+from streams.dsl.ktable import KTable
+from tests.both_ways import Fed, check_both_ways
+
+VALUES = (b'{"a": 1}', b'{"b":[1,2], "c": 1e2}', b"null", None, b"3", b'"text"', b'{"a":2}')
+POISON = (b"{", b"\xff")
+KEYS = (b"a", b"b", b"c", b"d", None)
+Program = Callable[[StreamsBuilder, KStream[Any, Any], KTable[Any, Any]], object]
+
+
+def feed(seed: int, topics: Sequence[str], poison: bool = False) -> list[list[Fed]]:
+    """Steps of records with few keys, tombstones, null keys, headers, several partitions and times out of order."""
+    rng = random.Random(seed)
+    return [
+        [
+            Fed(
+                rng.choice(topics),
+                rng.choice(KEYS + ((b"\xff",) if poison else ())),
+                rng.choice(VALUES + (POISON if poison else ())),
+                rng.randrange(30),
+                rng.choice([(), (("h", b"1"),), (("h", None), ("g", b""))]),
+                rng.randrange(2),
+            )
+            for _ in range(size)
+        ]
+        for size in (25, 1, 40, 3, 25)
+    ]
+
+
+def seen(*parts: Any) -> Any:
+    """What a user's function was called with; changed values would show."""
+    return list(parts)
+
+
+def spoilt(key: Any, value: Any, row: Any) -> Any:
+    """Fails for some records."""
+    if value == 3:
+        raise ValueError("three")
+    return [value, row]
+
+
+def changing(key: Any, value: Any, row: Any) -> Any:
+    """Changes the row that it was given, which is then seen by others of the step only if it came with the step."""
+    if isinstance(row, dict):
+        row["seen"] = row.get("seen", 0) + 1
+    return [value, dict(row) if isinstance(row, dict) else row]
+
+
+PROGRAMS: dict[str, Program] = {
+    "a left join": lambda builder, stream, table: stream.left_join(table, seen).to("out"),
+    "an inner join": lambda builder, stream, table: stream.join(table, lambda key, a, b: seen(key, a, b)).to("out"),
+    "a joiner that changes rows": lambda builder, stream, table: stream.left_join(table, changing).to("out"),
+    "a table with updates below": lambda builder, stream, table: [
+        table.to_stream().to("updates"),
+        stream.join(table, seen).to("out"),
+    ],
+    "joins with derived tables": lambda builder, stream, table: [
+        stream.left_join(table.filter(lambda key, value: value != 3), seen).to("filtered"),
+        stream.join(table.map_values(lambda key, value: [key, value]), seen).to("mapped"),
+        stream.join(table.filter_not(lambda key, value: value == 3).map_values(str), seen).to("both"),
+    ],
+    "records that are dropped": lambda builder, stream, table: (
+        (joined := stream.join(table, seen)).to("out"),
+        joined.dropped().to("dropped"),
+    ),
+    "a table alone": lambda builder, stream, table: table.to_stream().to("updates"),
+    "a stream as a table": lambda builder, stream, table: stream.left_join(
+        stream.filter(lambda key, value: value != 3).to_table(materialized=Materialized(name="made")), seen
+    ).to("out"),
+}
+
+
+def program(shape: Program, **how: Any) -> Topology:
+    builder = StreamsBuilder()
+    consumed = Consumed(StringSerde(), JsonSerde())
+    table = builder.table("table", consumed, Materialized(name="rows", **how))
+    shape(builder, builder.stream("in", consumed), table)
+    return builder.build()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("caching", [True, False])
+@pytest.mark.parametrize("shape", PROGRAMS)
+def test_updates_and_look_ups_in_turns(shape: str, caching: bool, seed: int) -> None:
+    found = check_both_ways(
+        program(PROGRAMS[shape], caching=caching),
+        feed(seed, ["in", "table", "table"]),
+        restarts=[1, 2],
+        partitions={"in": 2, "table": 2},
+        rocksdb=seed == 0,
+        mode=["strict", "compat"][seed % 2],
+    )
+    assert any(topic == "test-rows-changelog" for topic, _ in found.topics)
