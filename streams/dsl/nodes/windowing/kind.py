@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import singledispatch
+from functools import partial, singledispatch
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl.options import Materialized
 from streams.errors import TopologyError
 from streams.model.windows import to_ms
+from streams.operators.aggregate.field_aggregates import FieldAggregates
 from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.processor import AnyProcessor
 from streams.serdes.base import Serde
@@ -60,6 +61,19 @@ class WindowKind(ABC, Generic[W]):
             open_store: The name of the index of open windows, for emission on close; None: results are emitted with every update.
             how: The user's options.
         """
+
+    def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
+        """The function that makes the operator of built-in aggregates, if `on_columns`: it takes records and columns.
+
+        Args:
+            fields: The aggregates.
+            store: The name of the store of the results.
+            how: The user's options.
+        """
+        # Imports numba, which takes longer than importing all the rest of the DSL.
+        from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
+
+        return partial(ColumnAggregate, store, fields.aggregates, self.windows, caching=how.caching, bare=fields.bare)
 
 
 @singledispatch
