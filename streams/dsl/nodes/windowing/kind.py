@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial, singledispatch
+from functools import singledispatch
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from state.stores.spec import StoreKind, StoreSpec
@@ -70,10 +70,7 @@ class WindowKind(ABC, Generic[W]):
             store: The name of the store of the results.
             how: The user's options.
         """
-        # Imports numba, which takes longer than importing all the rest of the DSL.
-        from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
-
-        return partial(ColumnAggregate, store, fields.aggregates, self.windows, caching=how.caching, bare=fields.bare)
+        raise NotImplementedError
 
 
 @singledispatch

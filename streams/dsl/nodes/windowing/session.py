@@ -53,6 +53,7 @@ class Session(WindowKind[SessionWindows]):
 
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
         """Sessions are merged in columns."""
+        # Imports numba, as in `by_start`.
         from streams.operators.aggregate.columns.session_columns import SessionColumnAggregate
 
         return partial(

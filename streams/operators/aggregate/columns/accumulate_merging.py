@@ -179,9 +179,10 @@ def _choose(first: bool, kinds: Any, rows: Any, slots: Any, chosen: Any) -> None
     """Chooses the first or last value that is not null: a row, or ~s for what slot s began with."""
     for i in range(len(rows)):
         row, slot = rows[i], slots[i]
+        choice = row
         if row < 0:
             choice = chosen[~row]
-        else:
-            choice = row if kinds[row] != ABSENT else _NONE
+        elif kinds[row] == ABSENT:
+            choice = _NONE
         if choice != _NONE and (not first or chosen[slot] == _NONE):
             chosen[slot] = choice

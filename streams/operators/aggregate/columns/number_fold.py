@@ -47,10 +47,10 @@ class Numbers(NamedTuple):
 
     def to_list(self) -> list[Any]:
         """The numbers as Python's, None where one is missing."""
-        if (self.kinds == INT).all():
-            return self.ints.tolist()
-        if (self.kinds == FLOAT).all():
-            return self.floats.tolist()
+        for kind, numbers in ((INT, self.ints), (FLOAT, self.floats)):
+            if (self.kinds == kind).all():
+                same: list[Any] = numbers.tolist()
+                return same
         triples = zip(self.kinds.tolist(), self.ints.tolist(), self.floats.tolist(), strict=True)
         return [None if kind == ABSENT else number if kind == FLOAT else whole for kind, whole, number in triples]
 

@@ -146,7 +146,33 @@ def merge_sessions(
 
 
 @kernel
-def _merge(
+def _first_touched(live: Any, alive: int, ends: Any, earliest: int) -> int:  # pragma: no cover - compiled
+    """The first of the live sessions with end >= earliest, by binary search."""
+    low, high = 0, alive
+    while low < high:
+        middle = (low + high) // 2
+        if ends[live[middle]] < earliest:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def _replace(live: Any, alive: int, low: int, high: int, session: int) -> int:  # pragma: no cover - compiled
+    """Puts one session in place of `live[low:high]`, at most two; returns how many there are then."""
+    if high == low:
+        for later in range(alive, low, -1):
+            live[later] = live[later - 1]
+    elif high == low + 2:
+        for later in range(low + 1, alive - 1):
+            live[later] = live[later + 1]
+    live[low] = session
+    return alive + 1 - (high - low)
+
+
+@kernel
+def _merge(  # noqa: PLR0912 - one compiled loop over the rows
     rows: Any,
     bounds: Any,
     stored_bounds: Any,
@@ -180,14 +206,7 @@ def _merge(
         for at in range(bounds[key], bounds[key + 1]):
             row = rows[at]
             time = timestamps[row]
-            low, high = 0, alive
-            while low < high:
-                middle = (low + high) // 2
-                if ends[live[middle]] < time - gap:
-                    low = middle + 1
-                else:
-                    high = middle
-            high = low
+            low = high = _first_touched(live, alive, ends, time - gap)
             start, end = time, time
             while high < alive and starts[live[high]] <= time + gap:
                 start, end = min(start, starts[live[high]]), max(end, ends[live[high]])
@@ -223,14 +242,6 @@ def _merge(
                     written[session], updated[session] = place + 1 + found - low, place + found - low
             keys[count], starts[count], ends[count], slots[count], made[count] = key, start, end, slot, True
             written[count], updated[count] = place, place + 2
-            if high == low:
-                for later in range(alive, low, -1):
-                    live[later] = live[later - 1]
-                alive += 1
-            elif high == low + 2:
-                for later in range(low + 1, alive - 1):
-                    live[later] = live[later + 1]
-                alive -= 1
-            live[low] = count
+            alive = _replace(live, alive, low, high, count)
             count += 1
     return count, ops, slot_count
