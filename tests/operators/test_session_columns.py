@@ -1,11 +1,11 @@
 """Sessions over columns: the same results, changelogs, counters and state as record by record."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streams import Materialized, SessionWindows, agg
 from streams.model.aggregates import Aggregate
-from tests.operators.both_ways import everything, examples, steps
+from tests.operators.both_ways import Step, everything, examples, steps
 
 KINDS = ["count", "sum", "min", "max", "mean", "first", "last"]
 modes = st.sampled_from(["strict", "compat"])
@@ -72,6 +72,7 @@ def test_counts_with_old_values(windows, found, mode):
 
 @examples
 @given(windows, steps(60))
+@example(SessionWindows(0, 0), [Step([("a", {"x": {"z": 0}}, 0), ("a", 0, 0)], True)])
 def test_an_aggregate_of_ones_own_that_fails_for_some_records(windows, found):
     check(spread(windows), found)
 

@@ -60,6 +60,11 @@ def accumulate_merging(
     return apply_operations(aggregate, column, operations, deepcopy(before)) if after is None else after
 
 
+def merges_without_failing(aggregate: Aggregate) -> bool:
+    """Whether this class never fails when it merges accumulators, as user-defined classes may."""
+    return type(aggregate) in _KERNELS
+
+
 def apply_operations(
     aggregate: Aggregate, column: FieldColumn | None, operations: Operations, before: list[Any]
 ) -> list[Any]:

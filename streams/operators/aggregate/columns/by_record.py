@@ -18,10 +18,15 @@ from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.operator_context import OperatorContext
 
 
+class OneByOne(Exception):
+    """The records of a step cannot be processed at once, although none of them need be at fault."""
+
+
 def concerns_records(error: Exception) -> bool:
     """Whether an error may be caused by a record, and not by the store, Kafka or the machine."""
-    not_the_records_fault = isinstance(error, StreamsError) and not isinstance(error, RecordError)
-    return not not_the_records_fault and not isinstance(error, MemoryError)
+    if isinstance(error, StreamsError):
+        return isinstance(error, RecordError)
+    return not isinstance(error, MemoryError)
 
 
 class PickedFields:

@@ -17,7 +17,11 @@ import pyarrow as pa
 
 from streams.model.record import Window, Windowed
 from streams.model.windows import SessionWindows
-from streams.operators.aggregate.columns.accumulate_merging import Operations, accumulate_merging
+from streams.operators.aggregate.columns.accumulate_merging import (
+    Operations,
+    accumulate_merging,
+    merges_without_failing,
+)
 from streams.operators.aggregate.columns.by_record import PickedFields, concerns_records, fail
 from streams.operators.aggregate.columns.column_rows import ColumnRows
 from streams.operators.aggregate.columns.key_order import by_key
@@ -27,7 +31,7 @@ from streams.operators.aggregate.columns.session_rows import (
     LATE,
     NEVER,
     MergedSessions,
-    NotApart,
+    OneByOne,
     StoredSessions,
     merge_sessions,
 )
@@ -112,7 +116,13 @@ class SessionColumnAggregate(SessionAggregate):
     def _merged(
         self, rows: ColumnRows, taken: npt.NDArray[np.bool_], close_times: Int64s, failing: npt.NDArray[np.bool_]
     ) -> _Step:
-        """The changes of the step, which are not made yet."""
+        """The changes of the step, which are not made yet.
+
+        Raises:
+            Exception: They cannot be computed at once.
+        """
+        if failing.any() and not all(map(merges_without_failing, self._fields.aggregates.values())):
+            raise OneByOne  # a value without fields may not be the first thing to fail
         order = by_key(rows.key_codes, taken, len(rows.keys))
         keys = [rows.keys[code] for code in order.codes.tolist()]
         times, gap = rows.timestamps[order.rows], self.windows.gap_ms
@@ -122,7 +132,7 @@ class SessionColumnAggregate(SessionAggregate):
         stored = StoredSessions(found.starts, found.ends, bounds)
         merged = merge_sessions(order, stored, rows.timestamps, close_times, failing, gap)
         if merged.made.any() and merged.ends[merged.made].min() < self.store.earliest_end:
-            raise NotApart  # the store does not take all sessions, so later records do not meet them
+            raise OneByOne  # the store does not take all sessions, so later records do not meet them
         before = [self.store.codec.read_value(value) for value in found.values.to_pylist()]
         updated = np.flatnonzero(merged.made & (merged.slots != GONE))
         operations = Operations(merged.op_rows, merged.op_slots, merged.slot_count, merged.slots[updated])

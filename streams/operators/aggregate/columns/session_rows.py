@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from state.numba_kernels import kernel
+from streams.operators.aggregate.columns.by_record import OneByOne
 from streams.operators.aggregate.columns.key_order import KeyOrder
 
 Int64s = npt.NDArray[np.int64]
@@ -72,10 +73,6 @@ class MergedSessions(NamedTuple):
     slot_count: int
 
 
-class NotApart(Exception):
-    """Stored sessions of a key are not more than a gap apart, so this way of merging does not apply."""
-
-
 def merge_sessions(
     order: KeyOrder,
     stored: StoredSessions,
@@ -95,7 +92,7 @@ def merge_sessions(
         gap: The gap, ms.
 
     Raises:
-        NotApart: See the class.
+        OneByOne: Stored sessions of a key are not more than a gap apart, so this way of merging does not apply.
     """
     n, s = len(order.rows), len(stored.starts)
     most = n + s
@@ -129,7 +126,7 @@ def merge_sessions(
         live,
     )
     if count < 0:
-        raise NotApart
+        raise OneByOne
     return MergedSessions(
         keys[:count],
         starts[:count],
