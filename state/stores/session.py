@@ -52,6 +52,11 @@ class SessionBytesStore:
         self._segments.touch(segment)
         self._buffer.put(self._segments.prefix(segment) + key + pack_session_suffix(end, start), value, timestamp)
 
+    @property
+    def earliest_end(self) -> int:
+        """The smallest end of a session that the store still takes, ms."""
+        return self._segments.bound * self._width
+
     def fetch_session(self, key: bytes, start: int, end: int) -> bytes | None:
         """The aggregate of one session."""
         segment = end // self._width

@@ -13,7 +13,7 @@ from state.kafka.columns import RecordColumns
 from state.kafka.native.warm_up import warm_up as warm_up_kafka
 from state.stores.task_store import TaskStore
 from state.tables.memory import MemoryTable
-from streams import JoinWindows, StreamsBuilder, TimeWindows, agg
+from streams import JoinWindows, SessionWindows, StreamsBuilder, TimeWindows, agg
 from streams.microbatch.job import QueryJob
 from streams.microbatch.partitions import PlannedRange
 from streams.microbatch.read import read_range
@@ -44,8 +44,14 @@ def warm_up() -> None:
 
 def _topology() -> Topology:
     builder = StreamsBuilder()
-    windowed = builder.stream("in").group_by_key().windowed_by(TimeWindows.of_size_and_grace(2, 1).advance_by(1))
-    windowed.aggregate(n=agg.count(), low=agg.min("x"), high=agg.max("x"), mean=agg.mean("x"), last=agg.last("s"))
+    grouped = builder.stream("in").group_by_key()
+    for windows in (
+        TimeWindows.of_size_and_grace(2, 1).advance_by(1),
+        SessionWindows.of_inactivity_gap_and_grace(2, 1),
+    ):
+        grouped.windowed_by(windows).aggregate(
+            n=agg.count(), low=agg.min("x"), high=agg.max("x"), mean=agg.mean("x"), last=agg.last("s")
+        )
     left, right = builder.stream("left"), builder.stream("right")
     left.join(right, lambda left, right: left, JoinWindows.of_time_difference_and_grace(1, 1))
     return builder.build()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,9 +29,13 @@ class FieldAggregates:
 
     def add(self, key: Any, value: Any, accumulator: Any) -> Any:
         """The accumulator after one more value."""
+        return self.add_picked(key, [pick(value, one.field) for one in self.aggregates.values()], accumulator)
+
+    def add_picked(self, key: Any, picked: Sequence[Any], accumulator: Any) -> Any:
+        """The accumulator after one more value, of which only the aggregates' fields are known, in their order."""
         before = [accumulator] if self.bare else accumulator
-        pairs = zip(self.aggregates.values(), before, strict=True)
-        after = [one.updated(old, pick(value, one.field)) for one, old in pairs]
+        parts = zip(self.aggregates.values(), before, picked, strict=True)
+        after = [one.updated(old, value) for one, old, value in parts]
         return after[0] if self.bare else after
 
     def merge(self, key: Any, earlier: Any, later: Any) -> Any:

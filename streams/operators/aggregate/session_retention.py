@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from streams.model.windows import SessionWindows
 
 _OLDEST = "oldest_start"
@@ -37,6 +40,14 @@ class SessionRetention:
         segment = str(end // self._width)
         if start < self._oldest.get(segment, start + 1):
             self._oldest[segment] = start
+
+    def add_many(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> None:
+        """`add` for many sessions."""
+        segments, of_sessions = np.unique(ends // self._width, return_inverse=True)
+        oldest = np.full(len(segments), np.iinfo(np.int64).max)
+        np.minimum.at(oldest, of_sessions, starts)
+        for segment, start in zip(segments.tolist(), oldest.tolist(), strict=True):
+            self.add(start, segment * self._width)
 
     def needed_time(self, stream_time: int) -> int:
         """The time to pass to the session store, whose retention is gap + grace: stream time, minus the extra time needed."""

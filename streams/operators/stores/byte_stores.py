@@ -87,6 +87,10 @@ class SessionBytes(Protocol):
     def put(self, key: bytes, start: int, end: int, value: bytes | None, timestamp: int) -> None:
         """Write; None deletes."""
 
+    @property
+    def earliest_end(self) -> int:
+        """The smallest end of a session that the store still takes, ms."""
+
     def fetch_session(self, key: bytes, start: int, end: int) -> bytes | None:
         """One session's value."""
 

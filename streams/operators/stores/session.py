@@ -6,11 +6,18 @@ A session's value has no timestamp of its own; its timestamp is the session's en
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from state.stores.found_rows import SessionRows
 from streams.model.record import ValueAndTimestamp, Window, Windowed
 from streams.operators.stores.byte_stores import SessionBytes
 from streams.operators.stores.codec import Codec
+
+Int64s: TypeAlias = npt.NDArray[np.int64]
 
 
 class TypedSessionStore:
@@ -25,6 +32,19 @@ class TypedSessionStore:
         """Write a session's value; None deletes it."""
         data = self.codec.key(key)
         self._rows.put(data, start, end, self.codec.fitting(data, self.codec.value(value)), end)
+
+    @property
+    def earliest_end(self) -> int:
+        """The smallest end of a session that the store still takes, ms."""
+        return self._rows.earliest_end
+
+    def find_columns(self, keys: pa.BinaryArray, earliest_ends: Int64s, latest_starts: Int64s) -> SessionRows:
+        """`find_sessions` for the bytes of a column of keys; values are bytes, too."""
+        return self._rows.find_columns(keys, earliest_ends, latest_starts)
+
+    def put_columns(self, keys: pa.BinaryArray, starts: Int64s, ends: Int64s, values: pa.BinaryArray) -> None:
+        """Write a column of sessions, keys and values as bytes; null deletes."""
+        self._rows.put_columns(keys, starts, ends, values, ends)
 
     def fetch(self, key: Any, start: int, end: int) -> Any:
         """The value of one session, or None."""

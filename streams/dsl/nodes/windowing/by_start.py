@@ -11,6 +11,7 @@ from streams.dsl.options import Materialized
 from streams.errors import TopologyError
 from streams.model.windows import TimeWindows, Windows
 from streams.operators.aggregate.emit_on_close import WindowAggregateOnClose
+from streams.operators.aggregate.field_aggregates import FieldAggregates
 from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.window_aggregate import WindowAggregate
 from streams.serdes.base import Serde
@@ -55,6 +56,13 @@ class TumblingOrHopping(_ByStart[TimeWindows]):
     def key_serde(self, inner: Serde) -> Serde:
         """Key and start."""
         return TimeWindowedSerde(inner, self.windows.size_ms)
+
+    def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
+        """Groups are folded in columns."""
+        # Imports numba, which takes longer than importing all the rest of the DSL.
+        from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
+
+        return partial(ColumnAggregate, store, fields.aggregates, self.windows, caching=how.caching, bare=fields.bare)
 
 
 @kind_of.register(Windows)

@@ -11,6 +11,7 @@ from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl.options import Materialized
 from streams.errors import TopologyError
 from streams.model.windows import to_ms
+from streams.operators.aggregate.field_aggregates import FieldAggregates
 from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.processor import AnyProcessor
 from streams.serdes.base import Serde
@@ -60,6 +61,16 @@ class WindowKind(ABC, Generic[W]):
             open_store: The name of the index of open windows, for emission on close; None: results are emitted with every update.
             how: The user's options.
         """
+
+    def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
+        """The function that makes the operator of built-in aggregates, if `on_columns`: it takes records and columns.
+
+        Args:
+            fields: The aggregates.
+            store: The name of the store of the results.
+            how: The user's options.
+        """
+        raise NotImplementedError
 
 
 @singledispatch

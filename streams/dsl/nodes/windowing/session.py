@@ -8,6 +8,7 @@ from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl.nodes.windowing.kind import Supplier, WindowKind, kind_of, segmented_store
 from streams.dsl.options import Materialized
 from streams.model.windows import SessionWindows
+from streams.operators.aggregate.field_aggregates import FieldAggregates
 from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.session_aggregate import SessionAggregate
 from streams.serdes.base import Serde
@@ -18,6 +19,8 @@ from streams.topology.specs.base import Parameters
 @kind_of.register(SessionWindows)
 class Session(WindowKind[SessionWindows]):
     """`SessionWindows`."""
+
+    on_columns = True
 
     @property
     def parameters(self) -> Parameters:
@@ -44,6 +47,20 @@ class Session(WindowKind[SessionWindows]):
             self.windows,
             functions,
             open_store,
+            caching=how.caching,
+            asked_for_retention=how.retention is not None,
+        )
+
+    def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
+        """Sessions are merged in columns."""
+        # Imports numba, as in `by_start`.
+        from streams.operators.aggregate.columns.session_columns import SessionColumnAggregate
+
+        return partial(
+            SessionColumnAggregate,
+            store,
+            self.windows,
+            fields,
             caching=how.caching,
             asked_for_retention=how.retention is not None,
         )

@@ -7,7 +7,6 @@ records one by one like user functions.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 from state.stores.spec import StoreKind, StoreSpec
@@ -78,13 +77,7 @@ class Windowing:
     def supplier(self, what: Aggregation, stores: tuple[str, ...], how: Materialized) -> Supplier:
         """The function that makes the operator, which also takes `send_old`."""
         if what.fields is not None and self.on_columns:
-            # Imports numba, which takes longer than importing all the rest of the DSL.
-            from streams.operators.aggregate.columns.column_aggregate import ColumnAggregate
-
-            fields, windows = what.fields, self.kind.windows
-            return partial(
-                ColumnAggregate, stores[0], fields.aggregates, windows, caching=how.caching, bare=fields.bare
-            )
+            return self.kind.column_operator(what.fields, stores[0], how)
         return self.kind.operator(what.functions, stores[0], stores[1] if self.emit.on_close else None, how)
 
 

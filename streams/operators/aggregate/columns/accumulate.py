@@ -18,13 +18,13 @@ import numpy.typing as npt
 import orjson
 import pyarrow.compute as pc
 
-from state.numba_kernels import kernel
 from streams.model.aggregates import Aggregate, Count, First, Last, Max, Mean, Min, Sum
 from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
+from streams.operators.aggregate.columns.number_fold import MAX, MIN, SUM, Numbers, fold
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
-_EXACT = 2**53
-_SUM, _MIN, _MAX = 0, 1, 2
+EXACT: Final = 2**53
+"""Up to here, a double is exact for every integer."""
 
 
 def accumulate(
@@ -98,23 +98,23 @@ def _chosen(column: FieldColumn, rows: Int64s, groups: Int64s, count: int, prese
 
 
 def _sum(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
-    return _folded(_SUM, column, rows, groups, before)[0] if _sums_fit(column, before) else None
+    return _folded(SUM, column, rows, groups, before)[0] if _sums_fit(column, before) else None
 
 
 def _mean(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
     sums = [accumulator[0] for accumulator in before]
     if not _sums_fit(column, sums):
         return None
-    after, counts = _folded(_SUM, column, rows, groups, sums)
+    after, counts = _folded(SUM, column, rows, groups, sums)
     return [[x, old[1] + new] for x, old, new in zip(after, before, counts, strict=True)]
 
 
 def _min(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
-    return _folded(_MIN, column, rows, groups, before)[0] if _comparisons_fit(column, before) else None
+    return _folded(MIN, column, rows, groups, before)[0] if _comparisons_fit(column, before) else None
 
 
 def _max(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
-    return _folded(_MAX, column, rows, groups, before)[0] if _comparisons_fit(column, before) else None
+    return _folded(MAX, column, rows, groups, before)[0] if _comparisons_fit(column, before) else None
 
 
 Kernel: TypeAlias = "Callable[[FieldColumn, Int64s, Int64s, list[Any]], list[Any] | None]"
@@ -135,79 +135,32 @@ def _folded(
     mode: int, column: FieldColumn, rows: Int64s, groups: Int64s, starts: list[Any]
 ) -> tuple[list[Any], list[int]]:
     """The number of each group after the rows, and how many numbers the rows contained for it."""
-    kinds = np.array([ABSENT if x is None else FLOAT if isinstance(x, float) else INT for x in starts], np.uint8)
-    ints = np.array([x if isinstance(x, int) else 0 for x in starts], np.int64)
-    floats = np.array([x if isinstance(x, float) else 0.0 for x in starts], np.float64)
-    counts = np.zeros(len(starts), np.int64)
-    _fold(mode, column.kinds, column.ints, column.floats, rows, groups, kinds, ints, floats, counts)
-    after = [
-        None if kind == ABSENT else number if kind == FLOAT else whole
-        for kind, whole, number in zip(kinds.tolist(), ints.tolist(), floats.tolist(), strict=True)
-    ]
-    return after, counts.tolist()
+    numbers, counts = Numbers.of(starts), np.zeros(len(starts), np.int64)
+    fold(mode, column, rows, groups, numbers, counts)
+    return numbers.to_list(), counts.tolist()
 
 
 def _sums_fit(column: FieldColumn, starts: list[Any]) -> bool:
-    return not _has_long_numbers(column) and _largest(starts) + _largest_of(column) * len(column.ints) < 2**62
+    return not has_long_numbers(column) and largest(starts) + largest_of(column) * len(column.ints) < 2**62
 
 
 def _comparisons_fit(column: FieldColumn, starts: list[Any]) -> bool:
-    return not _has_long_numbers(column) and max(_largest(starts), _largest_of(column)) <= _EXACT
+    return not has_long_numbers(column) and max(largest(starts), largest_of(column)) <= EXACT
 
 
-def _largest(starts: list[Any]) -> int:
+def largest(starts: list[Any]) -> int:
+    """The largest absolute value of the integers."""
     return max((abs(x) for x in starts if isinstance(x, int)), default=0)
 
 
-def _largest_of(column: FieldColumn) -> int:
+def largest_of(column: FieldColumn) -> int:
+    """The largest absolute value of a column's integers."""
     return max(abs(int(column.ints.min(initial=0))), abs(int(column.ints.max(initial=0))))
 
 
-def _has_long_numbers(column: FieldColumn) -> bool:
+def has_long_numbers(column: FieldColumn) -> bool:
     """Whether a text cell is a number that exceeds 64 bits."""
     if column.texts is None:
         return False
     first = pc.unique(pc.binary_slice(column.texts.drop_null(), 0, 1)).to_pylist()
     return any(byte in b"-0123456789" for byte in first)
-
-
-@kernel
-def _fold(
-    mode: int,
-    kinds: Any,
-    ints: Any,
-    floats: Any,
-    rows: Any,
-    groups: Any,
-    acc_kinds: Any,
-    acc_ints: Any,
-    acc_floats: Any,
-    counts: Any,
-) -> None:  # pragma: no cover - compiled
-    """Folds the rows in order into the accumulators by sum (0), min (1) or max (2), and counts the numbers."""
-    for i in range(len(rows)):
-        row, group = rows[i], groups[i]
-        kind = kinds[row]
-        if kind not in (INT, FLOAT):
-            continue
-        counts[group] += 1
-        acc_kind = acc_kinds[group]
-        if acc_kind == ABSENT:
-            acc_kinds[group], acc_ints[group], acc_floats[group] = kind, ints[row], floats[row]
-        elif mode == 0:
-            if kind == INT and acc_kind == INT:
-                acc_ints[group] += ints[row]
-            else:
-                number = float(ints[row]) if kind == INT else floats[row]
-                start = float(acc_ints[group]) if acc_kind == INT else acc_floats[group]
-                acc_kinds[group], acc_floats[group] = FLOAT, start + number
-        else:
-            if kind == INT and acc_kind == INT:
-                better = ints[row] < acc_ints[group] if mode == 1 else ints[row] > acc_ints[group]
-            else:
-                number = float(ints[row]) if kind == INT else floats[row]
-                start = float(acc_ints[group]) if acc_kind == INT else acc_floats[group]
-                better = number < start if mode == 1 else number > start
-            # For equal numbers the earlier one stays, as with Python's min and max.
-            if better:
-                acc_kinds[group], acc_ints[group], acc_floats[group] = kind, ints[row], floats[row]
