@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from streams.model.aggregates import Aggregate, results
-from streams.model.fields import pick
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class FieldAggregates:
         """The accumulator after one more value."""
         before = [accumulator] if self.bare else accumulator
         pairs = zip(self.aggregates.values(), before, strict=True)
-        after = [one.updated(old, pick(value, one.field)) for one, old in pairs]
+        after = [one.updated(old, one.value_in(value)) for one, old in pairs]
         return after[0] if self.bare else after
 
     def merge(self, key: Any, earlier: Any, later: Any) -> Any:
