@@ -52,6 +52,8 @@ from streams.errors import (
 )
 from streams.model.aggregates import Aggregate, AggregateFunctions, NumericAggregate, agg
 from streams.model.custom_windows import CalendarWindows, UnlimitedWindows
+from streams.model.expressions.expression import Expression, col, lit
+from streams.model.expressions.fields import fields
 from streams.model.record import Change, Record, RecordContext, RecordMetadata, ValueAndTimestamp, Window, Windowed
 from streams.model.timestamps import (
     ConsumedRecord,
@@ -121,6 +123,7 @@ __all__ = [
     "ConsumedRecord",
     "EmitStrategy",
     "EnrichError",
+    "Expression",
     "FailOnInvalidTimestamp",
     "Float32Serde",
     "Float64Serde",
@@ -199,6 +202,9 @@ __all__ = [
     "Windows",
     "WrappedProcessor",
     "agg",
+    "col",
+    "fields",
+    "lit",
     "serde_for",
     "timestamp_field",
 ]

@@ -23,7 +23,7 @@
         ├── TimestampError           it has no usable timestamp
         ├── FutureTimestampError     its timestamp is too far ahead of the wall clock
         ├── CallFailedError          the function of enrich() has failed for it
-        ├── NoFieldsError            an aggregate reads a field of a value that has none
+        ├── NoFieldsError            an aggregate or expression reads a field of a value that has none
         ├── OversizedRowError        its row of state is larger than the changelog takes
         ├── OversizedRecordError     its result is larger than the topic takes
         ├── RefusedRecordError       its result has no key or a time that the topic does not take
@@ -200,11 +200,11 @@ class UnknownTopicError(RecordError):
 
 
 class NoFieldsError(RecordError):
-    """A value has no fields at all (a text, a number), so an aggregate over one of its fields cannot be right."""
+    """A value has no fields at all (a text, a number), so nothing that is computed of one of its fields can be right."""
 
     def __init__(self, field: str) -> None:
         super().__init__(
-            f"an aggregate reads the field {field!r}, but the record's value is a text, a number or the like, which has no fields: "
+            f"the program reads the field {field!r}, but the record's value is a text, a number or the like, which has no fields: "
             f"make a dict or an object of it before with map_values(), or leave it out with filter()"
         )
         self.field = field

@@ -17,7 +17,7 @@ from streams.dsl.nodes.result_types import aggregate_type
 from streams.dsl.nodes.top import TopAggregator, checked_top
 from streams.dsl.options import Materialized, NameLike
 from streams.errors import TopologyError
-from streams.model.aggregates import Aggregate, agg
+from streams.model.aggregates import Aggregate, Field, agg
 from streams.model.typing import (
     KR,
     Aggregator,
@@ -85,20 +85,20 @@ class Aggregating(GroupFacade, ABC, Generic[K, V, KR]):
         what = reduction(functions.reducer(reducer), functions.merger(reducer))
         return self._build("reduce", what, named, materialized)
 
-    def sum(self, field: str, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
-        """Adds up a field; short for `aggregate(sum=agg.sum(field))`."""
+    def sum(self, field: Field, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
+        """Adds up a field or an expression; short for `aggregate(sum=agg.sum(field))`."""
         return self._build("sum", of_fields({"sum": agg.sum(field)}), named, materialized)
 
-    def min(self, field: str, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
-        """Finds the smallest number in a field; short for `aggregate(min=agg.min(field))`."""
+    def min(self, field: Field, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
+        """Finds the smallest number in a field or an expression; short for `aggregate(min=agg.min(field))`."""
         return self._build("min", of_fields({"min": agg.min(field)}), named, materialized)
 
-    def max(self, field: str, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
-        """Finds the largest number in a field; short for `aggregate(max=agg.max(field))`."""
+    def max(self, field: Field, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
+        """Finds the largest number in a field or an expression; short for `aggregate(max=agg.max(field))`."""
         return self._build("max", of_fields({"max": agg.max(field)}), named, materialized)
 
-    def mean(self, field: str, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
-        """Averages a field; short for `aggregate(mean=agg.mean(field))`."""
+    def mean(self, field: Field, named: Name = None, materialized: Store = None) -> KTable[KR, dict[str, Any]]:
+        """Averages a field or an expression; short for `aggregate(mean=agg.mean(field))`."""
         return self._build("mean", of_fields({"mean": agg.mean(field)}), named, materialized)
 
     def top(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from typing_extensions import TypedDict, Unpack
 
+from streams.dsl import functions
 from streams.dsl.arguments import one_option
 from streams.dsl.facade import Facade
-from streams.dsl.functions import key_value
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.options import NameLike
 from streams.dsl.options.base import Option
@@ -129,7 +129,7 @@ class BranchedKStream(Facade, Generic[K, V]):
         Source: Kafka Streams' `BranchedKStream` (KIP-418).
         """
         how = one_option("branch", Branched, branched, option)
-        return self._add(key_value(predicate, "predicate"), how, str(len(self._branches) + 1))
+        return self._add(functions.predicate(predicate), how, str(len(self._branches) + 1))
 
     def default_branch(
         self, branched: Branched[K, V] | NameLike = None, **option: Unpack[BranchedKeywords[K, V]]

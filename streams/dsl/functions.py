@@ -13,6 +13,8 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from streams.errors import TopologyError
+from streams.model.expressions.expression import Expression
+from streams.model.expressions.fields import JoinedFields, ValueFields
 from streams.wording import described
 
 Function: TypeAlias = Callable[..., Any]
@@ -23,6 +25,13 @@ def key_value(fn: Function, what: str) -> Callable[[Any, Any], Any]:
     if _arity(fn, {1: "(value)", 2: "(key, value)"}, what) == 2:
         return fn
     return _adapter(fn, lambda key, value: fn(value))
+
+
+def predicate(fn: Function) -> Callable[[Any, Any], Any]:
+    """Makes `fn(key, value)` of `fn(value)`, `fn(key, value)` or an expression, which is not true where it is null."""
+    if isinstance(fn, Expression):
+        return _adapter(fn, lambda key, value: fn.is_true(value))
+    return key_value(fn, "predicate")
 
 
 def value_only(fn: Function, what: str) -> Callable[[Any], Any]:
@@ -163,6 +172,8 @@ def _shown(fn: Function) -> str:
 
 def _arity(fn: Function, shapes: dict[int, str], what: str) -> int:
     """The smallest of the allowed numbers of arguments that the function takes."""
+    if isinstance(fn, Expression | ValueFields | JoinedFields):
+        return _arity_of_expression(fn, shapes, what)
     if not callable(fn):
         raise TopologyError(f"The {what} must be a function, not {described(fn)}.")
     try:
@@ -177,3 +188,15 @@ def _arity(fn: Function, shapes: dict[int, str], what: str) -> int:
     if unfilled or not fitting:
         raise TopologyError(f"The {what} '{_shown(fn)}' cannot be called: it must take {' or '.join(shapes.values())}.")
     return fitting[0]
+
+
+def _arity_of_expression(fn: Expression | ValueFields | JoinedFields, shapes: dict[int, str], what: str) -> int:
+    """The number of arguments with which an expression is called, of the allowed ones."""
+    takes = "(left, right)" if isinstance(fn, JoinedFields) else "(value)"
+    for count, shape in shapes.items():
+        if shape == takes:
+            return count
+    instead = ": an expression of both values is fields(left=..., right=...)" if what == "joiner" else ""
+    raise TopologyError(
+        f"The {what} '{fn!r}' computes with {takes}, but it is called with {' or '.join(shapes.values())}{instead}."
+    )

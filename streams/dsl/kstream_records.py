@@ -11,6 +11,8 @@ from streams.dsl.arguments import operator_name
 from streams.dsl.kstream_base import KStreamPart
 from streams.dsl.nodes.result_types import Type, element_type, pair_types, result_type
 from streams.dsl.options import NameLike
+from streams.model.expressions.expression import Expression
+from streams.model.expressions.fields import ValueFields
 from streams.model.typing import (
     K2,
     V2,
@@ -24,13 +26,12 @@ from streams.model.typing import (
     ValuePredicate,
 )
 from streams.operators.processor import AnyProcessor
-from streams.operators.stateless.filter import Filter
 from streams.operators.stateless.flat_map import FlatMap, FlatMapValues
 from streams.operators.stateless.map import Map, SelectKey
-from streams.operators.stateless.map_values import MapValues
 from streams.operators.stateless.peek import Peek
 from streams.topology.node_kind import NodeKind
-from streams.topology.specs.base import OperatorSpec
+from streams.topology.specs.base import NodeSpec, OperatorSpec
+from streams.topology.specs.streams import FilterSpec, MapValuesSpec
 
 if TYPE_CHECKING:
     from streams.dsl.kstream import KStream
@@ -70,8 +71,9 @@ class RecordsMixin(KStreamPart[K, V]):
         return self._filter("filter_not", predicate, named, negate=True)
 
     def _filter(self, method: str, predicate: functions.Function, named: NameLike, *, negate: bool) -> KStream[K, V]:
-        fn = functions.key_value(predicate, "predicate")
-        return self._then(method, NodeKind.KSTREAM_FILTER, partial(Filter, fn, negate), named)
+        expression = predicate if isinstance(predicate, Expression) else None
+        spec = FilterSpec(functions.predicate(predicate), negate, expression)
+        return self._behind(method, spec, named)
 
     @overload
     def map(self, mapper: KeyValueMapper[K, V, tuple[K2 | None, V2]], named: NameLike = None) -> KStream[K2, V2]: ...
@@ -109,11 +111,9 @@ class RecordsMixin(KStreamPart[K, V]):
         `KStream[K, V]` to `KStream[K, V2]`. Nulls are passed to the mapper; timestamps and headers stay.
         Source: Kafka Streams' `KStreamMapValues`.
         """
-        fn = functions.key_value(mapper, "value mapper")
-        made = (None, self._result_type(mapper))
-        return self._then(
-            "map_values", NodeKind.KSTREAM_MAPVALUES, partial(MapValues, fn), named, new_value=True, types=made
-        )
+        fields = mapper if isinstance(mapper, ValueFields) else None
+        spec = MapValuesSpec(functions.key_value(mapper, "value mapper"), fields)
+        return self._behind("map_values", spec, named, new_value=True, types=(None, self._result_type(mapper)))
 
     @overload
     def flat_map(
@@ -221,8 +221,22 @@ class RecordsMixin(KStreamPart[K, V]):
         new_value: bool = False,
         types: tuple[Type, Type] = (None, None),
     ) -> KStream[Any, Any]:
+        return self._behind(
+            method, OperatorSpec(kind, supplier), named, new_key=new_key, new_value=new_value, types=types
+        )
+
+    def _behind(
+        self,
+        method: str,
+        spec: NodeSpec,
+        named: NameLike,
+        *,
+        new_key: bool = False,
+        new_value: bool = False,
+        types: tuple[Type, Type] = (None, None),
+    ) -> KStream[Any, Any]:
         port = self._graph.stateless(
-            OperatorSpec(kind, supplier),
+            spec,
             self._port,
             operator_name(method, named),
             new_key=new_key,

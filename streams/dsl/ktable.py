@@ -127,7 +127,7 @@ class KTable(TableJoinMixin[K, V], Generic[K, V]):
     def _filter(
         self, method: str, predicate: functions.Function, named: object, materialized: object, *, negate: bool
     ) -> KTable[K, V]:
-        fn = functions.key_value(predicate, "predicate")
+        fn = functions.predicate(predicate)
         name, how = named_option(method, Materialized, named, materialized)
         port, node = add_filter(self._port, self._node, fn, negate, name, how)
         return self._table(port, node)

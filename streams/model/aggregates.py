@@ -10,10 +10,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from streams.errors import TopologyError
+from streams.model.expressions.expression import Col, Expression
+from streams.model.fields import pick
 from streams.spelling.answers import AnswersUnknownNames
+
+Field: TypeAlias = str | Expression
+"""What an aggregate reads of each value: a dotted path, or an expression."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +44,16 @@ class Aggregate(ABC):
     the topology hash.
 
     Attributes:
-        field: The dotted path into the value, arrays by index (`v.0`).
+        field: The dotted path into the value, arrays by index (`v.0`), or an expression (`col("price") * col("count")`).
     """
 
-    field: str | None
+    field: Field | None
 
     def __post_init__(self) -> None:
+        if isinstance(self.field, Col):  # the same as its path, also in names and hashes
+            object.__setattr__(self, "field", self.field.path)
+        if isinstance(self.field, Expression):
+            return
         if not isinstance(self.field, str) or not all(self.field.split(".")):
             raise TopologyError(f"{self.text}: a field is a name, or names joined by single dots.")
 
@@ -67,6 +76,17 @@ class Aggregate(ABC):
                 f"{type(self).__qualname__} a frozen dataclass, or give it a __repr__ without addresses."
             )
         return text
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The dotted paths of the fields that the aggregate reads."""
+        if self.field is None:
+            return ()
+        return self.field.paths if isinstance(self.field, Expression) else (self.field,)
+
+    def value_in(self, value: Any) -> Any:
+        """What the aggregate reads of a record's value. Raises `RecordError`."""
+        return self.field(value) if isinstance(self.field, Expression) else pick(value, self.field)
 
     def takes(self, value: Any) -> bool:
         """Whether to aggregate a field's value: by default if it exists and is not null. Other values never reach `add`."""
@@ -118,7 +138,7 @@ class _BuiltIn(Aggregate):
     @property
     def identity(self) -> str:
         """Name and field."""
-        return f"{self.kind}({self.field or ''})"
+        return f"{self.kind}({'' if self.field is None else self.field})"
 
 
 @dataclass(frozen=True)
@@ -239,37 +259,37 @@ class AggregateFunctions(AnswersUnknownNames):
     """The built-in aggregates, available as `agg`: `aggregate(flights=agg.count(), delay=agg.mean("dep.delay"))`."""
 
     @staticmethod
-    def count(field: str | None = None) -> Aggregate:
+    def count(field: Field | None = None) -> Aggregate:
         """Number of records, or with a field, of those in which the field exists and is not null."""
         return Count(field)
 
     @staticmethod
-    def sum(field: str) -> Aggregate:
+    def sum(field: Field) -> Aggregate:
         """Sum of a field."""
         return Sum(field)
 
     @staticmethod
-    def min(field: str) -> Aggregate:
+    def min(field: Field) -> Aggregate:
         """Smallest number in a field."""
         return Min(field)
 
     @staticmethod
-    def max(field: str) -> Aggregate:
+    def max(field: Field) -> Aggregate:
         """Largest number in a field."""
         return Max(field)
 
     @staticmethod
-    def mean(field: str) -> Aggregate:
+    def mean(field: Field) -> Aggregate:
         """Arithmetic mean of a field, a float."""
         return Mean(field)
 
     @staticmethod
-    def first(field: str) -> Aggregate:
+    def first(field: Field) -> Aggregate:
         """The field's first value that is not null, in order of processing."""
         return First(field)
 
     @staticmethod
-    def last(field: str) -> Aggregate:
+    def last(field: Field) -> Aggregate:
         """The field's last value that is not null, in order of processing."""
         return Last(field)
 

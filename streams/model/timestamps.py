@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
-from streams.errors import TimestampError, TopologyError
+from streams.errors import RecordError, TimestampError, TopologyError
+from streams.model.expressions.expression import Col, Expression
 
 DROP = -1
 
@@ -148,9 +149,7 @@ class FieldTimestampExtractor:
         for name in self.path:
             found = found.get(name) if isinstance(found, dict) else getattr(found, name, None)
         try:
-            if isinstance(found, datetime):  # of a typed value
-                return _ms_of(found)
-            return _iso_ms(found) if self.unit == "iso" else _scaled_ms(found, self.unit)
+            return _ms(found, self.unit)
         except (TypeError, ValueError, OverflowError):
             raise TimestampError(
                 f"The record at {record} has no time in the field '{'.'.join(self.path)}' (unit '{self.unit}'): "
@@ -165,11 +164,42 @@ class FieldTimestampExtractor:
         return f". For ISO 8601 text: timestamp_field('{'.'.join(self.path)}', unit='iso')"
 
 
-def timestamp_field(path: str, unit: str = "ms") -> FieldTimestampExtractor:
-    """Returns an extractor that reads the event time from a field of the value.
+@dataclass(frozen=True, slots=True)
+class ExpressionTimestampExtractor:
+    """Takes the timestamp from an expression over the value; made by `timestamp_field`."""
+
+    expression: Expression
+    unit: str
+    needs_record: bool = True
+
+    def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
+        """The expression's time in epoch ms. Raises `TimestampError` if it gives none."""
+        try:
+            found = self.expression(record.value)
+        except RecordError as error:
+            raise TimestampError(f"The record at {record} has no time {self.expression!r}: {error}") from error
+        try:
+            return _ms(found, self.unit)
+        except (TypeError, ValueError, OverflowError):
+            raise TimestampError(
+                f"The record at {record} has no time {self.expression!r} (unit '{self.unit}'): found {str(found)[:60]!r}."
+            ) from None
+
+
+@overload
+def timestamp_field(path: str, unit: str = "ms") -> FieldTimestampExtractor: ...
+
+
+@overload
+def timestamp_field(path: Expression, unit: str = "ms") -> ExpressionTimestampExtractor | FieldTimestampExtractor: ...
+
+
+def timestamp_field(path: str | Expression, unit: str = "ms") -> FieldTimestampExtractor | ExpressionTimestampExtractor:
+    """Returns an extractor that reads the event time from a field of the value, or computes it.
 
     Args:
-        path: The name of the field or attribute; a dotted path goes through nested objects.
+        path: The name of the field or attribute; a dotted path goes through nested objects. Or an expression, such as
+            `col("day") * 86_400 + col("second")`.
         unit: `"s"`, `"ms"`, `"us"`, `"ns"` since the epoch, or `"iso"` for ISO 8601 text (no zone: UTC). Not needed for a
             `datetime`.
 
@@ -177,11 +207,21 @@ def timestamp_field(path: str, unit: str = "ms") -> FieldTimestampExtractor:
         TopologyError: The unit is unknown, or the path is empty.
     """
     if unit != "iso" and unit not in _PER_MS:
-        raise TopologyError(f"timestamp_field('{path}', unit='{unit}'): the unit must be s, ms, us, ns or iso.")
+        raise TopologyError(f"timestamp_field({path!r}, unit='{unit}'): the unit must be s, ms, us, ns or iso.")
+    if isinstance(path, Col):
+        path = path.path
+    if isinstance(path, Expression):
+        return ExpressionTimestampExtractor(path, unit)
     parts = tuple(path.split("."))
     if not all(parts):
         raise TopologyError(f"timestamp_field('{path}'): a path is field names joined by single dots.")
     return FieldTimestampExtractor(parts, unit)
+
+
+def _ms(found: Any, unit: str) -> int:
+    if isinstance(found, datetime):  # of a typed value
+        return _ms_of(found)
+    return _iso_ms(found) if unit == "iso" else _scaled_ms(found, unit)
 
 
 def _scaled_ms(found: Any, unit: str) -> int:

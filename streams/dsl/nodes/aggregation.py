@@ -77,7 +77,7 @@ class Aggregation:
         """The fields of a value that the aggregation needs; None: the whole value."""
         if self.fields is None:
             return None
-        return tuple(dict.fromkeys(one.field for one in self.fields.aggregates.values() if one.field is not None))
+        return tuple(dict.fromkeys(path for one in self.fields.aggregates.values() for path in one.paths))
 
     @property
     def view(self) -> Callable[[Any], Any] | None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import typing_extensions
 
+from streams.model.expressions.expression import Col, Expression, Operation
 from streams.operators.processor import Processor
 from streams.serdes.base import Serde
 from streams.serdes.by_type import plain_type
@@ -34,6 +35,7 @@ _TYPES: dict[type, Type] = {
     BooleanSerde: bool,
     BytesSerde: bytes,
 }
+_CASTS: dict[str, Type] = {"to_int": int, "to_float": float, "to_text": str}
 _NOTHING_HAPPENS = ("RESUME", "NOP", "CACHE", "PRECALL", "COPY_FREE_VARS", "NOT_TAKEN")
 _METHOD_FLAG = (3, 12)
 """From here on LOAD_ATTR also loads methods, which its lowest bit says."""
@@ -47,6 +49,8 @@ def result_type(fn: Callable[..., Any], key: Serde[Any] | None = None, value: Se
         key: The serde of the function's keys, if known.
         value: The serde of the function's values, if known.
     """
+    if isinstance(fn, Expression):
+        return _expression_type(fn, value)
     if isinstance(fn, functools.partial):
         fn = fn.func
     if isinstance(fn, type):
@@ -92,6 +96,16 @@ def _type_of(serde: Serde[Any] | None) -> Type:
     if isinstance(serde, DerivedSerde):
         serde = serde.inner
     return serde.kind if isinstance(serde, JsonSerde) else _TYPES.get(type(serde))
+
+
+def _expression_type(expression: Expression, value: Serde[Any] | None) -> Type:
+    """The type of a field of a typed value, or of a cast."""
+    if isinstance(expression, Col):
+        kind = _type_of(value)
+        for name in expression.path.split("."):
+            kind = _field_type(kind, name)
+        return kind
+    return _CASTS.get(expression.name) if isinstance(expression, Operation) else None
 
 
 def _lambda_type(fn: types.FunctionType, known: list[Type]) -> Type:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from streams.model.aggregates import Aggregate, results
-from streams.model.fields import pick
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class FieldAggregates:
 
     def add(self, key: Any, value: Any, accumulator: Any) -> Any:
         """The accumulator after one more value."""
-        return self.add_picked(key, [pick(value, one.field) for one in self.aggregates.values()], accumulator)
+        return self.add_picked(key, [one.value_in(value) for one in self.aggregates.values()], accumulator)
 
     def add_picked(self, key: Any, picked: Sequence[Any], accumulator: Any) -> Any:
         """The accumulator after one more value, of which only the aggregates' fields are known, in their order."""

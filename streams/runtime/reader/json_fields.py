@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 
 from streams.model.fields import has_fields, pick
-from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
+from streams.operators.aggregate.columns.column_rows import ABSENT, TEXT, FieldColumn, encoded
 from streams.runtime.reader.json_scan import SURE, UNSURE, gather, scan
 from streams.runtime.rows import NULL, SCALAR
 
@@ -120,15 +120,10 @@ class _Cells:
             texts.pop(row, None)
 
     def set(self, field: int, row: int, value: Any) -> None:
-        """Write one decoded cell. An integer beyond 64 bits is stored as text."""
-        kind, whole, number = ABSENT, 0, 0.0
-        if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63:
-            kind, whole = INT, value
-        elif isinstance(value, float):
-            kind, number = FLOAT, value
-        elif value is not None:
-            kind = TEXT
-            self.texts[field][row] = orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)[:-1]  # see JSON_OPTIONS
+        """Write one decoded cell."""
+        kind, whole, number, text = encoded(value)
+        if text is not None:
+            self.texts[field][row] = text
         self.kinds[field, row], self.ints[field, row], self.floats[field, row] = kind, whole, number
 
 

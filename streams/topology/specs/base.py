@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from streams.model.expressions.expression import Expression
+from streams.model.expressions.fields import ValueFields
 from streams.operators.columnar import BatchProcessor
 from streams.operators.processor import AnyProcessor
 from streams.topology.node_kind import NodeKind
@@ -25,6 +27,23 @@ if TYPE_CHECKING:
 
 Parameters: TypeAlias = tuple[tuple[str, str | int | bool | None], ...]
 """Names and values that tell an operator from others of its kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeps:
+    """A filter of columns.
+
+    Attributes:
+        where: Rows for which the expression is true are kept.
+        negate: Whether these are left out instead.
+    """
+
+    where: Expression
+    negate: bool
+
+
+ColumnFunction: TypeAlias = Keeps | ValueFields
+"""What an operator does to columns: it keeps rows, or makes new fields."""
 
 
 class NodeSpec(ABC):
@@ -54,6 +73,11 @@ class NodeSpec(ABC):
     def projection(self) -> tuple[str, ...] | None:
         """The fields (dotted paths) of a JSON value that the operator reads as columns; None: it takes whole records."""
         return None
+
+    @property
+    def on_columns(self) -> ColumnFunction | str:
+        """What the operator does to the columns of fields in front of a node that reads these; or why it takes whole records."""
+        return "takes whole records"
 
     @property
     def batches(self) -> type[BatchProcessor] | str:

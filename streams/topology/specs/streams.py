@@ -1,4 +1,7 @@
-"""The specs of streams: merges, user-defined processors, `enrich` and `deduplicate`. All others are an `OperatorSpec`."""
+"""The specs of streams: filters, mappers of values, merges, user-defined processors, `enrich` and `deduplicate`.
+
+All others are an `OperatorSpec`.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,71 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from streams.model.expressions.expression import Expression
+from streams.model.expressions.fields import ValueFields
 from streams.operators.aggregate.deduplicate import Deduplicate
 from streams.operators.columnar import BatchProcessor
 from streams.operators.enrich.calls import CallRules
 from streams.operators.enrich.enrich import Enrich, OnError
 from streams.operators.enrich.user_client import UserClient
 from streams.operators.processor import AnyProcessor
+from streams.operators.stateless.filter import Filter
+from streams.operators.stateless.map_values import MapValues
 from streams.operators.stateless.pass_through import PassThrough, PassThroughTogether
 from streams.topology.node_kind import NodeKind
-from streams.topology.specs.base import NodeSpec, Parameters
+from streams.topology.specs.base import ColumnFunction, Keeps, NodeSpec, Parameters
+
+
+@dataclass(frozen=True, slots=True)
+class FilterSpec(NodeSpec):
+    """Keeps the records for which a predicate is true, or false.
+
+    Attributes:
+        predicate: `(key, value) -> bool`.
+        negate: True for `filter_not`.
+        expression: The expression that the predicate computes; None: a function.
+    """
+
+    kind = NodeKind.KSTREAM_FILTER
+    predicate: Callable[[Any, Any], bool]
+    negate: bool
+    expression: Expression | None
+
+    def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
+        """An operator without stores."""
+        return Filter(self.predicate, self.negate)
+
+    @property
+    def on_columns(self) -> ColumnFunction | str:
+        """The expression, if there is one."""
+        if self.expression is None:
+            return "calls a function, which takes whole values: write it as an expression, such as col('count') > 0"
+        return Keeps(self.expression, self.negate)
+
+
+@dataclass(frozen=True, slots=True)
+class MapValuesSpec(NodeSpec):
+    """Maps each value to a new one.
+
+    Attributes:
+        mapper: `(key, value) -> value`.
+        fields: The fields that the mapper makes; None: anything.
+    """
+
+    kind = NodeKind.KSTREAM_MAPVALUES
+    mapper: Callable[[Any, Any], Any]
+    fields: ValueFields | None
+
+    def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
+        """An operator without stores."""
+        return MapValues(self.mapper)
+
+    @property
+    def on_columns(self) -> ColumnFunction | str:
+        """The fields, if they are known."""
+        if self.fields is None:
+            return "calls a function, which takes whole values: write it as fields(...), such as fields('user', n=col('a.n') * 2)"
+        return self.fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,9 @@ class WindowKind(ABC, Generic[W]):
     on_columns: ClassVar[bool] = False
     """Whether aggregates of fields work on columns in them."""
 
+    computes: ClassVar[bool] = True
+    """Whether the fields of these may be expressions, which are computed on columns."""
+
     def __init__(self, windows: W) -> None:
         self.windows = windows
 

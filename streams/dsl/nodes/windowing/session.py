@@ -21,6 +21,7 @@ class Session(WindowKind[SessionWindows]):
     """`SessionWindows`."""
 
     on_columns = True
+    computes = False
 
     @property
     def parameters(self) -> Parameters:

@@ -17,6 +17,7 @@ from streams.dsl.nodes.windowing.kind import Supplier, WindowKind, kind_of
 from streams.dsl.nodes.windowing.undivided import Undivided
 from streams.dsl.options import Materialized
 from streams.errors import TopologyError
+from streams.model.expressions.expression import Expression
 from streams.model.windows import EmitStrategy, GroupingWindows
 from streams.serdes.base import Serde
 from streams.serdes.primitives import BytesSerde
@@ -49,10 +50,13 @@ class Windowing:
                 f"{type(self.windows).__name__} never close, so nothing would ever be emitted on close."
             )
 
-    @property
-    def on_columns(self) -> bool:
-        """Whether built-in aggregates of fields process columns."""
-        return self.kind.on_columns and not self.emit.on_close
+    def on_columns(self, what: Aggregation) -> bool:
+        """Whether an aggregation processes columns: built-in aggregates of fields, with results for every update."""
+        if what.fields is None or not self.kind.on_columns or self.emit.on_close:
+            return False
+        return self.kind.computes or not any(
+            isinstance(one.field, Expression) for one in what.fields.aggregates.values()
+        )
 
     @property
     def parameters(self) -> Parameters:
@@ -76,7 +80,7 @@ class Windowing:
 
     def supplier(self, what: Aggregation, stores: tuple[str, ...], how: Materialized) -> Supplier:
         """The function that makes the operator, which also takes `send_old`."""
-        if what.fields is not None and self.on_columns:
+        if what.fields is not None and self.on_columns(what):
             return self.kind.column_operator(what.fields, stores[0], how)
         return self.kind.operator(what.functions, stores[0], stores[1] if self.emit.on_close else None, how)
 

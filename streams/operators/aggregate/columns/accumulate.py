@@ -15,11 +15,10 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 import pyarrow.compute as pc
 
 from streams.model.aggregates import Aggregate, Count, First, Last, Max, Mean, Min, Sum
-from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
+from streams.operators.aggregate.columns.column_rows import ABSENT, FieldColumn, cell
 from streams.operators.aggregate.columns.number_fold import MAX, MIN, SUM, Numbers, fold
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
@@ -57,16 +56,6 @@ def add_rows(
         value = cell(column, row) if column is not None else None
         after[group] = aggregate.updated(after[group], value)
     return after
-
-
-def cell(column: FieldColumn, row: int) -> Any:
-    """One cell as a Python value."""
-    kind = column.kinds[row]
-    if kind == INT:
-        return int(column.ints[row])
-    if kind == FLOAT:
-        return float(column.floats[row])
-    return orjson.loads(column.texts[row].as_py()) if kind == TEXT and column.texts is not None else None
 
 
 def _counted(groups: Int64s, before: list[Any]) -> list[Any]:

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streams.errors import NoFieldsError, RecordError, StreamsError
+from streams.model.aggregates import Aggregate
+from streams.model.expressions.expression import Expression
 from streams.model.record import Record
 from streams.operators.aggregate.columns.accumulate import cell
 from streams.operators.aggregate.columns.column_rows import ColumnRows
@@ -41,7 +43,7 @@ class PickedFields:
     def __init__(self, fields: FieldAggregates, rows: ColumnRows, read_key: Callable[[bytes], Any]) -> None:
         self._rows = rows
         self._read_key = read_key
-        self._paths = [one.field for one in fields.aggregates.values()]
+        self._paths = [field_of(one) for one in fields.aggregates.values()]
         self._first = next((path for path in self._paths if path is not None), None)
         self.functions = AggregationFunctions(partial(_add, fields), fields.initial, fields.merge, fields.result)
         """The functions of the aggregation for these records."""
@@ -79,6 +81,12 @@ class PickedFields:
                 take(row, self.record(row))
             except Exception as error:
                 fail(ctx, self._rows, row, error)
+
+
+def field_of(aggregate: Aggregate) -> str | None:
+    """The path of an aggregate's field. Where rows of columns may be needed as records, expressions are not taken."""
+    assert not isinstance(aggregate.field, Expression), "such aggregations take records (`WindowKind.computes`)"
+    return aggregate.field
 
 
 def fail(ctx: OperatorContext, rows: ColumnRows, row: int, error: Exception) -> None:

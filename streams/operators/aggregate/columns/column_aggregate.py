@@ -16,11 +16,11 @@ import numpy as np
 
 from streams.errors import RecordError, StreamsError
 from streams.model.aggregates import Aggregate
-from streams.model.fields import NoFieldsError, pick
 from streams.model.record import Change, Headers, Record, Window, Windowed
 from streams.model.windows import TimeWindows
 from streams.operators.aggregate.columns.accumulate import accumulate
-from streams.operators.aggregate.columns.column_rows import ColumnRows
+from streams.operators.aggregate.columns.aggregate_columns import columns_of
+from streams.operators.aggregate.columns.column_rows import ColumnRows, FieldColumn
 from streams.operators.aggregate.columns.group_rows import Groups, group
 from streams.operators.aggregate.columns.window_rows import Assigned, assign
 from streams.operators.aggregate.field_aggregates import FieldAggregates
@@ -79,9 +79,12 @@ class ColumnAggregate(Operator):
         if record.key is None:
             self.ctx.drop(record, "null_key")
             return
-        values = [pick(record.value, aggregate.field) for aggregate in self.aggregates.values()]
+        if record.value is None and self.windows is None:
+            self.ctx.drop(record, "null_value")
+            return
+        values = [aggregate.value_in(record.value) for aggregate in self.aggregates.values()]
         key = self.store.codec.key(record.key)
-        self._add(key, record.timestamp, record.value is None, values, record)
+        self._add(key, record.timestamp, values, record)
 
     def process_columns(self, rows: ColumnRows) -> None:
         """Add all records of the step, in their order. Only for an operator with caching."""
@@ -90,10 +93,8 @@ class ColumnAggregate(Operator):
         self.ctx.drop_many(int(no_key.sum()), "null_key")
         self.ctx.drop_many(int((~taken & ~no_key).sum()), "null_value")
         failed: dict[int, Exception] = {}
-        field = next((one.field for one in self.aggregates.values() if one.field is not None), None)
-        if rows.without_fields is not None and field is not None:
-            failed.update(dict.fromkeys(np.flatnonzero(taken & rows.without_fields).tolist(), NoFieldsError(field)))
-            taken &= ~rows.without_fields
+        columns = columns_of(self.aggregates.values(), rows, taken, failed)
+        taken[list(failed)] = False
         at = np.flatnonzero(taken)
         timestamps = rows.timestamps[at]
         if self.windows is None:
@@ -103,7 +104,7 @@ class ColumnAggregate(Operator):
             self._time.observe(pairs.stream_time)
         self.ctx.drop_many(pairs.late, "late")
         at = at[pairs.rows]
-        self._fold_what_can_be(rows, at, group(rows.key_codes[at], pairs.starts), failed)
+        self._fold_what_can_be(rows, columns, at, group(rows.key_codes[at], pairs.starts), failed)
         for row, error in sorted(failed.items()):
             with self.ctx.resume(rows.place(row)):
                 self.ctx.attempt(partial(_fail, error))
@@ -119,13 +120,10 @@ class ColumnAggregate(Operator):
         if self.windows is not None:
             self.ctx.expire(self.store_name, self._time.now)
 
-    def _add(self, key: bytes, timestamp: int, null_value: bool, values: list[Any], record: Record) -> None:
+    def _add(self, key: bytes, timestamp: int, values: list[Any], record: Record) -> None:
         """Add one record's field values to its group or windows."""
         if self.windows is None:
-            if null_value:
-                self.ctx.drop(record, "null_value")
-            else:
-                self._update(key, -1, timestamp, values, record.headers)
+            self._update(key, -1, timestamp, values, record.headers)
             return
         close_time = self._time.observe(timestamp) - self.windows.grace_ms
         for start in self.windows.starts(timestamp):
@@ -145,17 +143,20 @@ class ColumnAggregate(Operator):
         else:
             self._emit(None, headers, entry)
 
-    def _fold_what_can_be(self, rows: ColumnRows, at: Any, groups: Groups, failed: dict[int, Exception]) -> None:
+    def _fold_what_can_be(
+        self, rows: ColumnRows, columns: list[FieldColumn | None], at: Any, groups: Groups, failed: dict[int, Exception]
+    ) -> None:
         """`_fold`; on failure, groups are halved until the unreadable ones are found, and only those are left out.
 
         Args:
             rows: All records.
+            columns: What each aggregate reads of them.
             at: int64[m], the rows of the groups.
             groups: The groups.
             failed: Receives the rows of the failed groups, with the errors.
         """
         try:
-            self._fold(rows, at, groups)
+            self._fold(rows, columns, at, groups)
         except Exception as error:
             if isinstance(error, MemoryError) or (
                 isinstance(error, StreamsError) and not isinstance(error, RecordError)
@@ -167,9 +168,9 @@ class ColumnAggregate(Operator):
                 return
             for first, end in ((0, count // 2), (count // 2, count)):
                 mine, part = groups.part(first, end)
-                self._fold_what_can_be(rows, at[mine], part, failed)
+                self._fold_what_can_be(rows, columns, at[mine], part, failed)
 
-    def _fold(self, rows: ColumnRows, at: Any, groups: Groups) -> None:
+    def _fold(self, rows: ColumnRows, columns: list[FieldColumn | None], at: Any, groups: Groups) -> None:
         """Update all groups, or none: one read of the store, one pass per aggregate."""
         keys = [rows.keys[code] for code in groups.codes.tolist()]
         places = list(zip(keys, groups.starts.tolist(), strict=True))
@@ -179,13 +180,12 @@ class ColumnAggregate(Operator):
         before = [self._accumulators(entry) for entry in entries]
         after = []
         for index, aggregate in enumerate(self.aggregates.values()):
-            column = None if aggregate.field is None else rows.fields[aggregate.field]
             old = [accumulators[index] for accumulators in before]
-            after.append(accumulate(aggregate, column, at, groups.of_rows, old))
+            after.append(accumulate(aggregate, columns[index], at, groups.of_rows, old))
         last_rows = np.zeros(len(entries), np.int64)
         last_rows[groups.of_rows] = at  # the last assignment to an index wins
-        columns = zip(places, entries, timestamps.tolist(), last_rows.tolist(), *after, strict=True)
-        for place, entry, timestamp, last_row, *accumulators in columns:
+        folded = zip(places, entries, timestamps.tolist(), last_rows.tolist(), *after, strict=True)
+        for place, entry, timestamp, last_row, *accumulators in folded:
             entry.set(accumulators[0] if self.bare else accumulators, timestamp)
             self._pending[place] = (None, rows.headers_of(last_row), entry)
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import pyarrow as pa
 
 from state.kafka.headers import decode_headers
@@ -35,6 +36,35 @@ class FieldColumn:
     ints: npt.NDArray[np.int64]
     floats: npt.NDArray[np.float64]
     texts: pa.BinaryArray | None
+
+
+def cell(column: FieldColumn, row: int) -> Any:
+    """One cell as a Python value."""
+    kind = column.kinds[row]
+    if kind == INT:
+        return int(column.ints[row])
+    if kind == FLOAT:
+        return float(column.floats[row])
+    if kind != TEXT or column.texts is None:
+        return None
+    text = column.texts[row].as_py()
+    # A number is here only if it is an integer that exceeds 64 bits, which orjson would read as a double.
+    return int(text) if text[0] in b"-0123456789" else orjson.loads(text)
+
+
+def encoded(value: Any) -> tuple[int, int, float, bytes | None]:
+    """Kind, integer, number and text of a cell for a Python value. An integer beyond 64 bits is stored as text."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        if -(2**63) <= value < 2**63:
+            return INT, value, 0.0, None
+        return TEXT, 0, 0.0, str(value).encode()
+    if isinstance(value, float):
+        return FLOAT, 0, value, None
+    return (
+        (ABSENT, 0, 0.0, None)
+        if value is None
+        else (TEXT, 0, 0.0, orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)[:-1])
+    )
 
 
 @dataclass(frozen=True, slots=True)

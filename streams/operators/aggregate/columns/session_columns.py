@@ -22,7 +22,7 @@ from streams.operators.aggregate.columns.accumulate_merging import (
     accumulate_merging,
     merges_without_failing,
 )
-from streams.operators.aggregate.columns.by_record import PickedFields, concerns_records, fail
+from streams.operators.aggregate.columns.by_record import PickedFields, concerns_records, fail, field_of
 from streams.operators.aggregate.columns.column_rows import ColumnRows
 from streams.operators.aggregate.columns.key_order import by_key
 from streams.operators.aggregate.columns.session_rows import (
@@ -145,7 +145,8 @@ class SessionColumnAggregate(SessionAggregate):
         """The stored form of the wanted accumulators."""
         columns = []
         for index, aggregate in enumerate(self._fields.aggregates.values()):
-            column = None if aggregate.field is None else rows.fields[aggregate.field]
+            path = field_of(aggregate)
+            column = None if path is None else rows.fields[path]
             old = before if self._fields.bare else [accumulators[index] for accumulators in before]
             columns.append(accumulate_merging(aggregate, column, operations, old))
         return columns[0] if self._fields.bare else [list(row) for row in zip(*columns, strict=True)]

@@ -1,0 +1,290 @@
+"""Expressions in programs: what they compute, where they are taken, and what mistakes with them say."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from streams import (
+    Consumed,
+    Expression,
+    GlobalKTable,
+    Grouped,
+    Int64Serde,
+    JoinWindows,
+    JsonSerde,
+    KStream,
+    Materialized,
+    StreamsBuilder,
+    TimeWindows,
+    TopologyError,
+    agg,
+    col,
+    fields,
+    lit,
+    timestamp_field,
+)
+from streams.errors import NoFieldsError, RecordError, RecordFailedError
+from streams.model.aggregates import Mean
+from streams.testing import TopologyTestDriver
+from streams.topology.plan import build_plan
+
+VALUE = {"a": 7, "b": 2, "f": 1.5, "t": "text", "yes": True, "no": False, "nil": None, "o": {"x": 4}, "l": [10, 20]}
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (col("a") + col("b") * 2, 11),
+        (1 + col("a") - col("b"), 6),
+        (10 - col("a"), 3),
+        (2 * col("f"), 3.0),
+        (col("a") / col("b"), 3.5),
+        (7 // col("b"), 3),
+        (-col("a") // col("b"), -4),
+        (-col("a") % col("b"), 1),
+        (9 % col("a"), 2),
+        (14 / col("a"), 2.0),
+        (abs(-col("f")), 1.5),
+        (col("t") + "!", "text!"),
+        ("<" + col("t"), "<text"),
+        (col("o.x") + col("l.1"), 24),
+        (col("l.7"), None),
+        (col("missing") * 2, None),
+        (col("nil") == col("nil"), None),
+        (col("a") > 3, True),
+        (col("t") < "u", True),
+        (col("t") == 5, False),
+        (col("a") != 7.0, False),
+        ((col("a") > 3) & (col("b") <= 2), True),
+        (col("no") & col("nil"), False),
+        (col("yes") & col("nil"), None),
+        (col("yes") | col("nil"), True),
+        (True & col("yes"), True),
+        (False | col("nil"), None),
+        (~col("yes"), False),
+        (~col("nil"), None),
+        (col("no") & (col("a") / 0 > 1), False),
+        (col("nil").is_null(), True),
+        (col("a").is_not_null(), True),
+        (col("nil").otherwise(col("missing")).otherwise(3), 3),
+        (col("a").otherwise(1 / col("zero")), 7),
+        (col("a").between(7, 8), True),
+        (col("a").isin([1, 7]), True),
+        (col("t").isin(["x"]), False),
+        (col("nil").isin([1]), None),
+        (col("a").least(col("b")), 2),
+        (col("a").greatest(7.0), 7),
+        (col("f").cast(int), 1),
+        (col("a").cast(float), 7.0),
+        (col("a").cast(str) + "%", "7%"),
+        (lit("12").cast(int) * 10**30, 12 * 10**30),
+        (lit(None), None),
+    ],
+    ids=repr,
+)
+def test_an_expression_computes_as_python_does_and_null_gives_null(expression: Expression, expected: Any) -> None:
+    found = expression(VALUE)
+    assert (found, type(found)) == (expected, type(expected))
+    assert eval(repr(expression), {"col": col, "lit": lit})(VALUE) == expected, "the repr is the expression"
+    assert pickle.loads(pickle.dumps(expression))(VALUE) == copy.deepcopy(expression)(VALUE) == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        (col("t") * 2, "'text' * 2 cannot be computed: it takes numbers"),
+        (col("yes") + 1, "True + 1 cannot be computed: it takes two numbers or two texts"),
+        (col("a") / 0, "7 / 0 cannot be computed: division by zero"),
+        (col("a") > "x", "7 > 'x' cannot be computed: '>' not supported between instances of 'int' and 'str'"),
+        (col("t").cast(float), "'text'.cast(float) cannot be computed: could not convert string to float: 'text'"),
+        (col("o").cast(int), "a dict.cast(int) cannot be computed: it takes a number, a text or a truth value"),
+        (col("a") & True, "true or false is needed here, not 7: compare it, as in col('count') != 0"),
+    ],
+    ids=repr,
+)
+def test_a_wrong_operand_is_the_records_error(expression: Expression, message: str) -> None:
+    with pytest.raises(RecordError) as caught:
+        expression(VALUE)
+    assert str(caught.value) == message
+
+
+def test_a_value_without_fields_is_the_records_error_and_a_null_value_has_null_fields() -> None:
+    with pytest.raises(NoFieldsError):
+        col("a")("text")
+    assert col("a")(None) is None
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (lambda: bool(col("a") > 1), "use & instead of 'and'"),
+        (lambda: 1 < col("a") < 5, ".between(low, high) instead of low <= x <= high"),
+        (lambda: col("a") == None, "use .is_null() instead"),  # noqa: E711
+        (lambda: col("a") != None, "use .is_not_null() instead"),  # noqa: E711
+        (lambda: col("a..b"), "a field is a name, or names joined by single dots"),
+        (lambda: col("a") + object(), "not with an object: use a function, such as lambda value: ..."),
+        (lambda: col("a").isin("abc"), "isin() takes a list of constants"),
+        (lambda: col("a").cast(list), "cast() takes int, float or str, not the class list"),  # type: ignore[arg-type]
+        (lambda: fields("a.b"), "fields(b=col('a.b'))"),
+        (lambda: fields(a="b"), "write a=col('b') for the field, or a=lit('b') for the text"),  # type: ignore[call-overload]
+        (lambda: fields(), "at least one field"),
+        (lambda: fields("a", left="*"), "not both"),  # type: ignore[call-overload]
+        (lambda: stream().filter(fields("a")).map_values(fields(left="*")), "computes with (left, right)"),
+        (lambda: stream_and_table(), "an expression of both values is fields(left=..., right=...)"),
+        (lambda: stream().group_by_key().reduce(col("a")), "it is called with (aggregate, value)"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_mistake_says_what_to_write_instead(program: Callable[[], Any], message: str) -> None:
+    with pytest.raises(TopologyError) as caught:
+        program()
+    assert message in str(caught.value)
+
+
+def stream() -> KStream:
+    return StreamsBuilder().stream("in")
+
+
+def stream_and_table() -> KStream:
+    builder = StreamsBuilder()
+    return builder.stream("in").join(builder.table("table"), col("a"))
+
+
+def test_fields_make_objects_and_a_null_value_stays_null() -> None:
+    assert fields("a", "missing", n=col("o.x"))(VALUE) == {"a": 7, "missing": None, "n": 4}
+    assert fields("*", a=col("a") + 1)({"a": 1, "b": 2}) == {"a": 2, "b": 2}
+    assert fields("*", left=lit(1))({"a": 1}) == {"a": 1, "left": 1}
+    assert fields("a")(None) is None
+    with pytest.raises(NoFieldsError):
+        fields("*")("text")
+
+
+def test_fields_join_objects_and_a_missing_side_has_no_fields() -> None:
+    joiner = fields(left="*", right=["name", "n"], total=col("left.n") * col("right.price"))
+    assert joiner({"n": 2, "id": 5}, {"name": "x", "n": 9, "price": 1.5}) == {
+        "n": 9,
+        "id": 5,
+        "name": "x",
+        "total": 3.0,
+    }
+    assert joiner({"n": 2}, None) == {"n": None, "name": None, "total": None}
+    assert fields(left="*", right="*")(None, {"a": 1}) == {"a": 1}
+
+
+@dataclass
+class Reading:
+    sensor: int
+    degrees: float
+
+
+def test_expressions_read_objects_as_well_as_dicts() -> None:
+    reading = Reading(5, 20.0)
+    assert (col("degrees") * 1.8 + 32)(reading) == 68.0
+    assert fields("*", warm=col("degrees") > 15)(reading) == {"sensor": 5, "degrees": 20.0, "warm": True}
+
+
+def test_an_expression_is_taken_wherever_a_function_of_the_value_is() -> None:
+    builder = StreamsBuilder()
+    source = builder.stream("in", timestamp_extractor=timestamp_field(col("second") * 1000))
+    wanted = source.filter(col("n") > 0).filter_not(col("skip"))
+    wanted.select_key(col("user")).map_values(col("n") * 2).to("mapped")
+    branches = wanted.split(named="by-size-").branch(col("n") > 5, "large").default_branch("small")
+    for name in ("large", "small"):
+        branches[f"by-size-{name}"].to(name)
+    grouped = wanted.group_by(col("user"), Grouped(name="users"))
+    grouped.mean(col("n") * 1.5, materialized=Materialized("mean")).to_stream().to("mean")
+    grouped.top(1, col("n"), materialized=Materialized("top")).to_stream().to("top")
+    wanted.deduplicate(5, by=col("id"), named="once").to("once")
+    with TopologyTestDriver(builder.build()) as driver:
+        records = driver.create_input_topic("in")
+        for value in (
+            {"n": 4, "user": "u", "second": 1, "id": 1},
+            {"n": 8, "user": "u", "second": 2, "skip": False, "id": 1},
+            {"n": 9, "user": "u", "second": 3, "skip": True},
+            {"user": "u", "second": 3},
+        ):
+            records.pipe_input("k", value)
+
+        def seen(topic: str) -> list[Any]:
+            return [
+                (one.key, one.value, one.timestamp) for one in driver.create_output_topic(topic).read_records_to_list()
+            ]
+
+        assert seen("mapped") == [("u", 8, 1000), ("u", 16, 2000)]
+        assert [value["n"] for _, value, _ in seen("large")] == [8]
+        assert [value["n"] for _, value, _ in seen("small")] == [4]
+        assert seen("mean") == [("u", {"mean": 6.0}, 1000), ("u", {"mean": 9.0}, 2000)]
+        assert [[one["n"] for one in value] for _, value, _ in seen("top")] == [[4], [8]]
+        assert [value["n"] for _, value, _ in seen("once")] == [4, 8]
+
+
+def test_fields_join_streams_and_tables() -> None:
+    builder = StreamsBuilder()
+    orders, users = builder.stream("orders"), builder.table("users", Materialized("users"))
+    joiner = fields(left="*", right=["name"], due=col("left.total") - col("right.credit").otherwise(0))
+    orders.left_join(users, joiner).to("out")
+    everywhere: GlobalKTable = builder.global_table("everywhere")
+    orders.join(everywhere, col("user"), fields(left=["total"], right=["rate"])).to("out")
+    windows = JoinWindows.of_time_difference_with_no_grace(10)
+    orders.join(builder.stream("paid"), fields(left=["total"], right="*"), windows, store_name="paid").to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("everywhere").pipe_input("u", {"rate": 0.5})
+        driver.create_input_topic("users").pipe_input("k", {"name": "ann", "credit": 3}, 1)
+        driver.create_input_topic("orders").pipe_input("k", {"total": 10, "user": "u"}, 2)
+        driver.create_input_topic("paid").pipe_input("k", {"at": 5}, 3)
+        assert driver.create_output_topic("out").read_values_to_list() == [
+            {"total": 10, "user": "u", "name": "ann", "due": 7},
+            {"total": 10, "rate": 0.5},
+            {"total": 10, "at": 5},
+        ]
+
+
+def test_a_filter_of_a_table_takes_an_expression() -> None:
+    builder = StreamsBuilder()
+    builder.table("in", Materialized("in")).filter(col("n") > 1).map_values(fields("n")).to_stream().to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("in")
+        topic.pipe_input("k", {"n": 2, "m": 1})
+        topic.pipe_input("k", {"n": None})
+        assert driver.create_output_topic("out").read_values_to_list() == [{"n": 2}, None]
+
+
+def test_a_predicate_must_be_true_false_or_null() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").filter(col("n")).to("out")
+    needed = pytest.raises(RecordFailedError, match="true or false is needed here, not 5")
+    with TopologyTestDriver(builder.build()) as driver, needed:
+        driver.create_input_topic("in").pipe_input("k", {"n": 5})
+
+
+def test_a_column_alone_is_the_same_aggregate_as_its_path() -> None:
+    assert Mean(col("a.b")).identity == Mean("a.b").identity == "mean(a.b)"
+    assert Mean(col("a.b")) == Mean("a.b")
+
+
+def test_an_expression_is_part_of_the_topology_hash_by_its_text() -> None:
+    def hash_of(field: str | Expression) -> str:
+        builder = StreamsBuilder()
+        windows = TimeWindows.of_size_with_no_grace(10)
+        grouped = builder.stream("in").group_by_key().windowed_by(windows)
+        grouped.aggregate(mean=agg.mean(field), materialized=Materialized("store")).to_stream().to("out")
+        return build_plan(builder.build(), "app").sub_topologies[0].topology_hash
+
+    assert hash_of(col("a")) == hash_of("a")
+    assert hash_of(col("a") * 1.8) == hash_of(col("a") * 1.8)
+    assert len({hash_of("a"), hash_of(col("a") * 1.8), hash_of(col("a") * 2)}) == 3
+
+
+def test_the_serde_of_a_key_follows_from_the_type_of_the_field() -> None:
+    builder = StreamsBuilder()
+    readings = builder.stream("in", Consumed(value_serde=JsonSerde(Reading)))
+    readings.group_by(col("sensor")).count(materialized=Materialized("counts"))
+    readings.group_by(col("degrees").cast(int)).count(materialized=Materialized("by-degree"))
+    topology = builder.build()
+    assert isinstance(topology.stores["counts"].key_serde, Int64Serde)
+    assert isinstance(topology.stores["by-degree"].key_serde, Int64Serde)

@@ -1,0 +1,160 @@
+"""Expressions on columns have the results, and the errors, that they have for each record, to the last bit."""
+
+from __future__ import annotations
+
+import math
+import operator
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.errors import StreamsError
+from streams.model.expressions.expression import Expression, col, lit
+from streams.operators.aggregate.columns.column_rows import cell
+from streams.operators.expressions.evaluate import Frame, computed, true_rows
+from streams.runtime.reader.json_fields import read_fields
+
+EDGES = [0, 1, -1, 2, 3, 7, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 2**63 - 1, -(2**63), 2**63, 2**64 - 1]
+FLOATS = [0.0, -0.0, 0.1, 1.8, -2.5, 1e16, 9007199254740993.0, 1e308, -1e308, 5e-324, 3.0]
+TEXTS = ["", "a", "ab", "ab!", "b", "a/b", "é", "\U0001f600", 'say "x"', "back\\slash", "12", "1.5", "\t", "true"]
+numbers = st.sampled_from(EDGES) | st.integers(-20, 20) | st.sampled_from(FLOATS) | st.floats(-1e6, 1e6)
+scalars = st.none() | st.booleans() | numbers | st.sampled_from(TEXTS)
+cells = scalars | st.sampled_from([[1, 2], {"a": 1}, []])
+values = (
+    st.dictionaries(st.sampled_from("abc"), numbers)
+    | st.dictionaries(st.sampled_from("abc"), cells)
+    | st.sampled_from([None, 5, "text", [1], {"a": {"x": 2.5}}])
+)
+constants = st.none() | st.booleans() | numbers | st.sampled_from(TEXTS)
+leaves = st.sampled_from([col("a"), col("b"), col("c"), col("a.x")]) | constants.map(lit)
+BINARY: list[Callable[[Any, Any], Any]] = [
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.truediv,
+    operator.floordiv,
+    operator.mod,
+    operator.lt,
+    operator.le,
+    operator.gt,
+    operator.ge,
+    operator.and_,
+    operator.or_,
+    lambda a, b: a.__eq__(b),
+    lambda a, b: a.__ne__(b),
+    lambda a, b: a.least(b),
+    lambda a, b: a.greatest(b),
+    lambda a, b: a.otherwise(b),
+    lambda a, b: a.between(b, 7),
+]
+UNARY: list[Callable[[Any], Any]] = [
+    operator.neg,
+    operator.invert,
+    abs,
+    lambda a: a.is_null(),
+    lambda a: a.is_not_null(),
+    lambda a: a.cast(int),
+    lambda a: a.cast(float),
+    lambda a: a.cast(str),
+]
+
+
+def larger(smaller: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+    return (
+        st.builds(lambda how, a, b: how(a, b), st.sampled_from(BINARY), smaller, smaller)
+        | st.builds(lambda how, a: how(a), st.sampled_from(UNARY), smaller)
+        | st.builds(
+            lambda a, among: a.isin(among),
+            smaller,
+            st.lists(constants.filter(lambda x: x is not None), min_size=1, max_size=4),
+        )
+    )
+
+
+expressions = st.recursive(leaves, larger, max_leaves=5)
+
+
+@given(expressions, st.lists(values, min_size=0, max_size=12))
+@settings(max_examples=1500)
+def test_columns_and_records_give_the_same(expression: Expression, given_values: list[Any]) -> None:
+    assert on_columns(expression, given_values) == by_record(expression, given_values)
+
+
+@given(expressions, st.lists(values, min_size=0, max_size=12))
+@settings(max_examples=500)
+def test_columns_and_records_pass_the_same_filter(expression: Expression, given_values: list[Any]) -> None:
+    rows, frame = loaded(expression, given_values)
+    failed: dict[int, Exception] = {}
+    true = true_rows(expression, frame, np.ones(len(rows), np.bool_), failed).tolist()
+    expected = [outcome(expression.is_true, value) for value in rows]
+    assert [str(failed[row]) if row in failed else repr(true[row]) for row in range(len(rows))] == expected
+
+
+@pytest.mark.parametrize("how", BINARY)
+def test_every_pair_of_edges_is_computed_as_for_records(how: Callable[[Any, Any], Any]) -> None:
+    pairs = [{"a": a, "b": b} for a in EDGES + FLOATS + TEXTS + [None, True, False] for b in EDGES + FLOATS + TEXTS]
+    expression = how(col("a"), col("b"))
+    assert on_columns(expression, pairs) == by_record(expression, pairs)
+    for constant in (2, -1, 0, 1.5, 2**53 + 1, "ab", True):
+        expression = how(col("a"), lit(constant))
+        assert on_columns(expression, pairs[:: len(TEXTS)]) == by_record(expression, pairs[:: len(TEXTS)])
+
+
+def test_infinities_and_what_is_no_number_are_computed_as_for_records() -> None:
+    big = [{"a": 1e308, "b": b} for b in FLOATS]
+    for expression in (col("a") * 10 - col("a") * 10, col("a") * 10 // col("b"), (col("a") * 10).cast(int)):
+        assert on_columns(expression, big) == by_record(expression, big)
+
+
+def test_only_uncertain_rows_are_computed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    expression = (col("a") * 1.8 + 32 > 50) & (col("b") == "warm") & ~col("c").otherwise(False)
+    given_values = [{"a": n, "b": "warm" if n % 2 else "cold", "c": n % 3 == 0} for n in range(50)]
+    rows, frame = loaded(expression, given_values)
+    read: list[int] = []
+    before = Frame.read
+    monkeypatch.setattr(Frame, "read", lambda frame, row, path: (read.append(row), before(frame, row, path))[1])
+    true = true_rows(expression, frame, np.ones(len(rows), np.bool_), {})
+    assert read == []
+    assert true.tolist() == [expression.is_true(value) for value in rows]
+
+
+def loaded(expression: Expression, given_values: list[Any]) -> tuple[list[Any], Frame]:
+    """The values as JSON gives them back, and their fields as the reader decodes them."""
+    texts = [orjson.dumps(value) for value in given_values]
+    found = read_fields(pa.array(texts, pa.binary()), expression.paths)
+    assert not found.rejected
+    scalar = found.without_fields if found.without_fields.any() else None
+    fields = dict(zip(expression.paths, found.fields, strict=True))
+    return [orjson.loads(text) for text in texts], Frame(len(texts), fields, scalar)
+
+
+def on_columns(expression: Expression, given_values: list[Any]) -> list[str]:
+    rows, frame = loaded(expression, given_values)
+    failed: dict[int, Exception] = {}
+    column = computed(expression, frame, np.ones(len(rows), np.bool_), failed)
+    return [str(failed[row]) if row in failed else exactly(cell(column, row)) for row in range(len(rows))]
+
+
+def by_record(expression: Expression, given_values: list[Any]) -> list[str]:
+    return [outcome(expression, orjson.loads(orjson.dumps(value))) for value in given_values]
+
+
+def outcome(compute: Callable[[Any], Any], value: Any) -> str:
+    try:
+        return exactly(compute(value))
+    except StreamsError as error:
+        return str(error)
+
+
+def exactly(value: Any) -> str:
+    """A value with its type; numbers that are none are alike."""
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else f"float {struct.pack('<d', value).hex()}"
+    return repr(value)
