@@ -136,7 +136,9 @@ class Generator:
         records = np.arange(first, last)
         rows = records % len(self._keys)
         numbers = (records // len(self._keys)).tolist()
-        values = pa.array([(b'{"s":%d,"v":%d.5,"pad":"' % (n, n % 100)).ljust(VALUE_BYTES - 2, b"x") + b'"}' for n in numbers])
+        values = pa.array(
+            [(b'{"s":%d,"v":%d.5,"pad":"' % (n, n % 100)).ljust(VALUE_BYTES - 2, b"x") + b'"}' for n in numbers]
+        )
         times = (self.due(records) * 1000).astype(np.int64)
         keys = self._keys.take(pa.array(rows))
         for topic in self._topics:
@@ -306,7 +308,9 @@ def _wait(reached: Callable[[], bool], application: subprocess.Popen[bytes], fol
     until = time.time() + LONGEST_S
     while not reached():
         if application.poll() is not None or time.time() > until:
-            raise RuntimeError("the application has ended or stands still: " + (folder / "application.log").read_text()[-4000:])
+            raise RuntimeError(
+                "the application has ended or stands still: " + (folder / "application.log").read_text()[-4000:]
+            )
         time.sleep(0.01)
     return time.time()
 

@@ -17,7 +17,9 @@ TOPICS: Final = {"windows": (INPUT,), "join": (INPUT, OTHER)}
 def windows() -> Topology:
     """Count, mean and largest number of the records of each key and second."""
     builder = StreamsBuilder()
-    by_second = builder.stream(INPUT).group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(timedelta(seconds=1)))
+    by_second = (
+        builder.stream(INPUT).group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(timedelta(seconds=1)))
+    )
     statistics = by_second.aggregate(n=agg.count(), mean=agg.mean("v"), s=agg.max("s"))
     statistics.to_stream().map(without_window).to(RESULTS)
     return builder.build()

@@ -19,6 +19,7 @@ from state.commit.live import LiveKafka
 from state.commit.marker import MarkerCopy
 from state.commit.step import CommitStep, StepResult
 from state.restore.task_stores import TaskStateManager
+from state.tables.rocks_options import rocks_settings
 from streams.microbatch.job import QueryJob
 from streams.microbatch.rows import TaskInput
 from streams.microbatch.step import BatchContext, run_step
@@ -99,6 +100,7 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
         job.spill_bytes,
         lock_timeout_s=patience_s,
         trim_delay_ms=job.trim_delay_ms,
+        settings=rocks_settings(job.memory.cache_bytes),
     )
     step = CommitStep(identity, kafka, stores, job.crash)
 
