@@ -46,6 +46,7 @@ class SourceSpec:
             None: steps only with records. A run over the existing input has no ticks.
         first: Where the query's first micro-batch begins, as saved beside its checkpoint; None: not decided yet.
         interval_ms: The time between the starts of micro-batches.
+        reads_together: One reader may read several small ranges; not where the head waits for answers from elsewhere.
     """
 
     starting: Mapping[str, str]
@@ -61,6 +62,7 @@ class SourceSpec:
     tick_ms: int | None = None
     first: FirstBatch | None = None
     interval_ms: int = 0
+    reads_together: bool = True
 
 
 class BatchPlanner:
@@ -88,6 +90,7 @@ class BatchPlanner:
         self._now_ms = now_ms
         self._admin = admin
         self._spec = spec
+        self.reads_together = spec.reads_together
         self._backlog = Backlog(read, spec.max_records, spec.max_bytes, now_ms, rest, spec.interval_ms)
         self._times = times
         self._target: Mapping[TopicPartition, int] | None = None

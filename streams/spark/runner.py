@@ -37,6 +37,7 @@ from streams.spark.signals import stopped_by_signals
 from streams.spark.source import source_class
 from streams.spark.stopping import StopGate
 from streams.spark.supervisor import Supervisor
+from streams.spark.worker_start import start_workers
 from streams.topology.topology import Topology
 
 _Answer = TypeVar("_Answer")
@@ -117,6 +118,7 @@ class StreamsApplication:
             if own:
                 self.progress.say("starting Spark …")
             spark = session or start_session(self.config.application_id, self.config.spark, self.config.checkpoint_dir)
+            start_workers(spark)
             # Other queries in a session of the user's own may need these processes.
             self._inspectors = Inspectors(spark) if own else None
             try:
