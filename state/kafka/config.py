@@ -14,7 +14,7 @@ from collections.abc import Mapping
 ClientConfig = Mapping[str, str]
 """librdkafka properties by name, e.g. `{"bootstrap.servers": "localhost:9092"}`."""
 
-DEFAULT_PREFETCH_BYTES = 16 * 1024 * 1024
+DEFAULT_PREFETCH_BYTES = 8 * 1024 * 1024
 MASK = "********"
 
 _SECRET = re.compile(

@@ -17,7 +17,7 @@ from state.kafka.plain.reader import OrdinaryReader
 from state.kafka.range_reader import RangeReader
 
 DEFAULT_TIMEOUT_S = 60.0
-POOL_PREFETCH_BYTES = 256 * 1024 * 1024
+POOL_PREFETCH_BYTES = 64 * 1024 * 1024
 SMALLEST_PREFETCH_BYTES = 1024 * 1024
 
 
@@ -62,7 +62,7 @@ class ReaderPool:
 
     def __init__(self, max_readers: int = 64, prefetch_bytes: int = POOL_PREFETCH_BYTES) -> None:
         self._max_readers = max_readers
-        self._prefetch_bytes = prefetch_bytes
+        self.prefetch_bytes = prefetch_bytes
         self._prefetch: dict[tuple[object, ...], int] = {}
         self._pid = os.getpid()
         self._readers: OrderedDict[tuple[object, ...], RangeReader] = OrderedDict()
@@ -97,7 +97,7 @@ class ReaderPool:
     def _share(self, key: tuple[object, ...]) -> int:
         """How much a new reader may prefetch: an eighth of what the open ones leave."""
         self._prefetch = {open_one: share for open_one, share in self._prefetch.items() if open_one in self._readers}
-        left = self._prefetch_bytes - sum(self._prefetch.values())
+        left = self.prefetch_bytes - sum(self._prefetch.values())
         self._prefetch[key] = max(SMALLEST_PREFETCH_BYTES, min(DEFAULT_PREFETCH_BYTES, left // 8))
         return self._prefetch[key]
 
@@ -118,8 +118,17 @@ class ReaderPool:
 _process_pool = ReaderPool()
 
 
-def shared_reader(config: ClientConfig, topic: str, partition: int, start: int, bulk: bool = True) -> RangeReader:
-    """A reader from the pool of this process; see `ReaderPool.reader`."""
+def shared_reader(
+    config: ClientConfig,
+    topic: str,
+    partition: int,
+    start: int,
+    bulk: bool = True,
+    *,
+    prefetch_bytes: int = POOL_PREFETCH_BYTES,
+) -> RangeReader:
+    """A reader from the pool of this process, whose readers prefetch no more than the given bytes; see `ReaderPool.reader`."""
+    _process_pool.prefetch_bytes = prefetch_bytes
     return _process_pool.reader(config, topic, partition, start, bulk)
 
 

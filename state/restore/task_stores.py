@@ -74,6 +74,7 @@ class TaskStateManager:
         clock_ms: The wall clock, which determines how old a local store is; the batch time may have been logged long ago.
         open_store: Opens the stores of a folder.
         trim_delay_ms: How long changelog records stay after they ceased to be needed.
+        settings: RocksDB's memory; the lock timeout in it is not used.
     """
 
     def __init__(
@@ -90,7 +91,9 @@ class TaskStateManager:
         clock_ms: Callable[[], int] = _wall_clock_ms,
         open_store: OpenStore = open_task_store,
         trim_delay_ms: int = 0,
+        settings: RocksSettings = DEFAULT_SETTINGS,
     ) -> None:
+        self._settings = settings
         self._memory = memory or _memories.setdefault(os.getpid(), WorkerMemory())
         self._trim_delay_ms = trim_delay_ms
         self._notes: Noted = {}
@@ -158,7 +161,7 @@ class TaskStateManager:
             trimmed.update(targets)
 
     def _open(self, wait_s: float) -> TaskStore:
-        settings = replace(DEFAULT_SETTINGS, lock_timeout_s=wait_s)
+        settings = replace(self._settings, lock_timeout_s=wait_s)
         return self._open_store(self.directory.path, self._specs, self._spill_bytes, settings, self._volatile())
 
     def _volatile(self) -> MemoryTable | None:

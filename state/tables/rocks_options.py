@@ -62,6 +62,11 @@ _RUST_NAMES = {
 }
 
 
+def rocks_settings(cache_bytes: int) -> RocksSettings:
+    """Settings for a block cache of the given size, half of which memtables may take."""
+    return RocksSettings(block_cache_bytes=cache_bytes, write_buffer_bytes=cache_bytes // 2)
+
+
 def database_options(settings: RocksSettings) -> Any:
     """The `rocksdict.Options` of a task's database; the same object for every database of this process."""
     # The lock timeout is not part of the key, so that callers with different timeouts share the memory.

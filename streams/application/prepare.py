@@ -136,6 +136,8 @@ class Application:
             else None,
             decide_s=self.decide_s,
             broker_wait_ms=config.broker_wait_ms,
+            interval_ms=config.trigger_interval_ms,
+            reads_together=all(node.spec.repeatable for node in sub.processors if node.name in sub.head),
         )
 
 

@@ -18,6 +18,7 @@ from streams.config.field import setting
 from streams.errors import ConfigError
 from streams.topology.application_id import wrong_application_id
 
+MOST_SPILL_BYTES = 1024 * 1024 * 1024
 MESSAGE_MAX_BYTES = 1_000_000
 """librdkafka's own `message.max.bytes`."""
 
@@ -90,11 +91,19 @@ class StreamsConfig(BaseSettings):
     max_records_per_trigger: int = setting(
         "Most records of a micro-batch, over all partitions.", 1_000_000, unit="records", ge=1
     )
+    memory_bytes: int = setting(
+        "Memory for records and state on each host: micro-batches, write buffers, prefetched records and the stores' caches "
+        "have shares of it. Java and Python themselves come on top, about 600 MiB.",
+        256 * 1024 * 1024,
+        unit="bytes",
+        ge=16 * 1024 * 1024,
+    )
     max_bytes_per_trigger: int = setting(
         "Most bytes of keys and values of a micro-batch, estimated from a sample.",
-        512 * 1024 * 1024,
+        0,
         unit="bytes",
-        ge=1,
+        ge=0,
+        shown="a quarter of `memory_bytes`",
     )
     trigger_interval_ms: DurationMs = setting(
         "Time between the starts of micro-batches. 0: the next one starts as soon as one is done.", 0, ge=0
@@ -169,10 +178,11 @@ class StreamsConfig(BaseSettings):
     transaction_timeout_ms: DurationMs = setting("Transaction timeout of the producers.", 60_000, ge=1_000, le=900_000)
     spill_bytes: int = setting(
         "Size limit of the write buffer of a step; beyond it, the buffer spills to disk. At most 1 GiB.",
-        64 * 1024 * 1024,
+        0,
         unit="bytes",
-        ge=1024,
-        le=1024 * 1024 * 1024,
+        ge=0,
+        le=MOST_SPILL_BYTES,
+        shown="an eighth of `memory_bytes`",
     )
     bulk_io: bool = setting("Use librdkafka's C API. `false`: the ordinary Python client.", True)
     spark: dict[str, str] = setting("Further settings of Spark, `spark.*`.", default_factory=dict)
@@ -211,6 +221,8 @@ class StreamsConfig(BaseSettings):
         if self.state_dir == Path():
             self.state_dir = self.base_dir / "state"
         self.state_dir = self.state_dir.absolute()
+        self.max_bytes_per_trigger = self.max_bytes_per_trigger or self.memory_bytes // 4
+        self.spill_bytes = self.spill_bytes or min(self.memory_bytes // 8, MOST_SPILL_BYTES)
         self.bootstrap_servers = self.bootstrap_servers or self.kafka.get("bootstrap.servers", "")
         if not self.checkpoint_dir:
             self.checkpoint_dir = str(self.base_dir.absolute() / "checkpoint" / self.application_id)

@@ -9,9 +9,14 @@ from pathlib import Path
 from state.commit.crash_points import CrashPoints, Faults
 from state.commit.decide import TaskIdentity
 from state.commit.marker import Ranges
+from state.kafka.reader import POOL_PREFETCH_BYTES
+from state.tables.rocks_options import DEFAULT_SETTINGS
+from streams.microbatch.memory import ProcessMemory
 from streams.runtime.settings import TaskSettings
 from streams.source.planner import SourceSpec
 from streams.topology.plan import SubTopology
+
+DEFAULT_MEMORY = ProcessMemory(POOL_PREFETCH_BYTES, DEFAULT_SETTINGS.block_cache_bytes)
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,7 @@ class QueryJob:
         bulk_io: Use librdkafka's C API instead of the ordinary client.
         crash: The crash points of workers; normally none.
         trim_delay_ms: How long changelog records stay after they ceased to be needed.
+        memory: What each process of an executor may keep from step to step.
     """
 
     sub: SubTopology
@@ -43,6 +49,7 @@ class QueryJob:
     bulk_io: bool
     crash: Faults = field(default_factory=CrashPoints)
     trim_delay_ms: int = 0
+    memory: ProcessMemory = DEFAULT_MEMORY
 
     @property
     def outputs(self) -> list[str]:

@@ -7,6 +7,7 @@ that committed it then and is not called again would find, in its next step, a m
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -51,6 +52,27 @@ class PlannedCall:
 
 
 PlannedPartition: TypeAlias = PlannedRange | PlannedCall
+
+
+SMALL_RECORDS = 5_000
+"""Ranges with up to this many offsets in total are read one after the other: less work than starting another Spark task."""
+MOST_TOGETHER = 8
+"""The number of ranges that are read one after the other, at most: each may have to wait for its broker."""
+
+
+def together(planned: Sequence[PlannedPartition]) -> list[tuple[PlannedPartition, ...]]:
+    """Groups partitions so that each group is worth a reader of its own; a large range is a group by itself."""
+    groups: list[tuple[PlannedPartition, ...]] = []
+    records = SMALL_RECORDS
+    for one in planned:
+        size = one.offsets.end - one.offsets.start if isinstance(one, PlannedRange) else 0
+        records += size
+        if records <= SMALL_RECORDS and len(groups[-1]) < MOST_TOGETHER:
+            groups[-1] = (*groups[-1], one)
+        else:
+            groups.append((one,))
+            records = size
+    return groups
 
 
 class BatchPartitioner:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from streams.source.admission import admit
+from streams.source.growth import BatchGrowth
 from streams.source.sampling import AHEAD_MS, NEAR_END, BacklogSamples, Positions, ReadRecords, TopicPartition
 
 LARGE_PART = 4
@@ -22,6 +23,7 @@ class Backlog:
         max_bytes: Most bytes of keys and values, by the sizes of sampled records.
         now_ms: The clock, ms since 1970.
         rest: Called when a micro-batch was planned without reading any records.
+        interval_ms: The time between the starts of micro-batches that the user wants.
     """
 
     def __init__(
@@ -31,7 +33,9 @@ class Backlog:
         max_bytes: int,
         now_ms: Callable[[], int],
         rest: Callable[[], None] = lambda: None,
+        interval_ms: int = 0,
     ) -> None:
+        self._growth = BatchGrowth(now_ms, interval_ms)
         self._samples = BacklogSamples(read)
         self.rest = rest
         self._max_records = max_records
@@ -41,10 +45,13 @@ class Backlog:
 
     def admit(self, start: Positions, end: Positions) -> dict[TopicPartition, int]:
         """The end of the next micro-batch in each partition, from its start and the present ends of the partitions."""
-        if not _waiting(start, end):
+        self._growth.next()
+        waiting = _waiting(start, end)
+        if not waiting:
             return {tp: max(start[tp], end[tp]) for tp in end}
         looks = self._samples.looks
-        limit = self.limit(start, end)
+        limit = min(self._growth.records, self.limit(start, end))
+        self._growth.planned(is_full=limit == self._growth.records < sum(waiting.values()))
         chosen = admit(start, end, limit, self._samples, self._now_ms() + AHEAD_MS)
         if self._samples.looks == looks:
             self.rest()

@@ -45,6 +45,8 @@ class SourceSpec:
         tick_ms: The longest time between two steps of a task, with or without records (wall-clock punctuators, idle time);
             None: steps only with records. A run over the existing input has no ticks.
         first: Where the query's first micro-batch begins, as saved beside its checkpoint; None: not decided yet.
+        interval_ms: The time between the starts of micro-batches.
+        reads_together: One reader may read several small ranges; not where the head waits for answers from elsewhere.
     """
 
     starting: Mapping[str, str]
@@ -59,6 +61,8 @@ class SourceSpec:
     broker_wait_ms: int = 600_000
     tick_ms: int | None = None
     first: FirstBatch | None = None
+    interval_ms: int = 0
+    reads_together: bool = True
 
 
 class BatchPlanner:
@@ -86,7 +90,8 @@ class BatchPlanner:
         self._now_ms = now_ms
         self._admin = admin
         self._spec = spec
-        self._backlog = Backlog(read, spec.max_records, spec.max_bytes, now_ms, rest)
+        self.reads_together = spec.reads_together
+        self._backlog = Backlog(read, spec.max_records, spec.max_bytes, now_ms, rest, spec.interval_ms)
         self._times = times
         self._target: Mapping[TopicPartition, int] | None = None
         self._planned: SourceOffsets | None = None

@@ -24,8 +24,8 @@ _ARROW_TYPES = {
 }
 ROW_SCHEMA = pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in COLUMNS])
 
-CHUNK_RECORDS = 100_000
-"""Records read at once: large enough for vectorised work, small enough for a few tens of MB of memory."""
+CHUNK_RECORDS = 25_000
+"""Records read at once: large enough for vectorised work, small enough for a few MB of memory in each process and in Java."""
 
 
 def read_partition(payload: bytes, planned: PlannedPartition) -> Iterator[pa.RecordBatch]:
@@ -36,7 +36,14 @@ def read_partition(payload: bytes, planned: PlannedPartition) -> Iterator[pa.Rec
         rows = call_every_task(job, planned)
     else:
         offsets = planned.offsets
-        reader = shared_reader(job.client, offsets.topic, offsets.partition, offsets.start, bulk=job.bulk_io)
+        reader = shared_reader(
+            job.client,
+            offsets.topic,
+            offsets.partition,
+            offsets.start,
+            bulk=job.bulk_io,
+            prefetch_bytes=job.memory.prefetch_bytes,
+        )
         pieces = bounded(reader.read(offsets.end, CHUNK_RECORDS), offsets, job.source.max_bytes)
         rows = read_range(job, planned, pieces)
     for row in rows:

@@ -15,8 +15,8 @@ SPARK_SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    # Rows are few and large: Arrow batches are never split or measured row by row.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    # Rows are few and large, about a megabyte under load: a task's rows go to Python in parts, which are never measured row by row.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "16",
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     # A batch without rows would have nothing to do: wall-clock steps come from ticks of the source.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
@@ -31,6 +31,14 @@ SPARK_SETTINGS: Mapping[str, str] = {
     # The engine's results are not tables: adaptive execution and code generation only add planning time to each micro-batch.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
+    # Projections of a few rows are interpreted: otherwise their Java source is generated again for each task.
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # The UI's history of jobs, stages and tasks: each micro-batch is a job, so the default of 1000 is memory without a use.
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "50",
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
     # A segfault in native code becomes a readable stack.
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",

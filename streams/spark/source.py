@@ -9,7 +9,8 @@ nothing: planning (`streams.source`) and reading (`streams.spark.read`) are impo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark import cloudpickle
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
 
 class BatchPartition(InputPartition):
-    """A planned partition of a micro-batch (`streams.microbatch.partitions`), as a Spark input partition."""
+    """Planned partitions of a micro-batch (`streams.microbatch.partitions`) for one reader, as a Spark input partition."""
 
-    def __init__(self, planned: PlannedPartition) -> None:
+    def __init__(self, planned: Sequence[PlannedPartition]) -> None:
         self.planned = planned
 
 
@@ -74,24 +75,25 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner.report().to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """One input partition for each topic-partition with records, and one for a call of every task if that is due."""
-        from streams.microbatch.partitions import BatchPartitioner
+        """Input partitions for the topic-partitions with records, and for a call of every task if that is due."""
+        from streams.microbatch.partitions import BatchPartitioner, together
 
         if self._partitioner is None:
             self._partitioner = BatchPartitioner(self._planner)
         planned = self._partitioner.partitions(SourceOffsets.from_json(start), SourceOffsets.from_json(end))
-        return [BatchPartition(one) for one in planned]
+        groups = together(planned) if self._planner.reads_together else [(one,) for one in planned]
+        return [BatchPartition(group) for group in groups]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Notes that Spark will not ask for anything before `end` again."""
         self._planner.confirmed(SourceOffsets.from_json(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Reads a range, runs the head and packs what goes to each task."""
+        """Reads the ranges, runs the head and packs what goes to each task."""
         from streams.spark.read import read_partition
 
         assert isinstance(partition, BatchPartition)
-        return read_partition(self._job, partition.planned)
+        return chain.from_iterable(read_partition(self._job, one) for one in partition.planned)
 
 
 class KafkaSource(DataSource):

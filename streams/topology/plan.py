@@ -75,6 +75,11 @@ class SubTopology:
         return tuple(node.name for node in below if isinstance(node, ProcessorNode) and node.takes_dropped)
 
     @property
+    def processors(self) -> tuple[ProcessorNode, ...]:
+        """The nodes that have an operator."""
+        return tuple(node for node in self.nodes.values() if isinstance(node, ProcessorNode))
+
+    @property
     def keyed_by(self) -> tuple[str, ...]:
         """Names of the operators in the head whose keys decide the task of a record."""
         return tuple(dict.fromkeys(name for entry in self.entries if not entry.by_partition for name in entry.keyed_by))

@@ -348,7 +348,7 @@ def test_only_the_first_batch_of_a_run_may_be_a_repeated_one(admin: FakeAdmin) -
 
 
 def calls_every_task(reader: KafkaStreamReader, start: dict[str, Any], end: dict[str, Any]) -> bool:
-    return any(isinstance(one.planned, PlannedCall) for one in reader.partitions(start, end))  # type: ignore[attr-defined]
+    return any(isinstance(one, PlannedCall) for part in reader.partitions(start, end) for one in part.planned)  # type: ignore[attr-defined]
 
 
 def test_when_a_batch_was_planned_is_logged_and_is_no_input(admin: FakeAdmin) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from state.kafka.columns import RecordColumns
 from streams.errors import RangeTooLargeError
+from streams.microbatch.job import DEFAULT_MEMORY
 from streams.microbatch.partitions import PlannedRange
 from streams.source import range_size
 from streams.source.offsets import OffsetRange
@@ -56,7 +57,8 @@ def test_what_is_not_far_above_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_reader_of_a_task_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = SimpleNamespace(read=lambda end, most: pieces(100, 10, 1_000))
-    job = SimpleNamespace(tasks=1, client={}, bulk_io=False, source=SourceSpec({}, max_bytes=20_000))
+    source = SourceSpec({}, max_bytes=20_000)
+    job = SimpleNamespace(tasks=1, client={}, bulk_io=False, source=source, memory=DEFAULT_MEMORY)
     taken: list[RecordColumns] = []
 
     def read_range(_job: object, _planned: object, of: Iterable[RecordColumns]) -> Iterator[object]:

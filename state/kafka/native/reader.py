@@ -20,10 +20,11 @@ from state.kafka.native import consume_kernel
 from state.kafka.native.librdkafka import CONSUMER, ERROR_CALLBACK, NO_CONSUMER_CLOSE, Message, library
 from state.kafka.range_reader import Head, RangeReader
 
-_QUEUE_SLOTS = 100_000
+_QUEUE_SLOTS = 25_000
 # Initial bytes for keys, values and headers of one run. Headers are rare and get no room until the first one appears.
-_FIRST_CAPACITIES = (1 << 20, 16 << 20, 0)
-_LARGEST_CAPACITY = 256 << 20
+_FIRST_CAPACITIES = (1 << 20, 4 << 20, 0)
+# A run is bounded by bytes, too: its memory is needed several times on the way to the task. A larger record gets what it needs.
+_LARGEST_CAPACITY = 16 << 20
 
 
 class BulkReader(RangeReader):
