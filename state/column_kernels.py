@@ -6,6 +6,7 @@ tuple. Kernels append until a buffer is full and note what is missing; the calle
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ from state.numba_kernels import as_pointer, call, copy_bytes, kernel
 ROWS, BYTES, NULLS, FULL, NEEDED, COUNTERS = 0, 1, 4, 7, 8, 9
 # One row of the table of columns to append to: addresses of the buffers, bytes of the data buffer.
 ENDS, DATA, VALID, CAPACITY = range(4)
+
+MEMCMP = ctypes.cast(ctypes.CDLL(None).memcmp, ctypes.c_void_p).value or 0
+"""Address of C's `memcmp`."""
 
 
 class ColumnBuffers:

@@ -25,7 +25,7 @@ from state.restore.plan import Action, RestoreTarget
 from state.restore.restorer import ChangelogSource, Restorer
 from state.stores.spec import StoreSpec
 from state.stores.task_store import TaskStore, open_task_store
-from state.tables.buffer import DEFAULT_SPILL_BYTES
+from state.tables.buffer_memory import DEFAULT_SPILL_BYTES
 from state.tables.memory import MemoryTable
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
 

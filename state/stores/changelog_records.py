@@ -16,8 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,13 +27,10 @@ from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
 from state.stores.segments import Segments
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.versioned_format import TOMBSTONE, VALUE
+from state.tables.binary_columns import joined, numbers_at, packed, sliced
+from state.tables.blocks import EntryColumns
 
 Int64s = npt.NDArray[np.int64]
-# Part sizes of a step that has spilled: a number of records, but no more than a number of bytes, judged by earlier parts.
-_FIRST_PART_ROWS = 1_000
-_PART_ROWS = 100_000
-_PART_BYTES = 16 * 1024 * 1024
-_NOTHING = pa.scalar(b"", pa.binary())
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,45 +69,28 @@ class LocalRows:
         return len(self.keys)
 
 
-def changelog_batches(
-    spec: StoreSpec, entries: Iterable[tuple[bytes, bytes | None, int]], bounded: bool
-) -> Iterator[ChangelogBatch]:
-    """Changelog records for (local key, local value, timestamp), in parts.
-
-    Args:
-        spec: The store.
-        entries: Its writes.
-        bounded: The writes are not in memory as a whole, so the records must not be either.
-    """
-    waiting = iter(entries)
-    size = _FIRST_PART_ROWS if bounded else None
-    while rows := list(islice(waiting, size)):
-        batch = _changelog_batch(spec, rows)
-        if size is not None:
-            bytes_a_row = max(1, (batch.keys.nbytes + batch.values.nbytes) // len(rows))
-            size = max(1, min(_PART_ROWS, _PART_BYTES // bytes_a_row))
+def changelog_batches(spec: StoreSpec, writes: Iterable[EntryColumns]) -> Iterator[ChangelogBatch]:
+    """Changelog records for a store's writes (local keys and values), part by part."""
+    skip = 10 if spec.kind.segmented else 2
+    for keys, values, timestamps in writes:
+        if spec.kind is StoreKind.VERSIONED:
+            batch = _versions(keys, values, timestamps, skip)
+        else:
+            bare = sliced(values, 8) if spec.kind.timestamped else values
+            batch = ChangelogBatch(sliced(keys, skip), bare, timestamps)
         if len(batch):
             yield batch
 
 
-def _changelog_batch(spec: StoreSpec, rows: list[tuple[bytes, bytes | None, int]]) -> ChangelogBatch:
-    skip = 10 if spec.kind.segmented else 2
-    if spec.kind is StoreKind.VERSIONED:
-        # The store's own stream time (no key) and versions pruned from the history (no value) never reach the changelog.
-        rows = [row for row in rows if len(row[0]) > skip and row[1] is not None]
-        keys = [key[2:-8] for key, _, _ in rows]
-        values = [value[1:] if value is not None and value[:1] == VALUE else None for _, value, _ in rows]
-    else:
-        keys = [key[skip:] for key, _, _ in rows]
-        if spec.kind.timestamped:
-            values = [None if value is None else value[8:] for _, value, _ in rows]
-        else:
-            values = [value for _, value, _ in rows]
-    return ChangelogBatch(
-        pa.array(keys, pa.binary()),
-        pa.array(values, pa.binary()),
-        np.fromiter((timestamp for _, _, timestamp in rows), np.int64, len(rows)),
-    )
+def _versions(keys: pa.BinaryArray, values: pa.BinaryArray, timestamps: Int64s, skip: int) -> ChangelogBatch:
+    """Changelog records of a versioned store.
+
+    The store's own stream time (a bare prefix as key) and versions pruned from the history (no value) never reach the changelog.
+    """
+    logged = pc.and_(pc.greater(pc.binary_length(keys), skip), values.is_valid())
+    keys, values = keys.filter(logged), values.filter(logged)
+    bare = pc.if_else(pc.equal(values, TOMBSTONE), pa.scalar(None, pa.binary()), sliced(values, 1))
+    return ChangelogBatch(sliced(keys, skip, 8), bare, timestamps[logged.to_numpy(zero_copy_only=False)])
 
 
 def local_rows(
@@ -135,13 +113,13 @@ def local_rows(
         raise _foreign(spec, offsets, "a record without a key")
     firsts: dict[int, int] = {}
     if spec.kind is StoreKind.VERSIONED:
-        values = pc.fill_null(_join(pa.scalar(VALUE, pa.binary()), values), TOMBSTONE)
-        keys = _join(pa.scalar(prefix, pa.binary()), keys, _packed(stamps))
+        values = pc.fill_null(joined(pa.scalar(VALUE, pa.binary()), values), TOMBSTONE)
+        keys = joined(pa.scalar(prefix, pa.binary()), keys, packed(stamps))
     else:
         if spec.kind.timestamped:
-            values = _join(_packed(stamps), values)
+            values = joined(packed(stamps), values)
         if segments is None:
-            keys = _join(pa.scalar(prefix, pa.binary()), keys)
+            keys = joined(pa.scalar(prefix, pa.binary()), keys)
         else:
             keys, values, firsts = _file_by_segment(spec, segments, keys, values, offsets)
     keys, values = _last_of_each(keys, values)
@@ -161,7 +139,7 @@ def _file_by_segment(
         keys, values, filed, offsets = keys.filter(mask), values.filter(mask), filed[alive], offsets[alive]
     found, first, place = np.unique(filed, return_index=True, return_inverse=True)
     prefixes = pa.array([segments.prefix(segment) for segment in found.tolist()], pa.binary())
-    keys = _join(prefixes.take(pa.array(place)), keys)
+    keys = joined(prefixes.take(pa.array(place)), keys)
     return keys, values, dict(zip(found.tolist(), offsets[first].tolist(), strict=True))
 
 
@@ -169,11 +147,9 @@ def _times(spec: StoreSpec, keys: pa.BinaryArray, suffix: int, offsets: Int64s) 
     """The big-endian number at the beginning of each key's suffix."""
     if not len(keys):
         return np.empty(0, np.int64)
-    bounds = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1]
-    if int(np.diff(bounds).min()) < suffix:
+    if pc.min(pc.binary_length(keys)).as_py() < suffix:
         raise _foreign(spec, offsets, f"a key of less than {suffix} bytes")
-    data = np.frombuffer(keys.buffers()[2], np.uint8)
-    times: Int64s = data[(bounds[1:] - suffix)[:, np.newaxis] + np.arange(8)].view(">i8").ravel().astype(np.int64)
+    times = numbers_at(keys, -suffix)
     if int(times.min()) < 0:
         raise _foreign(spec, offsets, "a key with a time below zero")
     return times
@@ -191,18 +167,6 @@ def _last_of_each(keys: pa.BinaryArray, values: pa.BinaryArray) -> tuple[pa.Bina
         return ordered, values.take(indices)
     last = pa.array(np.append(differs, True))
     return ordered.filter(last), values.take(indices.filter(last))
-
-
-def _packed(numbers: Int64s) -> pa.BinaryArray:
-    """Each number as 8 bytes, big endian."""
-    bounds = np.arange(len(numbers) + 1, dtype=np.int32) * 8
-    data = numbers.astype(">i8").tobytes()
-    return pa.BinaryArray.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(bounds), pa.py_buffer(data)])
-
-
-def _join(*parts: Any) -> pa.BinaryArray:
-    """Concatenates columns (or constants) row by row; null where any part is null."""
-    return pc.binary_join_element_wise(*parts, _NOTHING)
 
 
 def _foreign(spec: StoreSpec, offsets: Int64s, what: str) -> RestoreError:

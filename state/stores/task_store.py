@@ -20,7 +20,7 @@ from state.stores.changelog_records import ChangelogBatch, Int64s, changelog_bat
 from state.stores.position import StoreOrigin, StorePosition
 from state.stores.spec import StoreSpec
 from state.stores.table_stores import ByteStore, RestoredPart, TableStores
-from state.tables.buffer import DEFAULT_SPILL_BYTES, BufferMemory, delete_left_scratch
+from state.tables.buffer_memory import DEFAULT_SPILL_BYTES, BufferMemory, delete_left_scratch
 from state.tables.kept import KeptTables
 from state.tables.memory import MemoryTable
 from state.tables.open import open_table
@@ -109,7 +109,7 @@ class TaskStore:
         for name in self.logged_stores:
             buffer = self._state_of[name].buffers[name]
             if buffer.dirty:
-                for batch in changelog_batches(self.specs[name], buffer.entries(), bounded=buffer.spilled):
+                for batch in changelog_batches(self.specs[name], buffer.written()):
                     yield name, batch
 
     def apply(self, position: StorePosition, halfway: Callable[[], None] | None = None) -> None:

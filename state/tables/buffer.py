@@ -1,87 +1,44 @@
 """`WriteBuffer`: the uncommitted writes of one store, laid over the committed table.
 
-Nothing may reach the table before Kafka has committed the step, yet reads must see the step's writes. Beyond a memory bound,
-all buffers of a task move to a scratch database beside the store, never into the committed one. Invariant: memory
-hides scratch, and scratch hides the table.
+Nothing may reach the table before Kafka has committed the step, yet reads must see the step's writes. Single writes are in a
+dictionary, writes by columns in blocks, and beyond a memory bound all buffers of a task move to a scratch database beside the
+store, never into the committed one. Invariant: the dictionary hides the blocks, a newer block hides an older one, blocks hide
+scratch, and scratch hides the table.
 """
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from sortedcontainers import SortedList
 
-from state.tables.columns import scan_each
+from state.tables.blocks import (
+    Block,
+    EntryColumns,
+    decode_timestamps,
+    decode_values,
+    encode_entries,
+    overlay_columns,
+    without_deleted,
+)
+from state.tables.buffer_memory import BufferMemory
 from state.tables.merge import overlay
-from state.tables.open import DiskTable, open_table
-from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
+from state.tables.open import DiskTable
 from state.tables.table import OrderedTable, RangeRows, Row, RowChange
 
 Entry = tuple["bytes | None", int]
 """Local value (None = deleted) and the timestamp for the changelog, ms."""
 
-DEFAULT_SPILL_BYTES = 64 * 1024 * 1024
 # Memory of Python's objects around one entry: two bytes objects, a tuple, an int, a dictionary's slot.
 _ENTRY_OVERHEAD = 250
-_SPILL_PREFIX = "spill-"
-
-
-class BufferMemory:
-    """The memory that the buffers of one task share, and the scratch database for their entries when the memory is full.
-
-    Args:
-        limit: Bound in bytes, Python's own overhead included; None = no bound.
-        directory: Where the scratch database's folder is created; required with a limit.
-        settings: RocksDB's memory, shared with the committed tables.
-    """
-
-    def __init__(
-        self, limit: int | None = None, directory: Path | None = None, settings: RocksSettings = DEFAULT_SETTINGS
-    ) -> None:
-        if limit is not None and directory is None:
-            raise ValueError("a bound on the write buffer needs a directory to spill to")
-        self.used = 0
-        self.limit = limit if limit is not None else 2**63
-        self.scratch: DiskTable | None = None
-        self._directory = directory
-        self._settings = settings
-        self._buffers: list[WriteBuffer] = []
-        self._folder: Path | None = None
-
-    def register(self, buffer: WriteBuffer) -> None:
-        """Adds a buffer to those that share this memory."""
-        self._buffers.append(buffer)
-
-    def spill(self) -> None:
-        """Moves every buffer's entries to the scratch database."""
-        if self.scratch is None:
-            self._folder = Path(tempfile.mkdtemp(prefix=_SPILL_PREFIX, dir=self._directory))
-            self.scratch = open_table(self._folder / "db", self._settings)
-        for buffer in self._buffers:
-            buffer.move_to(self.scratch)
-        self.used = 0
-
-    def clear(self) -> None:
-        """Deletes the scratch database. The buffers must be empty or about to be emptied."""
-        self.used = 0
-        if self.scratch is not None:
-            self.scratch.close()
-            self.scratch = None
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
-
-
-def delete_left_scratch(directory: Path) -> None:
-    """Deletes the scratch databases of killed processes. The caller must hold the committed table's lock."""
-    for folder in directory.glob(f"{_SPILL_PREFIX}*"):
-        shutil.rmtree(folder, ignore_errors=True)
+# Part sizes of a step that has spilled: a number of rows, but no more than a number of bytes, judged by earlier parts.
+_FIRST_PART_ROWS = 1_000
+_PART_ROWS = 100_000
+_PART_BYTES = 16 * 1024 * 1024
 
 
 class WriteBuffer:
@@ -97,10 +54,13 @@ class WriteBuffer:
         self._table = table
         self._memory = memory
         self._prefix = prefix
+        self._end = _end_of(prefix)
         self._entries: dict[bytes, Entry] = {}
         # Sorted only for stores that are scanned, so that point lookups never pay for it.
         self._sorted: SortedList | None = None
         self._unsorted: list[bytes] = []
+        # Oldest first, each less than half as large as the one before.
+        self._blocks: list[Block] = []
         self._spilled = False
         memory.register(self)
 
@@ -120,53 +80,11 @@ class WriteBuffer:
 
     def put_last(self, key: bytes, value: bytes | None, timestamp: int) -> None:
         """As `put`, but the changelog record comes after all others of the step so far."""
+        self._unpack()
         old = self._entries.pop(key, None)
         self.put(key, value, timestamp)
         if old is not None and self._sorted is not None:
             self._unsorted.remove(key)
-
-    def get(self, key: bytes) -> bytes | None:
-        """The value as this step sees it."""
-        entry = self._entries.get(key)
-        if entry is not None:
-            return entry[0]
-        if self._spilled:
-            found, value = self._get_spilled(key)
-            if found:
-                return value
-        return self._table.get(key)
-
-    def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of several keys, with one table lookup for all keys that were not written in this step."""
-        entries = self._entries
-        if not entries and not self._spilled:
-            return self._table.multi_get(keys)
-        values: list[bytes | None] = [None] * len(keys)
-        missing: list[int] = []
-        for index, key in enumerate(keys):
-            entry = entries.get(key)
-            if entry is not None:
-                values[index] = entry[0]
-                continue
-            found, value = self._get_spilled(key) if self._spilled else (False, None)
-            if found:
-                values[index] = value
-            else:
-                missing.append(index)
-        if missing:
-            for index, value in zip(missing, self._table.multi_get([keys[i] for i in missing]), strict=True):
-                values[index] = value
-        return values
-
-    def scan(self, lower: bytes, upper: bytes | None, reverse: bool = False) -> Iterator[Row]:
-        """Rows with lower <= key < upper as of now; the scan does not see later writes of the step."""
-        base = self._table.scan(lower, upper, reverse)
-        if not self._entries and not self._spilled:
-            return base
-        changes = self.changes(lower, upper, reverse)
-        if changes is None:
-            return base
-        return _without_deleted(overlay(changes, base, reverse))
 
     def put_columns(self, keys: pa.BinaryArray, values: pa.BinaryArray, timestamps: npt.NDArray[np.int64]) -> None:
         """Writes a column of rows, as `put` row by row would.
@@ -176,45 +94,135 @@ class WriteBuffer:
             values: Local values, null deletes.
             timestamps: Of the changelog records, ms.
         """
-        for row in zip(keys.to_pylist(), values.to_pylist(), timestamps.tolist(), strict=True):
-            self.put(*row)
+        if not len(keys):
+            return
+        self._pack()
+        block = Block.of_writes(EntryColumns(keys, values, timestamps))
+        self._memory.used += block.nbytes
+        self._add(block)
+        if self._memory.used > self._memory.limit:
+            self._memory.spill()
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value as this step sees it."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            return entry[0]
+        if self._blocks or self._spilled:
+            found, value = self._get_packed(key)
+            if found:
+                return value
+        return self._table.get(key)
+
+    def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values of several keys, with one table lookup for all keys that were not written in this step."""
+        entries = self._entries
+        if not entries and not self._blocks and not self._spilled:
+            return self._table.multi_get(keys)
+        values: list[bytes | None] = [None] * len(keys)
+        missing: list[int] = []
+        for index, key in enumerate(keys):
+            entry = entries.get(key)
+            if entry is not None:
+                values[index] = entry[0]
+                continue
+            found, value = self._get_packed(key)
+            if found:
+                values[index] = value
+            else:
+                missing.append(index)
+        if missing:
+            for index, value in zip(missing, self._table.multi_get([keys[i] for i in missing]), strict=True):
+                values[index] = value
+        return values
 
     def get_columns(self, keys: pa.BinaryArray) -> pa.BinaryArray:
         """The values of a column of keys as this step sees them; see `OrderedTable.get_columns`."""
-        return pa.array(self.multi_get(keys.to_pylist()), pa.binary())
+        self._pack()
+        found: list[pa.BinaryArray] = []
+        places: npt.NDArray[np.int64] = np.empty(len(keys), np.int64)
+        missing = np.arange(len(keys))
 
-    def scan_ranges(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
-        """Rows of several ranges as this step sees them; see `OrderedTable.scan_ranges`."""
-        return scan_each(self.scan, lowers, uppers)
+        def take(values: pa.BinaryArray, hit: npt.NDArray[np.bool_]) -> None:
+            nonlocal missing
+            first = sum(map(len, found))
+            places[missing[hit]] = np.arange(first, first + len(values))
+            found.append(values)
+            missing = missing[~hit]
+
+        for block in reversed(self._blocks):
+            rows = block.find(_at(keys, missing))
+            take(block.columns.values.take(pa.array(rows[rows >= 0])), rows >= 0)
+        if self._spilled and len(missing):
+            entries = self._scratch().get_columns(_at(keys, missing))
+            take(decode_values(entries.drop_null()), entries.is_valid().to_numpy(zero_copy_only=False))
+        if len(missing) == len(keys):
+            return self._table.get_columns(keys)
+        if len(missing):
+            take(self._table.get_columns(_at(keys, missing)), np.ones(len(missing), np.bool_))
+        return pa.concat_arrays(found).take(pa.array(places))
+
+    def scan(self, lower: bytes, upper: bytes | None, reverse: bool = False) -> Iterator[Row]:
+        """Rows with lower <= key < upper as of now; the scan does not see later writes of the step."""
+        base = self._table.scan(lower, upper, reverse)
+        if not self.dirty:
+            return base
+        changes = self.changes(lower, upper, reverse)
+        if changes is None:
+            return base
+        return _without_deleted(overlay(changes, base, reverse))
 
     def changes(self, lower: bytes, upper: bytes | None, reverse: bool = False) -> Iterator[RowChange] | None:
         """This step's writes of a range in key order, None if memory and scratch have none."""
         entries = self._entries
-        own: list[RowChange] = [
-            (key, entries[key][0]) for key in self._index().irange(lower, upper, (True, False), reverse)
-        ]
-        if not self._spilled:
-            return iter(own) if own else None
-        spilled = ((key, _decode(data)[0]) for key, data in self._scratch().scan(lower, upper, reverse))
-        return overlay(iter(own), spilled, reverse)
+        layers: list[Iterator[RowChange]] = []
+        if entries:
+            own = [(key, entries[key][0]) for key in self._index().irange(lower, upper, (True, False), reverse)]
+            layers += [iter(own)] if own else []
+        for block in reversed(self._blocks):
+            rows = block.changes_between(lower, self._end if upper is None else upper, reverse)
+            layers += [] if rows is None else [rows]
+        if self._spilled:
+            stored = self._scratch().scan(lower, upper, reverse)
+            layers.append((key, _decode(data)) for key, data in stored)
+        if not layers:
+            return None
+        newest = layers[0]
+        for older in layers[1:]:
+            newest = overlay(newest, older, reverse)
+        return newest
 
-    def entries(self) -> Iterator[tuple[bytes, bytes | None, int]]:
-        """The last write of every key, in the order of the first writes; in key order once the step has spilled."""
-        if not self._spilled:
-            return ((key, value, timestamp) for key, (value, timestamp) in self._entries.items())
-        entries = self._entries
-        own = ((key, _encode(entries[key])) for key in sorted(entries))
-        stored = self._scratch().scan(self._prefix, _end_of(self._prefix))
-        return ((key, *_decode(data)) for key, data in overlay(own, stored) if data is not None)
+    def scan_ranges(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
+        """Rows of several ranges as this step sees them; see `OrderedTable.scan_ranges`."""
+        self._pack()
+        layers = [block.changes_in(lowers, uppers) for block in reversed(self._blocks)]
+        if self._spilled:
+            stored = self._scratch().scan_ranges(lowers, uppers)
+            layers.append(stored._replace(values=decode_values(stored.values)))
+        rows = self._table.scan_ranges(lowers, uppers)
+        for newer in reversed(layers):
+            rows = overlay_columns(newer, rows)
+        return without_deleted(rows)
 
-    def __len__(self) -> int:
-        """The number of keys written in this step and still in memory."""
-        return len(self._entries)
+    def written(self) -> Iterator[EntryColumns]:
+        """The last write of every key: in the order of the first writes; in key order and in parts once the step has spilled."""
+        if self._spilled:
+            yield from self._spilled_parts()
+        elif (block := self._only_block()) is not None:
+            yield block.columns
+
+    def sorted_changes(self) -> Iterator[tuple[pa.BinaryArray, pa.BinaryArray]]:
+        """The last write of every key in key order: keys and values, in parts once the step has spilled."""
+        if self._spilled:
+            for part in self._spilled_parts():
+                yield part.keys, part.values
+        elif (block := self._only_block()) is not None:
+            yield block.sorted()
 
     @property
     def dirty(self) -> bool:
         """Whether the step has written anything."""
-        return bool(self._entries) or self._spilled
+        return bool(self._entries) or bool(self._blocks) or self._spilled
 
     @property
     def spilled(self) -> bool:
@@ -222,9 +230,11 @@ class WriteBuffer:
         return self._spilled
 
     def move_to(self, scratch: DiskTable) -> None:
-        """Moves the entries to the scratch database."""
-        if self._entries:
-            scratch.write_unsafe((key, _encode(entry)) for key, entry in self._entries.items())
+        """Moves the writes to the scratch database."""
+        block = self._only_block()
+        if block is not None:
+            keys, encoded = block.sorted_by(encode_entries(block.columns))
+            scratch.write_unsafe(keys, encoded)
             self._forget()
             self._spilled = True
 
@@ -237,6 +247,7 @@ class WriteBuffer:
         self._entries = {}
         self._sorted = None
         self._unsorted = []
+        self._blocks = []
 
     def _index(self) -> SortedList:
         if self._sorted is None:
@@ -246,24 +257,76 @@ class WriteBuffer:
             self._unsorted = []
         return self._sorted
 
-    def _get_spilled(self, key: bytes) -> tuple[bool, bytes | None]:
-        data = self._scratch().get(key)
-        return (False, None) if data is None else (True, _decode(data)[0])
+    def _pack(self) -> None:
+        """Makes a block of the single writes."""
+        entries = self._entries
+        if entries:
+            columns = EntryColumns(
+                pa.array(entries, pa.binary()),
+                pa.array((value for value, _ in entries.values()), pa.binary()),
+                np.fromiter((timestamp for _, timestamp in entries.values()), np.int64, len(entries)),
+            )
+            self._entries, self._sorted, self._unsorted = {}, None, []
+            self._add(Block.of_writes(columns))
+
+    def _unpack(self) -> None:
+        """Makes single writes of the blocks."""
+        if self._blocks:
+            keys, values, timestamps = self._merged().columns
+            rows = zip(values.to_pylist(), timestamps.tolist(), strict=True)
+            self._entries = dict(zip(keys.to_pylist(), rows, strict=True)) | self._entries
+            self._blocks, self._sorted, self._unsorted = [], None, []
+
+    def _add(self, block: Block) -> None:
+        """Adds the newest block; it is merged with those that are not much larger, so that blocks stay few."""
+        self._blocks.append(block)
+        while len(self._blocks) > 1 and len(self._blocks[-2]) <= 2 * len(self._blocks[-1]):
+            self._merge_last()
+
+    def _merge_last(self) -> None:
+        newer = self._blocks.pop()
+        self._blocks[-1] = self._blocks[-1].followed_by(newer)
+
+    def _merged(self) -> Block:
+        while len(self._blocks) > 1:
+            self._merge_last()
+        return self._blocks[0]
+
+    def _only_block(self) -> Block | None:
+        """All writes that are in memory, as one block."""
+        self._pack()
+        return self._merged() if self._blocks else None
+
+    def _get_packed(self, key: bytes) -> tuple[bool, bytes | None]:
+        """Whether the key is in a block or in the scratch database, and its value."""
+        for block in reversed(self._blocks):
+            row = int(block.find(pa.array([key], pa.binary()))[0])
+            if row >= 0:
+                return True, block.columns.values[row].as_py()
+        data = self._scratch().get(key) if self._spilled else None
+        return (False, None) if data is None else (True, _decode(data))
+
+    def _spilled_parts(self) -> Iterator[EntryColumns]:
+        """All writes in key order, in parts of bounded size."""
+        self.move_to(self._scratch())
+        waiting, size = self._scratch().scan(self._prefix, self._end), _FIRST_PART_ROWS
+        while rows := list(islice(waiting, size)):
+            keys, entries = (pa.array(column, pa.binary()) for column in zip(*rows, strict=True))
+            size = max(1, min(_PART_ROWS, _PART_BYTES * len(rows) // (keys.nbytes + entries.nbytes)))
+            yield EntryColumns(keys, decode_values(entries), decode_timestamps(entries))
 
     def _scratch(self) -> DiskTable:
         assert self._memory.scratch is not None
         return self._memory.scratch
 
 
-def _encode(entry: Entry) -> bytes:
-    value, timestamp = entry
-    stamp = timestamp.to_bytes(8, "big", signed=True)
-    return stamp if value is None else stamp + b"\x01" + value
+def _decode(data: bytes) -> bytes | None:
+    """The value of an entry in the scratch database; see `encode_entries`."""
+    return None if len(data) == 8 else data[9:]
 
 
-def _decode(data: bytes) -> Entry:
-    timestamp = int.from_bytes(data[:8], "big", signed=True)
-    return (None if len(data) == 8 else data[9:]), timestamp
+def _at(keys: pa.BinaryArray, rows: npt.NDArray[np.int64]) -> pa.BinaryArray:
+    return keys if len(rows) == len(keys) else keys.take(pa.array(rows))
 
 
 def _without_deleted(changes: Iterator[RowChange]) -> Iterator[Row]:

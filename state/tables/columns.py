@@ -1,18 +1,18 @@
 """Bulk operations of the ordered tables on Arrow columns for tables without a faster way: `RowByRow`.
 
 Vectorised operators look up, scan and write whole columns of keys. A table that reaches its rows one at a time only (in memory,
-or through rocksdict) takes the three operations from `RowByRow`, whose results define what every faster way must return.
+or through rocksdict) takes these operations from `RowByRow`, whose results define what every faster way must return.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from state.tables.table import KeyRange, RangeRows, Row, RowChange
+from state.tables.table import Columns, KeyRange, RangeRows, Row, RowChange
 
 
 class _Rows(Protocol):
@@ -26,7 +26,7 @@ class _Rows(Protocol):
 
 
 class RowByRow:
-    """`get_columns`, `scan_ranges` and `write_columns` of `OrderedTable`, made of the operations on single rows."""
+    """`get_columns`, `scan_ranges`, `write_columns` and `write_sorted` of `OrderedTable`, made of the operations on single rows."""
 
     def get_columns(self: _Rows, keys: pa.BinaryArray) -> pa.BinaryArray:
         """See `OrderedTable`."""
@@ -44,7 +44,17 @@ class RowByRow:
         halfway: Callable[[], None] | None = None,
     ) -> None:
         """See `OrderedTable`."""
-        self.write(zip(keys.to_pylist(), values.to_pylist(), strict=True), delete_ranges, halfway)
+        self.write(rows_of([(keys, values)]), delete_ranges, halfway)
+
+    def write_sorted(self: _Rows, parts: Iterable[Columns], halfway: Callable[[], None] | None = None) -> None:
+        """See `OrderedTable`."""
+        self.write(rows_of(parts), (), halfway)
+
+
+def rows_of(parts: Iterable[Columns]) -> Iterator[RowChange]:
+    """The rows of columns, one by one."""
+    for keys, values in parts:
+        yield from zip(keys.to_pylist(), values.to_pylist(), strict=True)
 
 
 def scan_each(

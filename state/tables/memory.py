@@ -51,9 +51,5 @@ class MemoryTable(RowByRow):
             else:
                 rows[key] = value
 
-    def write_sorted(self, changes: Iterator[RowChange], halfway: Callable[[], None] | None = None) -> None:
-        """See `OrderedTable`."""
-        self.write(changes, (), halfway)
-
     def close(self) -> None:
         """Has no effect: the rows stay, and the table may be used again."""

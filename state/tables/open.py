@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
+import pyarrow as pa
+
 from state.tables.native.library import native_available
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
-from state.tables.table import OrderedTable, RowChange
+from state.tables.table import OrderedTable
 
 
 class DiskTable(OrderedTable, Protocol):
     """A table in a folder."""
 
-    def write_unsafe(self, changes: Iterable[RowChange]) -> None:
-        """A write that a crash may lose, for scratch tables."""
+    def write_unsafe(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
+        """A write of columns that a crash may lose, for scratch tables."""
 
 
 def open_table(path: Path, settings: RocksSettings = DEFAULT_SETTINGS, read_only: bool = False) -> DiskTable:

@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import rocksdict
 
 from state.errors import StateError
-from state.tables.columns import RowByRow
+from state.tables.columns import RowByRow, rows_of
 from state.tables.private_folder import make_private
 from state.tables.rocks_errors import closed_during_scan, closed_error, named_error, open_when_released
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings, database_options, write_options
-from state.tables.table import KeyRange, Row, RowChange
+from state.tables.table import Columns, KeyRange, Row, RowChange
 
 
 class RocksTable(RowByRow):
@@ -99,9 +100,9 @@ class RocksTable(RowByRow):
             halfway()
         self._flush()
 
-    def write_unsafe(self, changes: Iterable[RowChange]) -> None:
-        """A write that a crash may lose, for scratch tables."""
-        self._write(changes, ())
+    def write_unsafe(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
+        """A write of columns that a crash may lose, for scratch tables."""
+        self._write(rows_of([(keys, values)]), ())
 
     def _write(self, changes: Iterable[RowChange], delete_ranges: Sequence[KeyRange]) -> None:
         batch = rocksdict.WriteBatch(raw_mode=True)
@@ -124,7 +125,7 @@ class RocksTable(RowByRow):
         except Exception as error:
             raise self._named(error) from error
 
-    def write_sorted(self, changes: Iterator[RowChange], halfway: Callable[[], None] | None = None) -> None:
+    def write_sorted(self, parts: Iterable[Columns], halfway: Callable[[], None] | None = None) -> None:
         """See `OrderedTable`. Writes one sorted file, which RocksDB ingests."""
         part = self.path / "ingest.part"
         # RocksDB takes a file over by a second name for it: after a kill before the first name is removed, writing to that name
@@ -134,7 +135,7 @@ class RocksTable(RowByRow):
         try:
             writer.open(str(part))
             count = 0
-            for count, (key, value) in enumerate(changes, 1):  # noqa: B007
+            for count, (key, value) in enumerate(rows_of(parts), 1):  # noqa: B007
                 if value is None:
                     del writer[key]
                 else:

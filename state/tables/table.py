@@ -16,6 +16,8 @@ import pyarrow as pa
 Row = tuple[bytes, bytes]
 RowChange = tuple[bytes, "bytes | None"]
 """Key and new value; None deletes."""
+Columns = tuple[pa.BinaryArray, pa.BinaryArray]
+"""Keys (none null) and new values; null deletes."""
 KeyRange = tuple[bytes, bytes]
 """[lower, upper)."""
 
@@ -64,8 +66,17 @@ class OrderedTable(Protocol):
             halfway: Called when the write has begun but would not yet survive a kill, for fault tests.
         """
 
-    def write_sorted(self, changes: Iterator[RowChange], halfway: Callable[[], None] | None = None) -> None:
-        """The same for many changes in strictly rising key order, in bounded memory where the table supports that."""
+    def write_columns(
+        self,
+        keys: pa.BinaryArray,
+        values: pa.BinaryArray,
+        delete_ranges: Sequence[KeyRange] = (),
+        halfway: Callable[[], None] | None = None,
+    ) -> None:
+        """As `write`, with the changes as columns in any order, each key at most once; a null value deletes."""
+
+    def write_sorted(self, parts: Iterable[Columns], halfway: Callable[[], None] | None = None) -> None:
+        """The same for many changes, in strictly rising key order over all parts; the table holds no more than a part of them."""
 
     def get_columns(self, keys: pa.BinaryArray) -> pa.BinaryArray:
         """The values of a column of keys (none null), null where a key has none. Sorted keys are the fastest."""
@@ -77,15 +88,6 @@ class OrderedTable(Protocol):
             lowers: Inclusive lower ends, none null.
             uppers: Exclusive upper ends, none null; a range whose upper end is not above its lower end is empty.
         """
-
-    def write_columns(
-        self,
-        keys: pa.BinaryArray,
-        values: pa.BinaryArray,
-        delete_ranges: Sequence[KeyRange] = (),
-        halfway: Callable[[], None] | None = None,
-    ) -> None:
-        """As `write`, with the changes as columns in any order, each key at most once; a null value deletes."""
 
     def close(self) -> None:
         """Releases all resources. Scans that are still open fail once the rows they have read ahead are used up."""

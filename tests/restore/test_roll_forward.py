@@ -175,8 +175,9 @@ def committed_only(store, logs, version):
     """A step that is in Kafka, whose process died before it reached the store."""
     twin = TaskStore(MemoryTable(), list(store.specs.values()))
     for name in store.logged_stores:
-        for key, value, timestamp in store._state_of[name].buffers[name].entries():
-            twin.store(name).put(key[2:], value, timestamp)
+        for keys, values, timestamps in store._state_of[name].buffers[name].written():
+            for key, value, timestamp in zip(keys.to_pylist(), values.to_pylist(), timestamps.tolist(), strict=True):
+                twin.store(name).put(key[2:], value, timestamp)
     return commit(twin, logs, version)
 
 

@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.stores.codec import prefix_end
-from state.tables.buffer import BufferMemory, WriteBuffer, delete_left_scratch
+from state.tables.buffer import WriteBuffer
+from state.tables.buffer_memory import BufferMemory, delete_left_scratch
 from state.tables.memory import MemoryTable
 from state.tables.merge import overlay
 from state.tables.rocks import RocksTable
+from tests.stores.test_columns import written
 
 PREFIX = b"\x00\x01"
 END = b"\x00\x02"
@@ -61,7 +63,7 @@ def run(table, memory, operations):
                     (PREFIX + k, v) for k, v in expected
                 ]
         else:
-            entries = list(buffer.entries())
+            entries = list(written(buffer))
             expected_entries = [(key, value, timestamp) for key, (value, timestamp) in writes.items()]
             assert entries == (sorted(expected_entries) if buffer.spilled else expected_entries)
             if name == "apply":

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import StorePosition, TaskStore
-from state.tables.buffer import BufferMemory, WriteBuffer
+from state.tables.buffer import WriteBuffer
+from state.tables.buffer_memory import BufferMemory
+from state.tables.columns import rows_of
 from state.tables.memory import MemoryTable
 from state.tables.native.table import NativeTable
 from state.tables.rocks import RocksTable
@@ -83,6 +85,11 @@ def test_a_table_finds_by_columns_what_it_finds_row_by_row(kind, writes, keys, r
         table.close()
 
 
+def written(buffer):
+    for keys, values, timestamps in buffer.written():
+        yield from zip(keys.to_pylist(), values.to_pylist(), timestamps.tolist(), strict=True)
+
+
 def same_steps(table, memory, other, operations):
     """Runs operations on a buffer by columns, and on one over memory row by row; both must give the same."""
     columns, rows = WriteBuffer(table, memory, PREFIX), WriteBuffer(other, BufferMemory(), PREFIX)
@@ -114,7 +121,10 @@ def same_steps(table, memory, other, operations):
             assert range_rows(found) == expected_ranges(dict(rows.scan(PREFIX, END)), asked)
         else:
             assert columns.dirty == rows.dirty
-            entries, expected = list(columns.entries()), list(rows.entries())
+            entries, expected = list(written(columns)), list(written(rows))
+            assert [row for part in columns.sorted_changes() for row in rows_of([part])] == sorted(
+                (key, value) for key, value, _ in expected
+            )
             assert entries == (sorted(expected) if columns.spilled else expected)
             if name == "apply":
                 table.write([(key, value) for key, value, _ in entries])

@@ -7,6 +7,7 @@ import sys
 import textwrap
 import time
 
+import pyarrow as pa
 import pytest
 
 from state.errors import StateCorruptedError, StateError, StateLockedError
@@ -25,6 +26,11 @@ OTHER = {NativeTable: RocksTable, RocksTable: NativeTable}
 @pytest.fixture(params=KINDS)
 def Table(request):
     return KINDS[request.param]
+
+
+def columns(rows):
+    keys, values = zip(*rows, strict=True)
+    return [(pa.array(keys, pa.binary()), pa.array(values, pa.binary()))]
 
 
 def child(code: str) -> subprocess.Popen[str]:
@@ -57,8 +63,8 @@ def test_ranges_are_deleted_before_rows_are_put(tmp_path, Table):
 def test_sorted_file_overwrites_and_deletes(tmp_path, Table):
     table = Table(tmp_path / "db")
     table.write([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")])
-    table.write_sorted(iter([(b"a", None), (b"b", b"new"), (b"d", b"4")]))
-    table.write_sorted(iter([]))
+    table.write_sorted(columns([(b"a", None), (b"b", b"new"), (b"d", b"4")]))
+    table.write_sorted([])
     table.close()
     table = Table(tmp_path / "db")
     assert list(table.scan(b"", None)) == [(b"b", b"new"), (b"c", b"3"), (b"d", b"4")]
@@ -171,9 +177,10 @@ def test_killed_after_each_write_nothing_of_it_is_lost(tmp_path, Table):
     process = child(f"""
         import os, signal
         from {Table.__module__} import {Table.__name__} as Table
+        from tests.stores.test_rocks import columns
         table = Table({str(tmp_path / "db")!r})
         table.write((b"%05d" % i, b"v") for i in range(3000))
-        table.write_sorted(iter([(b"x%05d" % i, b"v") for i in range(3000)]))
+        table.write_sorted(columns([(b"x%05d" % i, b"v") for i in range(3000)]))
         os.kill(os.getpid(), signal.SIGKILL)
     """)
     assert process.wait() == -signal.SIGKILL
@@ -187,6 +194,7 @@ def test_killed_at_any_time_a_write_is_there_as_a_whole_or_not_at_all(tmp_path, 
     for attempt in range(3):
         process = child(f"""
             from {Table.__module__} import {Table.__name__} as Table
+            from tests.stores.test_rocks import columns
             table = Table({str(path)!r})
             done = step = int(table.get(b"step") or b"0")
             while True:
@@ -196,7 +204,7 @@ def test_killed_at_any_time_a_write_is_there_as_a_whole_or_not_at_all(tmp_path, 
                 if step % 2:
                     table.write(head + rows + [(b"step", b"%d" % step)])
                 else:
-                    table.write_sorted(iter(head + rows + [(b"step", b"%d" % step)]))
+                    table.write_sorted(columns(head + rows + [(b"step", b"%d" % step)]))
                 if step == done + 1:
                     print("ready")
         """)
@@ -226,13 +234,13 @@ def test_opening_is_cheap(tmp_path, Table):
 def test_a_kill_right_after_an_ingestion_leaves_a_name_that_is_not_written_to(tmp_path, Table):
     rows = [(b"%05d" % number, b"x" * 100) for number in range(2000)]
     table = Table(tmp_path / "db")
-    table.write_sorted(iter(rows))
+    table.write_sorted(columns(rows))
     table.close()
     (ingested,) = (tmp_path / "db").glob("*.sst")
     # What a kill leaves behind between the two halves of the move: both names of the one file.
     (tmp_path / "db" / "ingest.part").hardlink_to(ingested)
     table = Table(tmp_path / "db")
-    table.write_sorted(iter([(b"z%05d" % number, b"y") for number in range(50)]))
+    table.write_sorted(columns([(b"z%05d" % number, b"y") for number in range(50)]))
     assert list(table.scan(b"0", b"1")) == rows
     table.close()
 
@@ -240,14 +248,14 @@ def test_a_kill_right_after_an_ingestion_leaves_a_name_that_is_not_written_to(tm
 def test_either_kind_opens_what_the_other_has_written(tmp_path, Table):
     table = Table(tmp_path / "db")
     table.write(ROWS[:5000])
-    table.write_sorted(iter([(b"x%05d" % i, b"v") for i in range(5000)]))
+    table.write_sorted(columns([(b"x%05d" % i, b"v") for i in range(5000)]))
     table.write([(b"x00000", None)], [(b"00000", b"00100")])
     table.close()
     expected = [*ROWS[100:5000], *((b"x%05d" % i, b"v") for i in range(1, 5000))]
     other = OTHER[Table](tmp_path / "db")
     assert list(other.scan(b"", None)) == expected
     other.write([(b"y", b"1"), (b"00100", None)])
-    other.write_sorted(iter([(b"z%05d" % i, b"v") for i in range(5000)]))
+    other.write_sorted(columns([(b"z%05d" % i, b"v") for i in range(5000)]))
     other.close()
     table = Table(tmp_path / "db")
     assert list(table.scan(b"", None)) == [*expected[1:], (b"y", b"1"), *((b"z%05d" % i, b"v") for i in range(5000))]

@@ -10,13 +10,13 @@ import pytest
 
 from state.commit.digest import StepDigest
 from state.errors import StateError
-from state.stores import changelog_records as records
 from state.stores.codec import timestamped, window_key
 from state.stores.dump import dump, dump_table, state_digest
 from state.stores.position import META_KEY
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import StorePosition, TaskStore, open_task_store
-from state.tables.buffer import BufferMemory
+from state.tables import buffer as buffers
+from state.tables.buffer_memory import BufferMemory
 from state.tables.memory import MemoryTable
 
 TABLE = StoreSpec("table", StoreKind.TIMESTAMPED_KEY_VALUE)
@@ -213,9 +213,9 @@ def test_spilled_writes_reach_the_table_in_one_write(tmp_path):
 
 
 def test_the_changelog_of_a_spilled_step_comes_in_parts_of_bounded_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "_FIRST_PART_ROWS", 10)
-    monkeypatch.setattr(records, "_PART_ROWS", 50)
-    monkeypatch.setattr(records, "_PART_BYTES", 2_000)
+    monkeypatch.setattr(buffers, "_FIRST_PART_ROWS", 10)
+    monkeypatch.setattr(buffers, "_PART_ROWS", 50)
+    monkeypatch.setattr(buffers, "_PART_BYTES", 2_000)
     store = open_task_store(tmp_path, SPECS, spill_bytes=50_000)
     whole = TaskStore(MemoryTable(), SPECS)
     for i in range(1000):

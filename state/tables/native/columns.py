@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.column_kernels import BYTES, COUNTERS, FULL, NEEDED, NULLS, ROWS, ColumnBuffers
+from state.column_kernels import BYTES, COUNTERS, FULL, MEMCMP, NEEDED, NULLS, ROWS, ColumnBuffers
 from state.kafka.columns import BinaryCells
 from state.tables.native import kernels
 from state.tables.native.library import Library
@@ -81,4 +81,4 @@ class ColumnReader:
 
 def kernel_functions(library: Library) -> npt.NDArray[np.int64]:
     """The addresses that the kernels get."""
-    return np.array([*(library.address(name) for name in kernels.FUNCTIONS), library.memcmp], np.int64)
+    return np.array([*(library.address(name) for name in kernels.FUNCTIONS), MEMCMP], np.int64)

@@ -115,7 +115,6 @@ class Library:
             function.restype = result
             function.argtypes = arguments
             setattr(self, name, function)
-        self.memcmp = _address(ctypes.CDLL(None).memcmp)
 
     def __getattr__(self, name: str) -> ctypes._NamedFuncPointer:
         raise AttributeError(f"RocksDB's function rocksdb_{name} is not declared in state/tables/native/library.py")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from state.column_kernels import MEMCMP
 from state.errors import StateError
 from state.tables.native import objects
 from state.tables.native.library import Library, RocksError, python_addresses
@@ -30,7 +31,7 @@ class RowReader:
         self._block = np.zeros(objects.WORDS, np.int64)
         functions = [*(library.address(name) for name in objects.ROCKS), *python_addresses(objects.PYTHON)]
         self._block[: len(functions)] = functions
-        self._block[objects.MEMCMP], self._block[objects.NONE] = library.memcmp, id(None)
+        self._block[objects.MEMCMP], self._block[objects.NONE] = MEMCMP, id(None)
         self._block[objects.EXCEPTION] = id(objects.ReadError)
         self._block[objects.DATABASE], self._block[objects.READ_OPTIONS] = database, read_options
         self._at = self._block.ctypes.data

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,10 +22,7 @@ from state.tables.native.writes import Writer
 from state.tables.private_folder import make_private
 from state.tables.rocks_errors import closed_error, named_error, open_when_released
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
-from state.tables.table import KeyRange, RangeRows, Row, RowChange
-
-# Rows of an iterator that go into a file at a time.
-_PART_ROWS = 10_000
+from state.tables.table import Columns, KeyRange, RangeRows, Row, RowChange
 
 
 class NativeTable:
@@ -94,20 +90,19 @@ class NativeTable:
                 halfway()
             self._writer.flush()
 
-    def write_unsafe(self, changes: Iterable[RowChange]) -> None:
-        """A write that a crash may lose, for scratch tables."""
+    def write_unsafe(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
+        """A write of columns that a crash may lose, for scratch tables."""
         with self._named():
-            self._writer.write_batch(*_columns(changes), ())
+            self._writer.write_batch(keys, values, ())
 
-    def write_sorted(self, changes: Iterator[RowChange], halfway: Callable[[], None] | None = None) -> None:
+    def write_sorted(self, parts: Iterable[Columns], halfway: Callable[[], None] | None = None) -> None:
         """See `OrderedTable`. Writes one sorted file, which RocksDB ingests."""
-        parts = iter(lambda: _columns(islice(changes, _PART_ROWS)), None)
         part = self.path / "ingest.part"
         # A kill in the middle of an ingestion leaves a second name of the database's own file: it must not be written to.
         part.unlink(missing_ok=True)
         try:
             with self._named():
-                if self._writer.write_file(part, _until_empty(parts)):
+                if self._writer.write_file(part, parts):
                     if halfway is not None:
                         halfway()
                     self._writer.ingest(part)
@@ -132,15 +127,6 @@ class NativeTable:
             raise named_error(self.location, str(error)) from error
 
 
-def _columns(changes: Iterable[RowChange]) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+def _columns(changes: Iterable[RowChange]) -> Columns:
     rows = list(changes)
     return pa.array([key for key, _ in rows], pa.binary()), pa.array([value for _, value in rows], pa.binary())
-
-
-def _until_empty(
-    parts: Iterable[tuple[pa.BinaryArray, pa.BinaryArray]],
-) -> Iterator[tuple[pa.BinaryArray, pa.BinaryArray]]:
-    for keys, values in parts:
-        if not len(keys):
-            return
-        yield keys, values

@@ -16,7 +16,7 @@ from state.tables.native import kernels
 from state.tables.native.columns import kernel_functions
 from state.tables.native.library import Library
 from state.tables.native.options import Handles
-from state.tables.table import KeyRange
+from state.tables.table import Columns, KeyRange
 
 _RANGE_DELETION = b"\x0f"
 _HEADER = struct.Struct("<QI")
@@ -55,7 +55,7 @@ class Writer:
         """Makes what was written survive a kill."""
         self._library.checked("flush", self._database, self._handles.flush)
 
-    def write_file(self, path: Path, parts: Iterable[tuple[pa.BinaryArray, pa.BinaryArray]]) -> bool:
+    def write_file(self, path: Path, parts: Iterable[Columns]) -> bool:
         """Makes a table file of keys, strictly rising over all parts, and values; False = there was no row."""
         writer = self._library.sstfilewriter_create(self._handles.environment, self._handles.database)
         error = np.zeros(1, np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from state.errors import StateLockedError
 from state.tables.memory import MemoryTable
@@ -75,10 +75,6 @@ class SimulatedTable(MemoryTable):
         self._hook.before(flushed)
         self._unflushed = []
         self._hook.after(flushed)
-
-    def write_sorted(self, changes: Iterator[RowChange], halfway: Callable[[], None] | None = None) -> None:
-        """See `OrderedTable`."""
-        self.write(changes, (), halfway)
 
     def _write_torn(self, changes: list[RowChange]) -> None:
         for change in changes:

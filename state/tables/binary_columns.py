@@ -1,0 +1,79 @@
+"""Binary columns taken apart and put together: parts of cells, big-endian numbers in cells, cells joined row by row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state.column_kernels import BYTES, COUNTERS, NULLS, ROWS, ColumnBuffers, add_cell, byte_at, cell
+from state.kafka.columns import BinaryCells
+from state.numba_kernels import kernel
+
+Int64s = npt.NDArray[np.int64]
+NOTHING = pa.scalar(b"", pa.binary())
+
+
+def packed(numbers: Int64s) -> pa.BinaryArray:
+    """Each number as 8 bytes, big endian."""
+    bounds = np.arange(len(numbers) + 1, dtype=np.int32) * 8
+    data = numbers.astype(">i8").tobytes()
+    return pa.BinaryArray.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+
+
+def joined(*parts: Any) -> pa.BinaryArray:
+    """Columns (or constants) joined row by row; null where any part is null."""
+    return pc.binary_join_element_wise(*parts, NOTHING)
+
+
+def numbers_at(column: pa.BinaryArray, place: int) -> Int64s:
+    """The 8-byte number in each cell that begins at `place`, counted from the end if negative; the cells must be long enough."""
+    cells = BinaryCells(column)
+    numbers: Int64s = _numbers_at(np.array([cells.addresses], np.int64), len(column), place)
+    return numbers
+
+
+def sliced(column: pa.BinaryArray, front: int, back: int = 0) -> pa.BinaryArray:
+    """The cells without their first and last bytes, of which each must have that many; null where the column is null."""
+    cells, buffers = BinaryCells(column), ColumnBuffers(len(column), _bytes(column))
+    counters = np.zeros(COUNTERS, np.int64)
+    table = np.array([(*cells.addresses, 0), buffers.addresses], np.int64)
+    _slice_cells(table[:1], len(column), front, back, table[1:], counters)
+    return buffers.array(len(column), int(counters[BYTES]), int(counters[NULLS]))
+
+
+def _bytes(column: pa.BinaryArray) -> int:
+    """Bytes of all cells."""
+    if not len(column):
+        return 0
+    ends = np.frombuffer(column.buffers()[1], np.int32)
+    return int(ends[column.offset + len(column)] - ends[column.offset])
+
+
+@kernel
+def _numbers_at(columns: Any, count: int, place: int) -> Any:
+    numbers = np.empty(count, np.int64)
+    where = np.zeros(2, np.int64)
+    for row in range(count):
+        cell(columns, 0, row, where)
+        start = where[0] + place if place >= 0 else where[0] + where[1] + place
+        number = np.int64(0)
+        for index in range(8):
+            number = number << 8 | byte_at(start + index)
+        numbers[row] = number
+    return numbers
+
+
+@kernel
+def _slice_cells(columns: Any, count: int, front: int, back: int, target: Any, counters: Any) -> None:
+    where = np.zeros(2, np.int64)
+    for row in range(count):
+        cell(columns, 0, row, where)
+        if where[0] == 0:
+            add_cell(target, counters, 0, 0, 0)
+        else:
+            add_cell(target, counters, 0, where[0] + front, where[1] - front - back)
+        counters[ROWS] += 1
