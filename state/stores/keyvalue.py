@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from state.stores.codec import prefix_end
 from state.stores.spec import StoreSpec
+from state.tables.binary_columns import joined, prefix_ends, sliced
 from state.tables.buffer import WriteBuffer
 from state.tables.table import RangeRows, Row
 
@@ -56,21 +57,20 @@ class KeyValueBytesStore:
 
     def get_columns(self, keys: pa.BinaryArray) -> pa.BinaryArray:
         """The local values of a column of keys (none null), null where a key has none. Sorted keys are the fastest."""
-        return pa.array(self.multi_get(keys.to_pylist()), pa.binary())
+        return self._buffer.get_columns(self._local(keys))
 
     def put_columns(self, keys: pa.BinaryArray, values: pa.BinaryArray, timestamps: npt.NDArray[np.int64]) -> None:
         """Writes a column of rows, as `put` row by row would; null deletes."""
-        for key, value, timestamp in zip(keys.to_pylist(), values.to_pylist(), timestamps.tolist(), strict=True):
-            self.put(key, value, timestamp)
+        self._buffer.put_columns(self._local(keys), values, timestamps)
 
     def scan_prefixes(self, prefixes: pa.BinaryArray) -> RangeRows:
         """Rows whose key starts with each of these bytes (`prefix` for a column). Sorted prefixes are the fastest."""
-        rows = [(index, *row) for index, one in enumerate(prefixes.to_pylist()) for row in self.prefix(one)]
-        return RangeRows(
-            np.array([index for index, _, _ in rows], np.int32),
-            pa.array([key for _, key, _ in rows], pa.binary()),
-            pa.array([value for _, _, value in rows], pa.binary()),
-        )
+        lowers = self._local(prefixes)
+        found = self._buffer.scan_ranges(lowers, prefix_ends(lowers))
+        return found._replace(keys=sliced(found.keys, self._skip))
+
+    def _local(self, keys: pa.BinaryArray) -> pa.BinaryArray:
+        return joined(pa.scalar(self._prefix, pa.binary()), keys)
 
     def put_if_absent(self, key: bytes, value: bytes | None, timestamp: int) -> bytes | None:
         """Writes unless the key has a value, and returns the value that the key had."""

@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from state.stores.codec import MAX_TIME, SESSION_SUFFIX, pack_session_suffix, split_session_key
 from state.stores.found_rows import SessionRows
+from state.stores.local_keys import SEGMENT_PREFIX, key_ranges, own_rows, ranges_by_segment, segment_prefixes, suffixes
 from state.stores.segments import Segments
 from state.stores.spec import StoreSpec
+from state.tables.binary_columns import joined, numbers_at
 from state.tables.buffer import WriteBuffer
 from state.tables.table import Row
-
-_SEGMENT_PREFIX = 10
 
 
 class SessionBytesStore:
@@ -73,9 +73,18 @@ class SessionBytesStore:
         timestamps: npt.NDArray[np.int64],
     ) -> None:
         """Writes a column of sessions, as `put` row by row would."""
-        columns = (keys.to_pylist(), starts.tolist(), ends.tolist(), values.to_pylist(), timestamps.tolist())
-        for row in zip(*columns, strict=True):
-            self.put(*row)
+        filed = ends // self._width
+        alive = filed >= self._segments.bound
+        if not alive.all():
+            keys, starts, ends, filed, timestamps = (
+                keys.filter(alive),
+                *(c[alive] for c in (starts, ends, filed, timestamps)),
+            )
+            values = values.filter(alive)
+        for segment in np.unique(filed).tolist():
+            self._segments.touch(segment)
+        suffix = suffixes((ends, ">i8"), (starts, ">i8"))
+        self._buffer.put_columns(joined(segment_prefixes(self._segments, filed), keys, suffix), values, timestamps)
 
     def find_columns(
         self, keys: pa.BinaryArray, earliest_ends: npt.NDArray[np.int64], latest_starts: npt.NDArray[np.int64]
@@ -84,18 +93,18 @@ class SessionBytesStore:
 
         Requests sorted by key and `earliest_ends` are the fastest.
         """
-        columns = (keys.to_pylist(), earliest_ends.tolist(), latest_starts.tolist())
-        found = [
-            (request, *session)
-            for request, one in enumerate(zip(*columns, strict=True))
-            for session in self.find_sessions(*one)
-        ]
-        return SessionRows(
-            np.array([request for request, _, _, _ in found], np.int32),
-            np.array([start for _, start, _, _ in found], np.int64),
-            np.array([end for _, _, end, _ in found], np.int64),
-            pa.array([value for _, _, _, value in found], pa.binary()),
+        earliest_ends = np.maximum(earliest_ends, 0)
+        last = np.full(len(earliest_ends), MAX_TIME)
+        lows = suffixes((earliest_ends, ">i8"), (0, ">i8"))
+        by_segment = ranges_by_segment(self._segments, earliest_ends, last)
+        requests, lowers, uppers = key_ranges(
+            keys, lows, pa.scalar(pack_session_suffix(MAX_TIME, MAX_TIME), pa.binary()), by_segment
         )
+        numbers, found = own_rows(self._buffer.scan_ranges(lowers, uppers), requests, keys, SESSION_SUFFIX)
+        starts, ends = numbers_at(found.keys, -8), numbers_at(found.keys, -16)
+        early = starts <= latest_starts[numbers]
+        values = found.values.filter(pa.array(early))
+        return SessionRows(numbers[early].astype(np.int32), starts[early], ends[early], values)
 
     def find_sessions(
         self, key: bytes, earliest_end: int, latest_start: int, reverse: bool = False
@@ -109,7 +118,7 @@ class SessionBytesStore:
             scans.append(self._buffer.scan(prefix + low, prefix + high, reverse))
         if reverse:
             scans.reverse()
-        return self._sessions(scans, _SEGMENT_PREFIX + len(key) + SESSION_SUFFIX, latest_start)
+        return self._sessions(scans, SEGMENT_PREFIX + len(key) + SESSION_SUFFIX, latest_start)
 
     @staticmethod
     def _sessions(scans: list[Iterator[Row]], length: int, latest_start: int) -> Iterator[tuple[int, int, bytes]]:
@@ -136,7 +145,7 @@ class SessionBytesStore:
         for segment in reversed(segments) if reverse else segments:
             rows: list[tuple[int, int, bytes, bytes]] = []
             for row, value in self._buffer.scan(self._segments.prefix(segment), self._segments.prefix(segment + 1)):
-                key, end, start = split_session_key(row[_SEGMENT_PREFIX:])
+                key, end, start = split_session_key(row[SEGMENT_PREFIX:])
                 if from_end <= end <= to_end:
                     rows.append((end, start, key, value))
             rows.sort(reverse=reverse)

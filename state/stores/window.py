@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from state.stores import window_columns
 from state.stores.codec import (
     MAX_SEQUENCE,
     MAX_TIME,
@@ -26,11 +27,10 @@ from state.stores.codec import (
     upper_with_suffix,
 )
 from state.stores.found_rows import WindowRows
+from state.stores.local_keys import SEGMENT_PREFIX
 from state.stores.segments import Segments
 from state.stores.spec import StoreSpec
 from state.tables.buffer import WriteBuffer
-
-_SEGMENT_PREFIX = 10
 
 
 class WindowBytesStore:
@@ -99,13 +99,11 @@ class WindowBytesStore:
         timestamps: npt.NDArray[np.int64],
     ) -> None:
         """Writes a column of rows, as `put` row by row would."""
-        columns = (keys.to_pylist(), starts.tolist(), values.to_pylist(), timestamps.tolist())
-        for key, start, value, timestamp in zip(*columns, strict=True):
-            self.put(key, start, value, timestamp)
+        window_columns.put(self._buffer, self._segments, self._duplicates, (keys, starts, values, timestamps))
 
     def fetch_columns(self, keys: pa.BinaryArray, starts: npt.NDArray[np.int64]) -> pa.BinaryArray:
         """The local values of a column of windows, null where there is none (`fetch` for a column)."""
-        return pa.array(self.multi_fetch(list(zip(keys.to_pylist(), starts.tolist(), strict=True))), pa.binary())
+        return window_columns.fetch(self._buffer, self._segments, keys, starts)
 
     def fetch_ranges(
         self, keys: pa.BinaryArray, from_ms: npt.NDArray[np.int64], to_ms: npt.NDArray[np.int64]
@@ -114,16 +112,7 @@ class WindowBytesStore:
 
         Requests sorted by key and `from_ms` are the fastest.
         """
-        found = [
-            (request, start, value)
-            for request, one in enumerate(zip(keys.to_pylist(), from_ms.tolist(), to_ms.tolist(), strict=True))
-            for start, value in self.fetch_range(*one)
-        ]
-        return WindowRows(
-            np.array([request for request, _, _ in found], np.int32),
-            np.array([start for _, start, _ in found], np.int64),
-            pa.array([value for _, _, value in found], pa.binary()),
-        )
+        return window_columns.fetch_ranges(self._buffer, self._segments, keys, from_ms, to_ms)
 
     def fetch_range(self, key: bytes, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[int, bytes]]:
         """(start, local value) of one key with from_ms <= start <= to_ms, by start, then in order of writing."""
@@ -137,7 +126,7 @@ class WindowBytesStore:
             scans.append(self._buffer.scan(prefix + low, prefix + high, reverse))
         if reverse:
             scans.reverse()
-        length = _SEGMENT_PREFIX + len(key) + WINDOW_SUFFIX
+        length = SEGMENT_PREFIX + len(key) + WINDOW_SUFFIX
         return (
             (int.from_bytes(row[-12:-4], "big"), value) for scan in scans for row, value in scan if len(row) == length
         )
@@ -183,7 +172,7 @@ class WindowBytesStore:
         if lower >= upper:
             return
         for row, value in self._buffer.scan(lower, upper):
-            yield row[_SEGMENT_PREFIX:], value
+            yield row[SEGMENT_PREFIX:], value
 
     def _next_sequence(self, key: bytes, start: int, segment: int) -> int:
         """The next number of a (key, start), whose rows are numbered 0, 1, 2, ...: nearly always 0."""

@@ -8,10 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from numba import carray
 
-from state.column_kernels import BYTES, COUNTERS, NULLS, ROWS, ColumnBuffers, add_cell, byte_at, cell
+from state.column_kernels import BYTES, COUNTERS, DATA, MEMCMP, NULLS, ROWS, ColumnBuffers, add_cell, byte_at, cell
 from state.kafka.columns import BinaryCells
-from state.numba_kernels import kernel
+from state.numba_kernels import as_pointer, kernel
+from state.tables import block_kernels
 
 Int64s = npt.NDArray[np.int64]
 NOTHING = pa.scalar(b"", pa.binary())
@@ -43,6 +45,29 @@ def sliced(column: pa.BinaryArray, front: int, back: int = 0) -> pa.BinaryArray:
     table = np.array([(*cells.addresses, 0), buffers.addresses], np.int64)
     _slice_cells(table[:1], len(column), front, back, table[1:], counters)
     return buffers.array(len(column), int(counters[BYTES]), int(counters[NULLS]))
+
+
+def prefix_ends(column: pa.BinaryArray) -> pa.BinaryArray:
+    """For each cell the smallest bytes above all that start with it; no cell may be all 0xff."""
+    cells, buffers = BinaryCells(column), ColumnBuffers(len(column), _bytes(column))
+    counters = np.zeros(COUNTERS, np.int64)
+    table = np.array([(*cells.addresses, 0), buffers.addresses], np.int64)
+    _end_cells(table[:1], len(column), table[1:], counters)
+    return buffers.array(len(column), int(counters[BYTES]), 0)
+
+
+def sorted_rows(column: pa.BinaryArray) -> Int64s:
+    """The order of the rows by the bytes of their cells, none null; rows of equal cells stay in their order."""
+    cells = BinaryCells(column)
+    order: Int64s = block_kernels.sort_rows(cells.addresses, len(column), MEMCMP)
+    return order
+
+
+def numbered(column: pa.BinaryArray, order: Int64s) -> tuple[Int64s, Int64s]:
+    """For each row the number of its cell among the distinct ones, in their order, and how many equal cells are in front of it."""
+    cells = BinaryCells(column)
+    numbers, repeats = block_kernels.numbered(cells.addresses, order, MEMCMP)
+    return numbers, repeats
 
 
 def _bytes(column: pa.BinaryArray) -> int:
@@ -77,3 +102,17 @@ def _slice_cells(columns: Any, count: int, front: int, back: int, target: Any, c
         else:
             add_cell(target, counters, 0, where[0] + front, where[1] - front - back)
         counters[ROWS] += 1
+
+
+@kernel
+def _end_cells(columns: Any, count: int, target: Any, counters: Any) -> None:
+    where = np.zeros(2, np.int64)
+    for row in range(count):
+        cell(columns, 0, row, where)
+        size = where[1]
+        while byte_at(where[0] + size - 1) == 0xFF:
+            size -= 1
+        add_cell(target, counters, 0, where[0], size)
+        counters[ROWS] += 1
+        last = target[0, DATA] + counters[BYTES] - 1
+        carray(as_pointer(last), 1, np.uint8)[0] += 1

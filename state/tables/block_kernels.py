@@ -149,6 +149,20 @@ def distinct(keys: Any, order: Any, memcmp: int) -> Any:
 
 
 @kernel
+def numbered(keys: Any, order: Any, memcmp: int) -> Any:
+    """For each row the number of its key, in key order, and how many rows before it have the same key: int64[2, n]."""
+    numbers = np.zeros((2, len(order)), np.int64)
+    for place in range(1, len(order)):
+        row, before = order[place], order[place - 1]
+        numbers[0, row] = numbers[0, before]
+        if compare_rows(keys, before, keys, row, memcmp) == 0:
+            numbers[1, row] = numbers[1, before] + 1
+        else:
+            numbers[0, row] += 1
+    return numbers
+
+
+@kernel
 def merge_orders(keys: Any, one: Any, other: Any, memcmp: int) -> Any:
     """The order of all rows, of two orders of rows of one column; for equal keys the rows of `one` come first."""
     merged = np.empty(len(one) + len(other), np.int64)

@@ -99,20 +99,22 @@ class Block:
 
     def find(self, keys: pa.BinaryArray) -> Int64s:
         """The row of each key, -1 where it was not written."""
-        asked = BinaryCells(keys).addresses
-        found: Int64s = block_kernels.find_rows(self._cells.addresses, self.order, asked, len(keys), MEMCMP)
+        asked = BinaryCells(keys)
+        found: Int64s = block_kernels.find_rows(self._cells.addresses, self.order, asked.addresses, len(keys), MEMCMP)
         return found
 
     def rows_in(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> tuple[Int64s, Int64s]:
         """The rows with lower <= key < upper of each range: number of the range, row."""
-        begins, ends = (
-            block_kernels.lower_bounds(
-                self._cells.addresses, self.order, BinaryCells(bounds).addresses, len(bounds), MEMCMP
-            )
-            for bounds in (lowers, uppers)
-        )
+        begins, ends = (self._rows_below(bounds) for bounds in (lowers, uppers))
         ranges, places = block_kernels.expand(begins, ends)
         return ranges, self.order[places]
+
+    def _rows_below(self, bounds: pa.BinaryArray) -> Int64s:
+        asked = BinaryCells(bounds)
+        found: Int64s = block_kernels.lower_bounds(
+            self._cells.addresses, self.order, asked.addresses, len(bounds), MEMCMP
+        )
+        return found
 
     def changes_in(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
         """The same as columns, with null for deleted keys."""
