@@ -193,7 +193,8 @@ class Memory(threading.Thread):
 
     def _descendants(self) -> list[psutil.Process]:
         try:
-            return self._root.children(recursive=True)
+            found: list[psutil.Process] = self._root.children(recursive=True)
+            return found
         except psutil.Error:
             return []
 
