@@ -13,6 +13,7 @@ from state.kafka.columns import RecordColumns
 from state.kafka.native.warm_up import warm_up as warm_up_kafka
 from state.stores.task_store import TaskStore
 from state.tables.memory import MemoryTable
+from state.tables.warm_up import warm_up as warm_up_tables
 from streams import JoinWindows, SessionWindows, StreamsBuilder, TimeWindows, agg
 from streams.microbatch.job import QueryJob
 from streams.microbatch.partitions import PlannedRange
@@ -33,6 +34,7 @@ _RECORDS = 2
 def warm_up() -> None:
     """Runs all vectorised code once: JSON scanning, merging, windows, groups, joins, murmur2, gathering."""
     warm_up_kafka()
+    warm_up_tables()
     settings = TaskSettings(application_id=_APPLICATION)
     for sub in build_plan(_topology(), _APPLICATION).sub_topologies:
         rows = list(_rows(sub, settings))

@@ -1,0 +1,106 @@
+"""RocksDB's library of pyspark's jar: found, unpacked, missing; its kernels are ready before a fork."""
+
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from state.errors import StateError
+from state.tables.native import library
+from state.tables.native.table import NativeTable
+from state.tables.open import open_table
+from state.tables.rocks import RocksTable
+
+
+@pytest.fixture
+def afresh():
+    library.find_library.cache_clear()
+    yield
+    library.find_library.cache_clear()
+
+
+def make_jar(path, content):
+    with zipfile.ZipFile(path, "w") as jar:
+        jar.writestr("librocksdbjni-linux64.so", content)
+    return path
+
+
+def test_tables_are_native_where_the_library_is_there(tmp_path):
+    table = open_table(tmp_path / "db")
+    assert isinstance(table, NativeTable)
+    table.close()
+
+
+def test_without_the_library_rocksdict_opens_the_same_files(tmp_path, monkeypatch, afresh):
+    table = open_table(tmp_path / "db")
+    table.write([(b"a", b"1")])
+    table.close()
+    monkeypatch.setenv(library.DISABLE_VARIABLE, "0")
+    library.find_library.cache_clear()
+    table = open_table(tmp_path / "db")
+    assert isinstance(table, RocksTable)
+    assert table.get(b"a") == b"1"
+    table.close()
+    with pytest.raises(StateError, match="not found in pyspark's rocksdbjni jar"):
+        library.library()
+
+
+@pytest.mark.parametrize("broken", ["no jar", "another system", "rubbish"])
+def test_a_library_that_cannot_be_used_is_no_error(tmp_path, monkeypatch, afresh, broken):
+    jar = make_jar(tmp_path / "rocksdbjni-1.jar", b"not a library")
+    monkeypatch.setattr(library, "_jars", lambda: iter([] if broken == "no jar" else [jar]))
+    monkeypatch.setattr(library, "cache_folder", lambda: tmp_path)
+    if broken == "another system":
+        monkeypatch.setattr(library.platform, "system", lambda: "Plan 9")
+    assert not library.native_available()
+
+
+def test_the_library_is_unpacked_once_and_as_a_whole(tmp_path):
+    jar = make_jar(tmp_path / "rocksdbjni-1.jar", b"first")
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    target = library.unpack(jar, "librocksdbjni-linux64.so", folder)
+    assert target.read_bytes() == b"first"
+    before = target.stat().st_mtime_ns
+    assert library.unpack(jar, "librocksdbjni-linux64.so", folder).stat().st_mtime_ns == before
+    # Left by a full disk: too short to be the library.
+    target.write_bytes(b"fi")
+    assert library.unpack(jar, "librocksdbjni-linux64.so", folder).read_bytes() == b"first"
+    # Another version has another name.
+    other = library.unpack(make_jar(jar, b"other"), "librocksdbjni-linux64.so", folder)
+    assert other != target
+    assert {path.name for path in folder.iterdir()} == {target.name, other.name}, "nothing else is left"
+
+
+def test_kernels_are_ready_before_a_fork_and_no_thread_runs(tmp_path):
+    code = f"""
+import os
+import numpy as np
+import pyarrow as pa
+from pathlib import Path
+from state.stores.spec import StoreKind, StoreSpec
+from state.stores.task_store import StorePosition, open_task_store
+from state.tables import binary_columns, block_kernels
+from state.tables.native import kernels
+from state.tables.warm_up import warm_up
+threads = len(os.listdir("/proc/self/task"))
+warm_up()
+print(len(os.listdir("/proc/self/task")) - threads)
+modules = (binary_columns, block_kernels, kernels)
+made = {{name: f for module in modules for name, f in vars(module).items() if hasattr(f, "signatures")}}
+before = {{name: len(f.signatures) for name, f in made.items()}}
+spec = StoreSpec("s", StoreKind.WINDOW, retention_ms=100, segment_ms=10, retain_duplicates=True)
+store = open_task_store(Path({str(tmp_path)!r}), [spec], spill_bytes=100_000)
+for step in range(1, 4):
+    keys, times = pa.array([b"%d" % (n % 99) for n in range(6000)], pa.binary()), np.arange(6000) % 30
+    for part in range(0, 6000, 6000 // step):
+        some = slice(part, part + 6000 // step)
+        store.store("s").fetch_ranges(keys[some], times[some] - 5, times[some] + 5)
+        store.store("s").put_columns(keys[some], times[some], keys[some], times[some])
+    list(store.changelog())
+    store.apply(StorePosition("q", step, {{"s": step}}))
+print([name for name, f in made.items() if len(f.signatures) > before[name]])
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert told.splitlines() == ["0", "[]"]
