@@ -27,7 +27,7 @@ from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
 from state.stores.segments import Segments
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.versioned_format import TOMBSTONE, VALUE
-from state.tables.binary_columns import joined, numbers_at, packed, sliced
+from state.tables.binary_columns import joined, last_of_each, numbers_at, packed, sliced
 from state.tables.blocks import EntryColumns
 
 Int64s = npt.NDArray[np.int64]
@@ -157,16 +157,8 @@ def _times(spec: StoreSpec, keys: pa.BinaryArray, suffix: int, offsets: Int64s) 
 
 def _last_of_each(keys: pa.BinaryArray, values: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.BinaryArray]:
     """Sorts by key and retains the last row of each key."""
-    if len(keys) < 2:
-        return keys, values
-    table = pa.table({"key": keys, "order": np.arange(len(keys))})
-    indices = pc.sort_indices(table, sort_keys=[("key", "ascending"), ("order", "ascending")])
-    ordered = keys.take(indices)
-    differs = pc.not_equal(ordered[1:], ordered[:-1]).to_numpy(zero_copy_only=False)
-    if differs.all():
-        return ordered, values.take(indices)
-    last = pa.array(np.append(differs, True))
-    return ordered.filter(last), values.take(indices.filter(last))
+    rows = pa.array(last_of_each(keys))
+    return keys.take(rows), values.take(rows)
 
 
 def _foreign(spec: StoreSpec, offsets: Int64s, what: str) -> RestoreError:

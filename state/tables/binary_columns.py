@@ -63,6 +63,14 @@ def sorted_rows(column: pa.BinaryArray) -> Int64s:
     return order
 
 
+def last_of_each(column: pa.BinaryArray) -> Int64s:
+    """The last row of each distinct cell, in the order of the cells."""
+    cells = BinaryCells(column)
+    order = block_kernels.sort_rows(cells.addresses, len(column), MEMCMP)
+    rows: Int64s = block_kernels.distinct(cells.addresses, order, MEMCMP)[0]
+    return rows
+
+
 def numbered(column: pa.BinaryArray, order: Int64s) -> tuple[Int64s, Int64s]:
     """For each row the number of its cell among the distinct ones, in their order, and how many equal cells are in front of it."""
     cells = BinaryCells(column)
