@@ -63,6 +63,11 @@ def sorted_rows(column: pa.BinaryArray) -> Int64s:
     return order
 
 
+def is_identity(order: Int64s) -> bool:
+    """Whether an order leaves every row in its place."""
+    return bool((order == np.arange(len(order))).all())
+
+
 def last_of_each(column: pa.BinaryArray) -> Int64s:
     """The last row of each distinct cell, in the order of the cells."""
     cells = BinaryCells(column)
