@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from state.changelog.topics import changelog_topic, commits_topic
 from streams.errors import TopologyError
@@ -29,10 +30,11 @@ from streams.topology.graph import (
 )
 from streams.topology.hashing import topology_hash
 from streams.topology.planning.batching import Batching, batching
+from streams.topology.planning.column_head import ColumnHead, column_head
 from streams.topology.planning.run_order import in_run_order
 from streams.topology.planning.sub_names import sub_topology_name
 from streams.topology.planning.sub_topologies import sub_topologies
-from streams.topology.planning.task_input import TaskInput, task_inputs
+from streams.topology.planning.task_input import TaskInput, key_serde_of, task_inputs
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class SubTopology:
         topology_hash: Changes if and only if the state's meaning may have changed.
         reads_internal: Whether a source reads a topic that this or another sub-topology writes.
         batching: Which nodes process a step's records together.
+        columns: Which nodes process columns, and what becomes of these before they reach a task.
     """
 
     index: int
@@ -64,6 +67,7 @@ class SubTopology:
     global_tables: dict[str, GlobalTable] = field(default_factory=dict)
     reads_internal: bool = False
     batching: Batching = field(default_factory=Batching)
+    columns: ColumnHead = field(default_factory=ColumnHead)
 
     def children(self, name: str) -> tuple[str, ...]:
         """Names of the nodes that a node forwards to, in the order in which they run."""
@@ -195,7 +199,8 @@ def _sub_topology(
     head = _head(nodes)
     sources = tuple(node for node in nodes.values() if isinstance(node, SourceNode))
     declared = [node for name in names if isinstance(node := topology.nodes[name], SourceNode)]
-    entries = task_inputs(topology, nodes, head)
+    columns = column_head(nodes, head, partial(key_serde_of, topology, nodes))
+    entries = task_inputs(topology, nodes, head, columns)
     return SubTopology(
         index=index,
         name=sub_topology_name(declared, known),
@@ -205,6 +210,7 @@ def _sub_topology(
         stores=stores,
         head=head,
         entries=entries,
+        columns=columns,
         topology_hash=topology_hash(nodes, stores),
         global_tables=_global_tables(topology, nodes),
         reads_internal=any(isinstance(topic, InternalTopic) for source in declared for topic in source.topics),

@@ -178,11 +178,12 @@ def _cut(
 def _head_nodes(
     sub: SubTopology, run: StepContext, entries: Mapping[tuple[str, str], TaskInputRunner]
 ) -> dict[str, NodeRunner]:
-    """Build and connect the head's processors."""
+    """Build and connect the head's processors, without those that work on columns."""
     nodes: dict[str, NodeRunner] = {}
+    on_columns = {step.node for step in sub.columns.steps}
     punctuations = Punctuations({}, run.now_ms)
     for name, node in sub.nodes.items():
-        if name in sub.head and isinstance(node, ProcessorNode):
+        if name in sub.head and name not in on_columns and isinstance(node, ProcessorNode):
             nodes[name] = NodeRunner(name, node.processor(), NodeContext(name, run, punctuations), run)
     for name, runner in nodes.items():
         on_drop = sub.takers_of_dropped(name)

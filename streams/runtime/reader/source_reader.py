@@ -1,9 +1,10 @@
-"""Reads the records of one source in a reader: event times, rows of raw and columns entries, then the head's operators."""
+"""Reads the records of one source in a reader: event times, the head's operators, rows of raw and columns entries."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,10 @@ import pyarrow as pa
 
 from state.kafka.columns import RecordColumns
 from streams.model.record import Record
+from streams.operators.expressions.vector import Bools
+from streams.runtime.handlers import Stage
 from streams.runtime.nodes import NodeRunner
+from streams.runtime.reader.column_steps import Columns, run_steps
 from streams.runtime.reader.field_rows import field_rows
 from streams.runtime.reader.json_fields import JsonFields, read_fields
 from streams.runtime.reader.route import tasks_of
@@ -54,10 +58,13 @@ class SourceReader:
         self._times = TimestampReader(source, run, partition_times)
         children = sub.children(source.name)
         self._direct: list[tuple[int, TaskInput]] = [
-            (children.index(entry.node), entry) for entry in sub.entries if entry.source == source.name
+            (children.index(_first_below(sub, source.name, entry)), entry)
+            for entry in sub.entries
+            if entry.source == source.name
         ]
         self._operators = [(at, nodes[name]) for at, name in enumerate(children) if name in nodes]
-        self._paths = list(dict.fromkeys(path for _, entry in self._direct for path in entry.fields))
+        self._paths = list(sub.columns.paths[source.name])
+        self._steps = [step for step in sub.columns.steps if step.source == source.name]
         self._any_columns = any(entry.transport == "columns" for _, entry in self._direct)
         time_field = None if self._operators else self._times.field
         if time_field is not None and time_field not in self._paths:
@@ -84,37 +91,55 @@ class SourceReader:
             timestamps = self._times.of_field(rows, fields, self._paths.index(self._time_field))
         else:
             timestamps = self._times.column(rows, columns.timestamps)
-        if fields.rejected:
+        rejected = {row: error for row, error in fields.rejected.items() if timestamps[row] != DROPPED}
+        if rejected:
             timestamps = timestamps.copy()
-        for row, error in fields.rejected.items():
-            if timestamps[row] != DROPPED:
-                timestamps[row] = DROPPED
-                run.handlers.handle("deserialization", source.name, rows.origin(row), error)
-        yield from self._direct_rows(columns, timestamps, fields, tasks)
+            timestamps[list(rejected)] = DROPPED
+        behind = self._behind(rows, fields, timestamps != DROPPED, rejected)
+        yield from self._direct_rows(columns, timestamps, behind, tasks)
+
+    def _behind(
+        self, rows: SourceRows, fields: JsonFields, kept: Bools, rejected: Mapping[int, Exception]
+    ) -> dict[str, Columns]:
+        """The columns behind the source and the operators that work on columns; handles all errors in the order of the records."""
+        read = Columns(
+            dict(zip(self._paths, fields.fields, strict=False)), fields.null_values, fields.without_fields, kept
+        )
+        behind, failures = run_steps(self._steps, self._source.name, read, self._run.counters)
+        failed: list[tuple[int, Stage, str, Exception]]
+        failed = [(row, "deserialization", self._source.name, error) for row, error in rejected.items()]
+        failed += [(failure.row, "processing", failure.node, failure.error) for failure in failures]
+        for row, stage, node, error in sorted(failed, key=itemgetter(0)):
+            self._run.handlers.handle(stage, node, rows.origin(row), error)
+        return behind
 
     def _direct_rows(
-        self, columns: RecordColumns, timestamps: npt.NDArray[np.int64], fields: JsonFields, tasks: int
+        self,
+        columns: RecordColumns,
+        timestamps: npt.NDArray[np.int64],
+        behind: Mapping[str, Columns],
+        tasks: int,
     ) -> Iterator[EntryRows]:
-        kept = timestamps != DROPPED
-        by_path = dict(zip(self._paths, fields.fields, strict=False))
         for branch, entry in self._direct:
             if entry.rows_of != entry.index:
                 continue
             seq = branch << BRANCH_BITS
+            made = behind[entry.from_node]
             if entry.transport == "columns":
                 cells = {
-                    path: by_path[path]
+                    path: made.fields[path]
                     for _, reading in self._direct
                     if reading.rows_of == entry.index
                     for path in reading.fields
+                    if path in made.fields
                 }
                 with_source = self._run.settings.keeps_source_bytes
-                batch, routes = field_rows(columns, timestamps, seq, cells, fields.flags, tasks, with_source)
+                batch, routes = field_rows(columns, timestamps, seq, cells, made.flags, tasks, with_source)
             else:
                 batch = _raw_rows(columns, timestamps, seq)
                 routes = tasks_of(columns.keys, columns.partition, tasks)
-            if not kept.all():
-                batch, routes = batch.filter(pa.array(kept)), routes[kept]
+            if not made.rows.all():
+                batch, routes = batch.filter(pa.array(made.rows)), routes[made.rows]
             yield entry.index, batch, routes
 
     def _read_objects(self, rows: SourceRows, recorded: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -148,6 +173,14 @@ class SourceReader:
                 node.receive(record)
         run.cursor = None
         return timestamps
+
+
+def _first_below(sub: SubTopology, source: str, entry: TaskInput) -> str:
+    """The child of a source through which an entry's rows come."""
+    node, above = entry.node, entry.from_node
+    while above != source:
+        node, above = above, sub.nodes[above].parents[0]
+    return node
 
 
 def _python_rows(columns: RecordColumns, objects: bool) -> SourceRows:

@@ -5,12 +5,12 @@ Records cross as raw bytes, as objects that head operators made, or as columns o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from streams.serdes.base import Serde
-from streams.serdes.json import is_plain_json
 from streams.topology.graph import Graph, Node, ProcessorNode, SinkNode, SourceNode
+from streams.topology.planning.column_head import ColumnHead
 
 Transport: TypeAlias = Literal["raw", "object", "columns"]
 
@@ -25,10 +25,10 @@ class TaskInput:
         from_node: The sending node: a source or a node of the head.
         transport: `raw`: Kafka's bytes, unchanged; `object`: objects made by head operators, with the key written by
             `key_serde` and the value pickled; `columns`: the key as in `raw`, and only `fields` of the value.
-        source: The source whose serdes read the bytes if `from_node` is a source; else None.
+        source: The source whose serdes read the bytes, if these are Kafka's, or of whose records these are columns; else None.
         key_serde: The serde of the key in transit; for `raw` and `columns`, the source's.
         fields: The dotted paths to decode, for `columns`.
-        rows_of: The input whose rows this one reads. Several nodes that need columns of one source share the rows of the
+        rows_of: The input whose rows this one reads. Several nodes that need columns of one node share the rows of the
             first of them, which then have the fields of all.
         keyed_by: Names of the operators in the head that have computed the key; empty: the key is the source's.
         by_partition: Whether rows go to the task of their source partition, whatever their key.
@@ -48,13 +48,16 @@ class TaskInput:
     repeatable: bool = True
 
 
-def task_inputs(topology: Graph, nodes: dict[str, Node], head: frozenset[str]) -> tuple[TaskInput, ...]:
+def task_inputs(
+    topology: Graph, nodes: dict[str, Node], head: frozenset[str], columns: ColumnHead
+) -> tuple[TaskInput, ...]:
     """The inputs of a sub-topology's task, in the order of its nodes.
 
     Args:
         topology: The program.
         nodes: The nodes of the sub-topology, in run order.
         head: Those of its operators that run in the readers.
+        columns: What gets columns.
     """
     entries: list[TaskInput] = []
     for node in nodes.values():
@@ -62,13 +65,13 @@ def task_inputs(topology: Graph, nodes: dict[str, Node], head: frozenset[str]) -
             continue
         for parent in node.parents:
             above = nodes[parent]
-            if isinstance(above, SourceNode):
-                entry = _from_source(len(entries), nodes, node, above)
-                shared = (one.index for one in entries if (one.transport, one.source) == ("columns", entry.source))
-                rows_of = next(shared, entry.index) if entry.transport == "columns" else entry.index
-                entries.append(replace(entry, rows_of=rows_of))
+            if node.name in columns.aggregates:
+                entries.append(_of_columns(entries, nodes, node, parent, columns))
+            elif isinstance(above, SourceNode):
+                at = len(entries)
+                entries.append(TaskInput(at, node.name, parent, "raw", parent, above.key_serde, rows_of=at))
             elif parent in head:
-                serde = _key_serde(topology, nodes, node, above)
+                serde = key_serde_of(topology, nodes, node, above)
                 entries.append(_from_head(len(entries), nodes, node, parent, serde))
     return tuple(entries)
 
@@ -98,18 +101,28 @@ def _way(nodes: dict[str, Node], name: str) -> list[ProcessorNode]:
     return [*(one for parent in node.parents for one in _way(nodes, parent)), node]
 
 
-def _from_source(index: int, nodes: dict[str, Node], node: Node, source: SourceNode) -> TaskInput:
-    projection = node.spec.projection if isinstance(node, ProcessorNode) else None
-    # Columns are processed before the step's other records. A table that other nodes look up must not be updated before them,
-    # nor may stream time advance early if a user's processor reads it or is scheduled by it.
-    looked_up = any(other is not node and set(other.stores) & set(node.stores) for other in nodes.values())
-    seen = any(isinstance(other, ProcessorNode) and other.spec.sees_stream_time for other in nodes.values())
-    if projection is not None and is_plain_json(source.value_serde) and not looked_up and not seen:
-        return TaskInput(index, node.name, source.name, "columns", source.name, source.key_serde, projection)
-    return TaskInput(index, node.name, source.name, "raw", source.name, source.key_serde)
+def _of_columns(
+    entries: list[TaskInput], nodes: dict[str, Node], node: Node, parent: str, columns: ColumnHead
+) -> TaskInput:
+    source = nodes[columns.source_of(parent)]
+    assert isinstance(source, SourceNode), "columns come from sources"
+    assert isinstance(node, ProcessorNode), "sinks take whole records"
+    index = len(entries)
+    shared = (one.index for one in entries if (one.transport, one.from_node) == ("columns", parent))
+    projection = node.spec.projection or ()
+    return TaskInput(
+        index,
+        node.name,
+        parent,
+        "columns",
+        source.name,
+        source.key_serde,
+        projection,
+        rows_of=next(shared, index),
+    )
 
 
-def _key_serde(topology: Graph, nodes: dict[str, Node], node: Node, above: Node) -> Serde:
+def key_serde_of(topology: Graph, nodes: dict[str, Node], node: Node, above: Node) -> Serde:
     """The serde for keys of records from the head to `node`: the one named downstream, else the one known upstream."""
     known = above.key_serde if isinstance(above, ProcessorNode) else None
     return _asked_for(nodes, node) or known or topology.default_key_serde

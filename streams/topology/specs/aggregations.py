@@ -51,6 +51,13 @@ class AggregationSpec(CachingTableSpec):
         """
         return self.fields if self.caching else None
 
+    @property
+    def whole_records(self) -> str:
+        """Why the aggregation does not read columns."""
+        if self.fields is not None:
+            return "emits every update (caching=False), in the order of the records"
+        return "aggregates with functions, in windows that are not on columns yet, or on close"
+
     def by_record(self) -> Self:
         """The same, without columns."""
         return replace(self, fields=None)

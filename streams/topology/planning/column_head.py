@@ -1,0 +1,242 @@
+"""The operators of a head that work on columns: filters and mappers of values by expressions, in front of aggregates of fields.
+
+Such an operator stays on columns if everything that it forwards to does, too: other such operators, and aggregates that read
+fields. What each reads is pushed down to the source, which decodes only these fields (projection), and rows that a
+filter leaves out never leave the reader (predicate push-down). One node below that takes whole records brings the whole branch
+back to records, since the branch would otherwise be processed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from streams.model.expressions.expression import Col
+from streams.model.expressions.fields import ValueFields
+from streams.serdes.base import Serde, serde_identity
+from streams.serdes.json import is_plain_json
+from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode
+from streams.topology.specs.base import ColumnFunction, Keeps
+
+Paths: TypeAlias = dict[str, None]
+"""Distinct dotted paths, in order."""
+
+KeySerde: TypeAlias = Callable[[Node, Node], Serde]
+"""Of a receiving node and the sending one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStep:
+    """One operator of the head on columns.
+
+    Attributes:
+        node: Its name.
+        parent: The name of the source, or of the step, whose columns it takes.
+        source: The name of the source.
+        does: What it does.
+        moved: For `ValueFields`, the paths that are taken over rather than computed: path behind the step -> path in front of it.
+    """
+
+    node: str
+    parent: str
+    source: str
+    does: ColumnFunction
+    moved: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnHead:
+    """Everything on columns in front of a task.
+
+    Attributes:
+        steps: The operators, in run order.
+        aggregates: Names of the nodes of the task that get columns.
+        paths: Source -> the dotted paths to decode.
+        reasons: Node that reads fields, or operator that works on columns -> why it gets whole records.
+    """
+
+    steps: tuple[ColumnStep, ...] = ()
+    aggregates: frozenset[str] = frozenset()
+    paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    def source_of(self, name: str) -> str:
+        """The source of the columns of a step; a source's own name stays."""
+        return next((step.source for step in self.steps if step.node == name), name)
+
+
+def column_head(nodes: Mapping[str, Node], head: Collection[str], key_serde: KeySerde) -> ColumnHead:
+    """Decides what stays on columns.
+
+    Args:
+        nodes: The nodes of a sub-topology, in run order.
+        head: Those of its operators that run in the readers.
+        key_serde: The serde for the keys of records that leave the head.
+    """
+    return _Search(nodes, head, key_serde).found()
+
+
+class _Search:
+    """Looks at the nodes from the last to the first: what a node needs depends on those below it."""
+
+    def __init__(self, nodes: Mapping[str, Node], head: Collection[str], key_serde: KeySerde) -> None:
+        self._nodes = nodes
+        self._head = head
+        self._key_serde = key_serde
+        self._needs: dict[str, Paths] = {}
+        self._moved: dict[str, dict[str, str]] = {}
+        self._reasons: dict[str, str] = {}
+        """Head node or aggregate -> why it takes whole records."""
+
+    def found(self) -> ColumnHead:
+        processors = [node for node in self._nodes.values() if isinstance(node, ProcessorNode)]
+        for node in processors:
+            if node.name not in self._head and (why := self._why_no_columns(node)) is not None:
+                self._reasons[node.name] = why
+        for node in reversed(processors):
+            if node.name in self._head and (why := self._why_no_step(node)) is not None:
+                self._reasons[node.name] = why
+        steps = self._steps()
+        on_columns = {step.node for step in steps}
+        aggregates = {
+            node.name
+            for node in processors
+            if node.name not in self._head and node.name not in self._reasons and self._fed_by(node, on_columns)
+        }
+        paths = {
+            source.name: tuple(self._needed_of(source.name, on_columns | aggregates))
+            for source in self._nodes.values()
+            if isinstance(source, SourceNode)
+        }
+        return ColumnHead(tuple(steps), frozenset(aggregates), paths, self._reasons)
+
+    def _why_no_columns(self, node: ProcessorNode) -> str | None:
+        """Why a node of the task takes whole records in any case."""
+        if node.spec.projection is None:
+            return f"'{node.name}' {node.spec.whole_records}"
+        looked_up = [
+            other.name for other in self._nodes.values() if other is not node and set(other.stores) & set(node.stores)
+        ]
+        if looked_up:
+            return f"'{looked_up[0]}' uses the store of '{node.name}', and columns are processed before other records"
+        for other in self._nodes.values():
+            if isinstance(other, ProcessorNode) and other.spec.sees_stream_time:
+                return f"'{other.name}' may look at stream time, which columns move before other records"
+        return None
+
+    def _why_no_step(self, node: ProcessorNode) -> str | None:
+        """Why a node of the head takes whole records; if it need not, what it reads is noted."""
+        does = node.spec.on_columns
+        if isinstance(does, str):
+            return f"'{node.name}' {does}"
+        if node.wrapper is not None:
+            return f"'{node.name}' is wrapped, and wrappers see whole records"
+        children = [child for child in self._nodes.values() if node.name in child.parents]
+        if not children:
+            return f"'{node.name}' feeds nothing"
+        needed: Paths = {}
+        for child in children:
+            if (why := self._why_no_columns_between(node, child)) is not None:
+                return why
+            needed |= self._needs_of(child)
+        self._needs[node.name] = needed
+        return self._inside_computed(node.name, does, needed)
+
+    def _why_no_columns_between(self, node: ProcessorNode, child: Node) -> str | None:
+        if isinstance(child, SinkNode):
+            return f"'{child.name}', which '{node.name}' feeds, writes whole records"
+        if child.name in self._reasons:
+            return self._reasons[child.name]
+        source = self._source_above(node.name)
+        same_keys = (
+            child.name in self._head
+            or source is None
+            or serde_identity(self._key_serde(child, node)) == serde_identity(source.key_serde)
+        )
+        return None if same_keys else f"'{child.name}' has another serde of keys than the source"
+
+    def _inside_computed(self, name: str, does: ColumnFunction, needed: Iterable[str]) -> str | None:
+        """Notes the paths that a mapper takes over; why some of them are not columns."""
+        if isinstance(does, Keeps):
+            return None
+        computed = dict(does.computed)
+        moved = self._moved[name] = {}
+        for path in needed:
+            first, dot, rest = path.partition(".")
+            expression = computed.get(first)
+            if expression is None:
+                if does.everything and not first.isdecimal():
+                    moved[path] = path
+                elif does.everything:
+                    return f"'{path}' would be an element of an array behind '{name}'"
+            elif dot and not isinstance(expression, Col):
+                return f"'{path}' is within a field that '{name}' computes"
+            elif dot and isinstance(expression, Col):
+                moved[path] = f"{expression.path}.{rest}"
+        return None
+
+    def _needs_of(self, node: Node) -> Paths:
+        """The fields of a value that a node reads, and those that nodes behind it do."""
+        assert isinstance(node, ProcessorNode), "sinks take whole records"
+        if node.name not in self._head:
+            return dict.fromkeys(node.spec.projection or ())
+        does = node.spec.on_columns
+        if isinstance(does, Keeps):
+            return {**dict.fromkeys(does.where.paths), **self._needs[node.name]}
+        assert isinstance(does, ValueFields), "others take whole records"
+        return dict.fromkeys(
+            [path for _, one in does.computed for path in one.paths] + list(self._moved[node.name].values())
+        )
+
+    def _steps(self) -> list[ColumnStep]:
+        """The operators that stay on columns, all the way from a source of JSON."""
+        steps: dict[str, ColumnStep] = {}
+        for node in self._nodes.values():
+            if not isinstance(node, ProcessorNode) or node.name not in self._head or node.name in self._reasons:
+                continue
+            (parent,) = node.parents
+            above = self._nodes[parent]
+            source = above.name if isinstance(above, SourceNode) else steps[parent].source if parent in steps else None
+            if source is None:
+                self._reasons[node.name] = self._reasons[parent]
+            elif (why := _unfit_source(self._nodes[source])) is not None:
+                self._reasons[node.name] = why
+            else:
+                does = node.spec.on_columns
+                assert not isinstance(does, str), "it would have a reason"
+                moved = tuple(self._moved.get(node.name, {}).items())
+                steps[node.name] = ColumnStep(node.name, parent, source, does, moved)
+        return list(steps.values())
+
+    def _fed_by(self, node: ProcessorNode, steps: Collection[str]) -> bool:
+        """Whether columns come from all parents of a node; notes the reason if they do not."""
+        for parent in node.parents:
+            above = self._nodes[parent]
+            why = _unfit_source(above) if isinstance(above, SourceNode) else None
+            if why is None and not isinstance(above, SourceNode) and parent not in steps:
+                why = self._reasons.get(parent, f"its records come from '{parent}'")
+            if why is not None:
+                self._reasons[node.name] = why
+                return False
+        return True
+
+    def _needed_of(self, source: str, on_columns: Collection[str]) -> Paths:
+        needed: Paths = {}
+        for node in self._nodes.values():
+            if node.name in on_columns and source in node.parents:
+                needed |= self._needs_of(node)
+        return needed
+
+    def _source_above(self, name: str) -> SourceNode | None:
+        node = self._nodes[name]
+        while isinstance(node, ProcessorNode) and len(node.parents) == 1:
+            node = self._nodes[node.parents[0]]
+        return node if isinstance(node, SourceNode) else None
+
+
+def _unfit_source(source: Node) -> str | None:
+    assert isinstance(source, SourceNode), "columns come from sources"
+    if is_plain_json(source.value_serde):
+        return None
+    return f"the values of '{source.name}' are not plain JSON: columns need JsonSerde() without a type"

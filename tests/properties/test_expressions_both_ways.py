@@ -1,0 +1,168 @@
+"""Programs of expressions on columns leave the same behind as record by record: outputs, changelogs, counters, dead letters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams import (
+    KGroupedStream,
+    KStream,
+    Materialized,
+    StreamsBuilder,
+    TimeWindows,
+    Topology,
+    agg,
+    col,
+    fields,
+    lit,
+    timestamp_field,
+)
+from streams.topology.plan import build_plan
+from streams.topology.planning.column_head import ColumnHead
+from tests.both_ways import Fed, Seen, played
+
+windows = TimeWindows.of_size_and_grace(10, 5)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 5)
+    | st.sampled_from([2**53 + 1, 2**63 - 1, 2**64 - 1, -(2**63), 0.5, -0.0, 1e308, 1.0])
+    | st.sampled_from(["", "x", "warm", 'a"b', "é", "a\\/b"])
+)
+objects = st.dictionaries(st.sampled_from(["a", "b", "t"]), scalars | st.sampled_from([[1], {"x": 2}]))
+raw_values = objects.map(orjson.dumps) | st.sampled_from(
+    [None, b"null", b"5", b'"text"', b"[1,2]", b"{bad", b'{"a":"\\u0041"}', b'{"t":"a\\/b","a":1.5}']
+)
+records = st.tuples(st.sampled_from([b"k", b"l", None]), raw_values, st.integers(0, 40))
+steps = st.lists(st.lists(records, max_size=12), min_size=1, max_size=3)
+
+
+@contextmanager
+def on_records() -> Iterator[None]:
+    """Within the context, topologies are planned so that whole records are processed."""
+    with mock.patch("streams.topology.plan.column_head", lambda nodes, *_: ColumnHead(paths=dict.fromkeys(nodes, ()))):
+        yield
+
+
+def a_filter(stream: KStream) -> KStream:
+    return stream.filter((col("a") > 0) & ~(col("t") == "x"))
+
+
+def filters(stream: KStream) -> KStream:
+    return stream.filter(col("t").isin(["warm", "a/b", 1]) | (col("a") >= col("b"))).filter_not(col("b") / col("a") > 2)
+
+
+def mapped(stream: KStream) -> KStream:
+    return stream.map_values(fields("t", a=col("a") * 2 + 1, b=col("b").otherwise(lit("none"))))
+
+
+def extended(stream: KStream) -> KStream:
+    return stream.filter_not(col("a").is_null()).map_values(fields("*", a=col("a").cast(float), n=col("b") // col("a")))
+
+
+def renamed(stream: KStream) -> KStream:
+    return stream.map_values(fields(o=col("a"), a=col("b"))).filter((col("o.x") == 2) | (col("a") != 1))
+
+
+def plain(grouped: KGroupedStream) -> None:
+    grouped.aggregate(
+        n=agg.count(),
+        with_a=agg.count("a"),
+        last=agg.last("t"),
+        sum=agg.sum(col("a") + col("b").otherwise(0)),
+        mean=agg.mean("a"),
+        materialized=Materialized("plain"),
+    ).to_stream().to("out")
+
+
+def windowed(grouped: KGroupedStream) -> None:
+    of = grouped.windowed_by(windows)
+    of.aggregate(
+        top=agg.max(col("a") % 3), first=agg.first(col("b") == 1), materialized=Materialized("w")
+    ).to_stream().to("out")
+
+
+def both(grouped: KGroupedStream) -> None:
+    plain(grouped)
+    windowed(grouped)
+
+
+HEADS: list[Callable[[KStream], KStream]] = [a_filter, filters, mapped, extended, renamed]
+
+
+def program(head: Callable[[KStream], KStream], tail: Callable[[KGroupedStream], None]) -> Topology:
+    builder = StreamsBuilder()
+    tail(head(builder.stream("in")).group_by_key())
+    return builder.build()
+
+
+@pytest.mark.parametrize("policy", ["dlq", "skip"])
+@pytest.mark.parametrize("tail", [plain, windowed, both])
+@pytest.mark.parametrize("head", HEADS)
+@given(given_steps=steps)
+@settings(max_examples=8)
+def test_both_ways_leave_the_same_behind(
+    head: Callable[[KStream], KStream], tail: Callable[[KGroupedStream], None], policy: str, given_steps: Any
+) -> None:
+    errors = {"deserialization": policy, "processing": policy}
+    if policy == "dlq":
+        errors["dead_letter_topic"] = "dead"
+    check_both_ways(program(head, tail), fed(given_steps), **errors)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@given(given_steps=steps)
+@settings(max_examples=8)
+def test_both_ways_fail_at_the_same_record(head: Callable[[KStream], KStream], given_steps: Any) -> None:
+    check_both_ways(program(head, plain), fed(given_steps))
+
+
+@given(given_steps=steps)
+@settings(max_examples=30)
+def test_branches_of_columns_share_what_is_above_them(given_steps: Any) -> None:
+    builder = StreamsBuilder()
+    wanted = builder.stream("in", timestamp_extractor=timestamp_field("a")).filter(col("a") > col("b"))
+    plain(wanted.group_by_key())
+    windowed(wanted.map_values(fields(a=col("a") / col("b"), b=col("t") == "warm")).group_by_key())
+    topology = builder.build()
+    settings_of_test = {"deserialization": "dlq", "processing": "dlq", "dead_letter_topic": "dead"}
+    check_both_ways(topology, fed(given_steps), **settings_of_test)
+
+
+def fed(given_steps: Sequence[Sequence[tuple[bytes | None, bytes | None, int]]]) -> list[list[Fed]]:
+    return [[Fed("in", key, value, time) for key, value, time in step] for step in given_steps]
+
+
+def check_both_ways(topology: Topology, given_steps: list[list[Fed]], **settings_of_test: Any) -> None:
+    entries = [entry for sub in build_plan(topology, "test").sub_topologies for entry in sub.entries]
+    assert {entry.transport for entry in entries} == {"columns"}
+    found = played(topology, given_steps, **settings_of_test)
+    with on_records():
+        assert {entry.transport for sub in build_plan(topology, "test").sub_topologies for entry in sub.entries} == {
+            "object"
+        }
+        expected = played(topology, given_steps, **settings_of_test)
+    assert by_topic(found) == by_topic(expected)
+    assert found.counters == expected.counters
+    assert without_key(found) == without_key(expected)
+
+
+def by_topic(seen: Seen) -> dict[tuple[str, int], Any]:
+    """Topic and partition -> records. Aggregates of one stream take columns in turn, so their dead letters do not alternate."""
+    return {
+        place: sorted(records, key=repr) if place[0] == "dead" else records for place, records in seen.topics.items()
+    }
+
+
+def without_key(seen: Seen) -> str | None:
+    """The failed record without its key, which tasks know of columns, but of objects only where dead letters need it."""
+    return seen.failed and re.sub(r", key .*?, made", " made", seen.failed)
