@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -71,6 +74,8 @@ def run(
     settings = dict(one.split("=", 1) for one in setting or [])
     options = Options(size, threads, guarantee, settings)
     chosen = [peers.find(name) for name in peer or [peers.OURS]]
+    # A request to end must still stop the peer, which is not in this process's group.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     results: list[Result] = []
     folder = keep or Path(tempfile.mkdtemp(prefix="streams-bench-"))
     try:
@@ -87,8 +92,6 @@ def run(
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
     if as_json:
-        from dataclasses import asdict
-
         typer.echo(json.dumps([asdict(one) for one in results], indent=2))
     if any(one.outcome in ("failed", "wrong") for one in results):
         raise typer.Exit(1)
