@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from benchmarks.workloads.base import Workload
 from benchmarks.workloads.devices import DevicesWorkload
 from benchmarks.workloads.enrich import Enrich
-from benchmarks.workloads.joins import JoinInner, JoinLeft
+from benchmarks.workloads.joins import JoinInner, JoinLeft, JoinThreeDays
 from benchmarks.workloads.nexmark import BidderSessions, HighestBid, HotItems
 from benchmarks.workloads.paced import Latency, Recovery
 from benchmarks.workloads.passthrough import Passthrough
@@ -25,6 +25,7 @@ WORKLOADS: Mapping[str, Workload] = {
         WindowsPython(),
         JoinInner(),
         JoinLeft(),
+        JoinThreeDays(),
         Sessions(),
         Sliding(),
         TableJoin(),
