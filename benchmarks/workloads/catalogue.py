@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from benchmarks.workloads.base import Workload
+from benchmarks.workloads.counts import Counts
 from benchmarks.workloads.devices import DevicesWorkload
 from benchmarks.workloads.enrich import Enrich
 from benchmarks.workloads.joins import JoinInner, JoinLeft, JoinThreeDays
@@ -23,6 +24,7 @@ WORKLOADS: Mapping[str, Workload] = {
         DevicesWorkload(),
         Windows(),
         WindowsPython(),
+        Counts(),
         JoinInner(),
         JoinLeft(),
         JoinThreeDays(),
