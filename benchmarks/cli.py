@@ -1,10 +1,9 @@
-"""The commands: `list`, `run` and `report`, and `data` and `verify` for those who write a peer."""
+"""Measure the engine and its peers; a run counts only if its output is verified."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -12,11 +11,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.growth import SERIES, points
 from benchmarks.harness import peers, result
-from benchmarks.harness.cluster import own_cluster
 from benchmarks.harness.report import write
-from benchmarks.harness.result import Result, Run
-from benchmarks.harness.run import Loaded, Options, repeat
+from benchmarks.harness.result import Result
+from benchmarks.harness.run import Loaded, Options
+from benchmarks.harness.session import all_of, measured, session
 from benchmarks.workloads.base import SIZES, Workload
 from benchmarks.workloads.catalogue import WORKLOADS
 
@@ -30,14 +30,19 @@ _SHOWN = {
     "first_result_s": "first result s",
     "p50_ms": "p50 ms",
     "p99_ms": "p99 ms",
-    "peak_pss_mb": "peak memory MB",
+    "peak_pss_mb": "peak memory MiB",
     "internal_bytes": "internal topics bytes",
 }
+Peers = Annotated[
+    list[str] | None, typer.Option("--peer", help="A peer; several times for several. Default: the engine.")
+]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the peer.")]
+Times = Annotated[int, typer.Option("--repeat", min=1, help="Runs of each peer, in turn.")]
 
 
 @app.command("list")
 def list_() -> None:
-    """The workloads with their sizes, and the peers."""
+    """List the workloads with their sizes, and the peers."""
     table = Table("workload", "what", *SIZES, title="workloads (records)", title_justify="left")
     for workload in WORKLOADS.values():
         table.add_row(workload.name, workload.title, *(f"{workload.sizes[size]:,}" for size in SIZES))
@@ -52,46 +57,70 @@ def list_() -> None:
 @app.command()
 def run(
     workloads: Annotated[list[str], typer.Argument(help="Workloads, or `all`.")],
-    peer: Annotated[
-        list[str] | None, typer.Option(help="A peer; several times for several. Default: the engine.")
-    ] = None,
+    peer: Peers = None,
     size: Annotated[str, typer.Option(help="smoke, small or full.")] = "small",
-    times: Annotated[int, typer.Option("--repeat", min=1, help="Runs of each peer, in turn.")] = 1,
+    records: Annotated[int | None, typer.Option(help="Another number of records than the size's.")] = None,
+    times: Times = 1,
     threads: Annotated[int, typer.Option(help="Threads of a peer.")] = 2,
     guarantee: Annotated[str, typer.Option(help="exactly-once or at-least-once; default: the peer's own.")] = "",
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the peer.")
-    ] = None,
+    setting: Settings = None,
     label: Annotated[str, typer.Option(help="A word for the result's file name.")] = "",
     keep: Annotated[Path | None, typer.Option(help="A folder for logs and data, kept.")] = None,
     save: Annotated[bool | None, typer.Option(help="Write a result file; default: except for smoke sizes.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Measure workloads; a run counts only if its output is verified."""
-    settings = dict(one.split("=", 1) for one in setting or [])
-    options = Options(size, threads, guarantee, settings)
+    """Measure workloads."""
+    options = Options(size, threads, guarantee, _pairs(setting))
     chosen = [peers.find(name) for name in peer or [peers.OURS]]
     results: list[Result] = []
-    folder = keep or Path(tempfile.mkdtemp(prefix="streams-bench-"))
-    try:
-        with own_cluster(folder / "kafka") as cluster:
-            for workload in _workloads(workloads):
-                loaded = Loaded(cluster, workload, options, folder)
-                results += _measured(loaded, chosen, times, label)
-                for one in results[-len(chosen) :]:
-                    if save or (save is None and size != "smoke"):
-                        _notes.print(f"written: {result.save(one)}")
-                    if not as_json:
-                        show(one)
-    finally:
-        if keep is None:
-            shutil.rmtree(folder, ignore_errors=True)
+    with session(keep) as (cluster, folder):
+        for workload in _workloads(workloads):
+            sized = workload if records is None else workload.varied(sizes={**workload.sizes, size: records})
+            found = measured(Loaded(cluster, sized, options, folder), chosen, times, label, _notes.print)
+            _kept(found, save=size != "smoke" if save is None else save, shown=not as_json)
+            results += found
     if as_json:
-        from dataclasses import asdict
-
         typer.echo(json.dumps([asdict(one) for one in results], indent=2))
-    if any(one.outcome in ("failed", "wrong") for one in results):
+    if not all_of(results):
         raise typer.Exit(1)
+
+
+@app.command()
+def growth(
+    series: Annotated[str, typer.Argument(help=f"What grows: {', '.join(SERIES)}.")],
+    peer: Peers = None,
+    most: Annotated[float | None, typer.Option(help="Leave out larger values.")] = None,
+    times: Times = 1,
+    setting: Settings = None,
+) -> None:
+    """Measure how the cost of a record grows with keys, state, windows, skew, tasks or the size of micro-batches."""
+    if series not in SERIES:
+        raise typer.BadParameter(f"there is no series {series}; there are: {', '.join(SERIES)}")
+    chosen = [peers.find(name) for name in peer or [peers.OURS]]
+    results: list[Result] = []
+    with session() as (cluster, folder):
+        for point in points(series, most):
+            options = Options("small", settings={**point.settings, **_pairs(setting)})
+            loaded = Loaded(cluster, point.workload, options, folder)
+            found = measured(loaded, chosen, times, f"growth-{series}-{point.value:g}", _notes.print)
+            _kept(found, save=True, shown=False)
+            results += found
+    if not all_of(results):
+        raise typer.Exit(1)
+
+
+@app.command()
+def report() -> None:
+    """Write docs/performance.md and its plots from the result files."""
+    for path in write():
+        _notes.print(f"written: {path}")
+
+
+def _pairs(setting: list[str] | None) -> dict[str, str]:
+    wrong = [one for one in setting or [] if "=" not in one]
+    if wrong:
+        raise typer.BadParameter(f"--set takes NAME=VALUE, not {wrong[0]}")
+    return dict(one.split("=", 1) for one in setting or [])
 
 
 def _workloads(names: list[str]) -> list[Workload]:
@@ -102,42 +131,12 @@ def _workloads(names: list[str]) -> list[Workload]:
     return [WORKLOADS[name] for name in names]
 
 
-def _measured(loaded: Loaded, chosen: list[peers.Peer], times: int, label: str) -> list[Result]:
-    """The results of the peers, side by side over the same input."""
-    workload, options = loaded.workload, loaded.options
-    runs: dict[str, list[Run]] = {one.name: [] for one in chosen}
-    loaded.load()
-    try:
-        for one, done in repeat(loaded, chosen, times):
-            runs[one.name].append(done)
-            _notes.print(f"{workload.name} {one.name}: {summary(done)}")
-    finally:
-        loaded.delete()
-    return [
-        result.described(
-            workload=workload.name,
-            size=options.size,
-            peer=one.name,
-            title=one.title,
-            guarantee=options.guarantee or one.guarantee,
-            settings=options.settings,
-            parameters={**workload.parameters_of(options.size), "records": workload.sizes[options.size]},
-            runs=runs[one.name],
-            label=label,
-        )
-        for one in chosen
-    ]
-
-
-def summary(run: Run) -> str:
-    """A run in one line."""
-    if not run.counts:
-        return f"{run.outcome}: " + "\n".join(run.why[:40])
-    first = "" if run.first_result_s is None else f", first result after {run.first_result_s:.1f} s"
-    return (
-        f"{run.records_per_second:,} records/s, {run.cpu_us_per_record:.2f} µs CPU a record{first}, "
-        f"{run.figures.get('peak_pss_mb', 0):,} MB, verified"
-    )
+def _kept(results: list[Result], *, save: bool, shown: bool) -> None:
+    for one in results:
+        if save:
+            _notes.print(f"written: {result.save(one)}")
+        if shown:
+            show(one)
 
 
 def show(one: Result) -> None:
@@ -149,10 +148,3 @@ def show(one: Result) -> None:
         if spread is not None:
             table.add_row(name, *(f"{value:,.2f}".removesuffix(".00") for value in spread))
     console.print(table)
-
-
-@app.command()
-def report() -> None:
-    """Write docs/performance.md and its plots from the result files."""
-    for path in write():
-        _notes.print(f"written: {path}")

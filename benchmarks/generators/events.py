@@ -30,7 +30,7 @@ class Events:
         late_share: The share of records that are sent later than their timestamp's place.
         late_ms: How late these are at most, event time.
         width: Bytes of a value.
-        phase_ms: An offset of all timestamps.
+        skew: The exponent of a Zipf distribution of the keys; 0: all keys are equally frequent.
     """
 
     count: int
@@ -40,7 +40,7 @@ class Events:
     late_share: float = 0.001
     late_ms: int = 200
     width: int = 100
-    phase_ms: int = 0
+    skew: float = 0.0
 
     def columns(self) -> Columns:
         """All records, in the order in which they are sent."""
@@ -48,14 +48,23 @@ class Events:
         n = np.arange(self.count, dtype=np.int64)
         columns = Columns(
             {
-                "key": random.integers(0, self.keys, self.count),
+                "key": self._keys(random),
                 "n": n + FIRST_NUMBER,
                 "milli": random.integers(10_000, 100_000, self.count),
-                "timestamp": START_MS + self.phase_ms + n * 1000 // self.rate,
+                "timestamp": START_MS + n * 1000 // self.rate,
             }
         )
         most = self.late_ms * self.rate // 1000
         return columns.sent_late(np.random.default_rng([self.seed, 1]), self.late_share, most)
+
+    def _keys(self, random: np.random.Generator) -> Ints:
+        if not self.skew:
+            return random.integers(0, self.keys, self.count)
+        shares = np.cumsum(np.arange(1, self.keys + 1) ** -self.skew)
+        ranks = np.searchsorted(shares, random.random(self.count) * shares[-1]).astype(np.int64)
+        # The frequent keys are spread over the partitions.
+        spread: Ints = random.permutation(self.keys)[ranks]
+        return spread
 
     def batches(self, role: str) -> Iterator[Batch]:
         """The records as bytes."""

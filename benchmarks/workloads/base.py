@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -84,14 +85,24 @@ class Workload(ABC):
         closes: Whether closing records are needed.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    inputs: ClassVar[Sequence[str]] = ("events",)
-    outputs: ClassVar[Sequence[str]] = ("out",)
-    procedure: ClassVar[str] = "drain"
-    sizes: ClassVar[Mapping[str, int]]
-    parameters: ClassVar[Mapping[str, Any]] = {}
-    closes: ClassVar[bool] = False
+    name: str
+    title: str
+    inputs: Sequence[str] = ("events",)
+    outputs: Sequence[str] = ("out",)
+    procedure: str = "drain"
+    sizes: Mapping[str, int]
+    parameters: Mapping[str, Any] = {}
+    closes: bool = False
+
+    def varied(self, **attributes: Any) -> Workload:
+        """The same workload with other attributes, such as `sizes` or `parameters`.
+
+        The engine and the peers know it by its name, so only the input and the parameters may differ.
+        """
+        other = copy(self)
+        for name, value in attributes.items():
+            setattr(other, name, value)
+        return other
 
     def parameters_of(self, size: str) -> Mapping[str, Any]:
         """The parameters of a size, where they depend on it."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from benchmarks.workloads.base import Workload
+from benchmarks.workloads.counts import Counts
 from benchmarks.workloads.devices import DevicesWorkload
 from benchmarks.workloads.enrich import Enrich
-from benchmarks.workloads.joins import JoinInner, JoinLeft
+from benchmarks.workloads.joins import JoinInner, JoinLeft, JoinThreeDays
 from benchmarks.workloads.nexmark import BidderSessions, HighestBid, HotItems
 from benchmarks.workloads.paced import Latency, Recovery
 from benchmarks.workloads.passthrough import Passthrough
@@ -23,8 +24,10 @@ WORKLOADS: Mapping[str, Workload] = {
         DevicesWorkload(),
         Windows(),
         WindowsPython(),
+        Counts(),
         JoinInner(),
         JoinLeft(),
+        JoinThreeDays(),
         Sessions(),
         Sliding(),
         TableJoin(),

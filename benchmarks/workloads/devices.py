@@ -24,7 +24,7 @@ class DevicesWorkload(Workload):
     name = "devices"
     title = "B2: statistics of 1000 devices per 1 s and 10 s, lost readings"
     outputs = ("stats_1s", "stats_10s", "gaps")
-    sizes = {"smoke": 60_000, "small": 6_000_000, "full": 60_000_000}
+    sizes = {"smoke": 40_000, "small": 6_000_000, "full": 60_000_000}
     parameters = {"windows_ms": [1_000, 10_000], "grace_ms": 2_000}
 
     def devices(self, size: str) -> Devices:

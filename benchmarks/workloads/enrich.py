@@ -26,7 +26,7 @@ class Enrich(Workload):
     name = "enrich"
     title = "B5: join with a table, then count and mean by group per 1 s (two sub-topologies)"
     inputs = ("events", "table")
-    sizes = {"smoke": 50_000, "small": 3_000_000, "full": 20_000_000}
+    sizes = {"smoke": 20_000, "small": 3_000_000, "full": 20_000_000}
     parameters = {"window_ms": 1_000, "grace_ms": 60_000}
 
     def batches(self, size: str) -> Iterator[Batch]:

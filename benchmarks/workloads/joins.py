@@ -1,4 +1,4 @@
-"""Stream-stream joins: 100 000 keys, one match a record on average, within a second before and after."""
+"""Stream-stream joins: of 100 000 keys within a second before and after, one match a record on average; and within three days."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmarks.generators.events import Events
-from benchmarks.generators.records import Batch
+from benchmarks.generators.pairs import DAY_MS, HOUR_MS, Pairs
+from benchmarks.generators.records import Batch, Columns
 from benchmarks.verify.compare import Verdict, compare, table_of
 from benchmarks.verify.joins import stream_join
 from benchmarks.workloads.base import Output, RunConfig, Workload
@@ -21,7 +22,7 @@ class JoinInner(Workload):
     name = "join-inner"
     title = "stream-stream inner join, 100 000 keys, ±1 s"
     inputs = ("left", "right")
-    sizes = {"smoke": 60_000, "small": 2_000_000, "full": 12_000_000}
+    sizes = {"smoke": 20_000, "small": 2_000_000, "full": 12_000_000}
     parameters = {"before_ms": 1_000, "after_ms": 1_000, "grace_ms": 2_000}
     keys = 100_000
     rate = 50_000
@@ -43,8 +44,13 @@ class JoinInner(Workload):
         left.join(right, both, _windows(config)).to(config.topics["out"])
         return builder.build()
 
-    def verify(self, size: str, found: Output) -> Verdict:
+    def columns(self, size: str) -> tuple[Columns, Columns]:
+        """The left and the right records."""
         left, right = (events.columns() for events in self.sides(size).values())
+        return left, right
+
+    def verify(self, size: str, found: Output) -> Verdict:
+        left, right = self.columns(size)
         parameters = found.config.parameters
         expected = stream_join(left, right, parameters["before_ms"], parameters["after_ms"], outer=self.closes)
         rows = found.rows(lambda key, value: (value["l"], value["r"]))
@@ -78,7 +84,25 @@ def either(left: Event, right: Event | None) -> Event:
 
 def _windows(config: RunConfig) -> JoinWindows:
     parameters = config.parameters
-    # The generator's windows are symmetric: as far before as after.
     return JoinWindows.of_time_difference_and_grace(parameters["after_ms"], parameters["grace_ms"]).before(
         parameters["before_ms"]
     )
+
+
+class JoinThreeDays(JoinInner):
+    """B6: a right record follows up to three days after its left one, so nearly everything is state."""
+
+    name = "join-3d"
+    title = "B6: join within 3 days, state of 3 days of records"
+    sizes = {"smoke": 10_000, "small": 1_500_000, "full": 22_500_000}
+    parameters = {"before_ms": 0, "after_ms": 3 * DAY_MS, "grace_ms": HOUR_MS}
+
+    def pairs(self, size: str) -> Pairs:
+        """The two streams: half of the left records have a right one."""
+        return Pairs(self.sizes[size] * 2 // 3)
+
+    def batches(self, size: str) -> Iterator[Batch]:
+        yield from self.pairs(size).batches()
+
+    def columns(self, size: str) -> tuple[Columns, Columns]:
+        return self.pairs(size).columns()

@@ -20,7 +20,7 @@ Bid = dict[str, Any]
 class _Nexmark(Workload):
     """The input of all three."""
 
-    sizes = {"smoke": 50_000, "small": 3_000_000, "full": 20_000_000}
+    sizes = {"smoke": 20_000, "small": 3_000_000, "full": 20_000_000}
 
     def batches(self, size: str) -> Iterator[Batch]:
         yield from Bids(self.sizes[size]).batches("events")

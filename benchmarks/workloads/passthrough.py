@@ -21,7 +21,7 @@ class Passthrough(Workload):
 
     name = "passthrough"
     title = "B1: read, filter a half, map, write"
-    sizes = {"smoke": 50_000, "small": 5_000_000, "full": 20_000_000}
+    sizes = {"smoke": 20_000, "small": 5_000_000, "full": 20_000_000}
 
     def batches(self, size: str) -> Iterator[Batch]:
         yield from readings.batches(readings.devices(self.sizes[size]), "events")

@@ -20,7 +20,7 @@ class Sessions(Workload):
 
     name = "sessions"
     title = "count and mean in session windows, gap 20 ms, 1000 keys"
-    sizes = {"smoke": 50_000, "small": 3_000_000, "full": 12_000_000}
+    sizes = {"smoke": 20_000, "small": 3_000_000, "full": 12_000_000}
     parameters = {"gap_ms": 20, "grace_ms": 1_000}
 
     def events(self, size: str) -> Events:
@@ -63,7 +63,7 @@ class Sliding(Sessions):
 
     name = "sliding"
     title = "count and mean in sliding windows of 20 ms, 1000 keys"
-    sizes = {"smoke": 20_000, "small": 600_000, "full": 3_000_000}
+    sizes = {"smoke": 8_000, "small": 600_000, "full": 3_000_000}
     parameters = {"difference_ms": 20, "grace_ms": 1_000}
 
     def topology(self, config: RunConfig) -> Topology:

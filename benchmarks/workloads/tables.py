@@ -44,7 +44,7 @@ class TableJoin(Workload):
     name = "table-join"
     title = "stream-table left join, table fed alongside, 100 000 keys"
     inputs = ("events", "table")
-    sizes = {"smoke": 100_000, "small": 5_000_000, "full": 20_000_000}
+    sizes = {"smoke": 30_000, "small": 5_000_000, "full": 20_000_000}
     keys = 100_000
 
     def stream(self, size: str) -> Events:
@@ -95,7 +95,7 @@ class TableFill(Workload):
     name = "table-fill"
     title = "fill of a table, 2 M rows"
     inputs = ("rows", "probes")
-    sizes = {"smoke": 50_000, "small": 2_000_000, "full": 10_000_000}
+    sizes = {"smoke": 20_000, "small": 2_000_000, "full": 10_000_000}
     probes_each = 100
 
     def rows(self, size: str) -> Columns:

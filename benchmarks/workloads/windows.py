@@ -20,7 +20,7 @@ class Windows(Workload):
 
     name = "windows"
     title = "count and mean in tumbling windows, 1000 keys"
-    sizes = {"smoke": 100_000, "small": 8_000_000, "full": 30_000_000}
+    sizes = {"smoke": 40_000, "small": 8_000_000, "full": 30_000_000}
     parameters = {"window_ms": 1_000, "grace_ms": 5_000}
 
     def batches(self, size: str) -> Iterator[Batch]:
@@ -51,7 +51,7 @@ class WindowsPython(Windows):
 
     name = "windows-python"
     title = "the same with Python functions"
-    sizes = {"smoke": 50_000, "small": 4_000_000, "full": 15_000_000}
+    sizes = {"smoke": 20_000, "small": 4_000_000, "full": 15_000_000}
 
     def topology(self, config: RunConfig) -> Topology:
         builder = StreamsBuilder()

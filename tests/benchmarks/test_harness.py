@@ -21,7 +21,7 @@ def counting_peer(*how: str) -> Peer:
 @pytest.fixture
 def loaded(cluster: Cluster, tmp_path: Path) -> Loaded:
     loaded = Loaded(cluster, WORKLOADS["windows"], Options("smoke"), tmp_path)
-    assert loaded.load() == 100_000
+    assert loaded.load() == 40_000
     return loaded
 
 
@@ -29,12 +29,12 @@ def loaded(cluster: Cluster, tmp_path: Path) -> Loaded:
 def test_a_peer_is_measured_as_a_process_and_verified(loaded: Loaded) -> None:
     run = loaded.run(counting_peer())
     assert run.outcome == "verified", run.why
-    assert 0 < run.records <= 100_000
+    assert 0 < run.records <= 40_000
     assert run.cpu_us_per_record == pytest.approx(sum(run.cpu_us_by_process.values()), abs=0.01)
     assert run.cpu_us_per_record > 0
     assert run.figures["peak_pss_mb"] > 0
     assert run.first_result_s is not None
-    assert run.output_records >= 1_000
+    assert run.output_records >= 400
 
 
 @pytest.mark.kafka
