@@ -118,14 +118,14 @@ def _window_key() -> Column:
 
 
 def _sessions(run: Run, events: DataFrame, *aggregates: Column) -> DataFrame:
-    # Spark joins records that are less than the gap apart; here a distance of the gap counts, too.
-    session = F.session_window("timestamp", run.milliseconds("gap_ms", more=1)).alias("session")
+    session = F.session_window("timestamp", run.milliseconds("gap_ms")).alias("session")
     late = events.withWatermark("timestamp", run.milliseconds("grace_ms"))
     return late.groupBy("key", session).agg(*aggregates)
 
 
 def _session_key(run: Run) -> Column:
-    end = F.unix_millis("session.end") - run.parameters["gap_ms"] - 1
+    # Spark's end is the gap after the last record.
+    end = F.unix_millis("session.end") - run.parameters["gap_ms"]
     return joined_key("key", F.unix_millis("session.start"), end)
 
 

@@ -134,9 +134,9 @@ class Run:
         }
         results.writeStream.format("kafka").options(**options).outputMode(mode).queryName(role).start()
 
-    def milliseconds(self, parameter: str, more: int = 0) -> str:
+    def milliseconds(self, parameter: str) -> str:
         """A parameter as an interval in SQL."""
-        return f"{self.parameters[parameter] + more} milliseconds"
+        return f"{self.parameters[parameter]} milliseconds"
 
 
 def as_json(**fields: Column | str) -> Column:
