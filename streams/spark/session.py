@@ -65,6 +65,8 @@ def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: 
     if settings["spark.master"].startswith("local["):
         settings.setdefault("spark.driver.extraJavaOptions", LOCAL_JAVA_OPTIONS + class_archive.java_options())
         settings.setdefault("spark.driver.memory", LOCAL_MEMORY)
+        # The web server would be a part of each start; `--set spark.ui.enabled=true` starts it.
+        settings.setdefault("spark.ui.enabled", "false")
     _start_python_quickly()
     if settings["spark.master"].startswith("local-cluster["):
         # Executors run in folders of their own, but must find the modules of this folder as `local` does.
