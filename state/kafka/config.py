@@ -52,7 +52,10 @@ _PRODUCER_TUNING = {
     "batch.size": str(BATCH_BYTES),
     "batch.num.messages": "100000",
     "queue.buffering.max.messages": "1000000",
-    "queue.buffering.max.kbytes": str(256 * 1024),
+    "queue.buffering.max.kbytes": str(64 * 1024),
+    # A producer connects twice, first to find its coordinator and then to it, and librdkafka counts the second as a reconnect:
+    # its default of 100 ms made `init_transactions` wait for 50 ms on average. The pauses double while a broker is away.
+    "reconnect.backoff.ms": "1",
     # Kafka's own default partitioner for records without a partition, instead of librdkafka's CRC32.
     "partitioner": "murmur2_random",
 }

@@ -63,12 +63,12 @@ MOST_TOGETHER = 8
 def together(planned: Sequence[PlannedPartition]) -> list[tuple[PlannedPartition, ...]]:
     """Groups partitions so that each group is worth a reader of its own; a large range is a group by itself."""
     groups: list[tuple[PlannedPartition, ...]] = []
-    records = SMALL_RECORDS
+    records = 0
     for one in planned:
         size = one.offsets.end - one.offsets.start if isinstance(one, PlannedRange) else 0
-        records += size
-        if records <= SMALL_RECORDS and len(groups[-1]) < MOST_TOGETHER:
+        if groups and records + size <= SMALL_RECORDS and len(groups[-1]) < MOST_TOGETHER:
             groups[-1] = (*groups[-1], one)
+            records += size
         else:
             groups.append((one,))
             records = size

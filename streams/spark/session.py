@@ -35,6 +35,14 @@ effect where spark-submit has already started the JVM."""
 LOCAL_MEMORY = "512m"
 """The heap's limit, about the smallest that Spark accepts: micro-batches pass through it in parts (Spark's own default: 1g)."""
 
+MEMORY_ENVIRONMENT = {
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_MMAP_THRESHOLD_": str(1024 * 1024),
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
+"""How the C library and Arrow allocate in the processes that Java starts, unless the environment says otherwise: few arenas, and
+large blocks that go back to the system when they are freed. By default each of a client's many threads may keep an arena."""
+
 
 def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: str) -> SparkSession:
     """The Spark session with the engine's settings: the running one, or a new one.
@@ -57,12 +65,16 @@ def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: 
     if settings["spark.master"].startswith("local["):
         settings.setdefault("spark.driver.extraJavaOptions", LOCAL_JAVA_OPTIONS + class_archive.java_options())
         settings.setdefault("spark.driver.memory", LOCAL_MEMORY)
+        # The web server would be a part of each start; `--set spark.ui.enabled=true` starts it.
+        settings.setdefault("spark.ui.enabled", "false")
     _start_python_quickly()
     if settings["spark.master"].startswith("local-cluster["):
         # Executors run in folders of their own, but must find the modules of this folder as `local` does.
         paths = [os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])]
         settings.setdefault("spark.executorEnv.PYTHONPATH", os.pathsep.join(paths))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for name, value in MEMORY_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     if "spark.log.level" not in settings:
         start_java_quietly({"spark.app.name": application_id, **settings})
     builder = SparkSession.builder.appName(application_id)
