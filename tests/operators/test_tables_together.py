@@ -130,5 +130,7 @@ def test_rows_that_the_store_cannot_take(caching: bool) -> None:
     table = builder.table("table", Consumed(StringSerde(), JsonSerde()), how)
     table.to_stream().to("updates")
     builder.stream("in", Consumed(StringSerde(), JsonSerde())).left_join(table, seen).to("out")
-    found = check_both_ways(builder.build(), feed(4, ["in", "table"]), partitions={"in": 2, "table": 2}, processing="skip")
+    found = check_both_ways(
+        builder.build(), feed(4, ["in", "table"]), partitions={"in": 2, "table": 2}, processing="skip"
+    )
     assert found.counters["dropped:KTABLE-SOURCE-table:processing"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,14 @@ class StepRows:
             return parts[0]
         whole = concatenated(parts)
         return whole.take(np.argsort(whole.order, kind="stable"))
+
+    def of_nodes(self, nodes: Iterable[str]) -> list[ColumnarBatch]:
+        """`of_node` for several nodes, up to the first record of any node so far that stops the task because it cannot be read."""
+        batches = [self.of_node(node) for node in nodes]
+        if not self._unreadable or self._run.settings.deserialization != "fail":
+            return batches
+        end = min(self._unreadable)
+        return [batch.take(np.flatnonzero(batch.order < end)) for batch in batches]
 
     def refuse_unreadable(self) -> None:
         """Apply the deserialisation policy to the records that could not be read, in the order of the step."""
