@@ -45,6 +45,11 @@ def read_all(serde: Serde, topic: str, cells: Sequence[bytes | None], headers: S
             return [None if cell is None else loads(cell) for cell in cells]
         except ValueError:
             pass  # the serde's own error names the cell
+    if type(serde) is StringSerde:
+        try:
+            return [None if cell is None else cell.decode() for cell in cells]
+        except UnicodeDecodeError:
+            pass
     read = serde.deserialize
     if headers is None:
         return [read(topic, cell, ()) for cell in cells]

@@ -43,18 +43,18 @@ def seen(*parts: Any) -> Any:
     return list(parts)
 
 
-def spoilt(key: Any, value: Any, row: Any) -> Any:
-    """Fails for some records."""
-    if value == 3:
-        raise ValueError("three")
-    return [value, row]
-
-
 def changing(key: Any, value: Any, row: Any) -> Any:
     """Changes the row that it was given, which is then seen by others of the step only if it came with the step."""
     if isinstance(row, dict):
         row["seen"] = row.get("seen", 0) + 1
     return [value, dict(row) if isinstance(row, dict) else row]
+
+
+def spoilt(key: Any, value: Any, row: Any) -> Any:
+    """Fails for some records, after it has changed others."""
+    if value == 3:
+        raise ValueError("three")
+    return changing(key, value, row)
 
 
 PROGRAMS: dict[str, Program] = {
@@ -99,8 +99,9 @@ def test_updates_and_look_ups_in_turns(shape: str, caching: bool, seed: int) -> 
         feed(seed, ["in", "table", "table"]),
         restarts=[1, 2],
         partitions={"in": 2, "table": 2},
-        rocksdb=seed == 0,
+        rocksdb=seed == 0 and shape == "an inner join",
         mode=["strict", "compat"][seed % 2],
+        processing="skip",
     )
     assert any(topic == "test-rows-changelog" for topic, _ in found.topics)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -55,12 +55,12 @@ class Codec:
 
     def keys(self, keys: KeyColumn) -> list[bytes]:
         """The bytes of a column's distinct keys, as from `key`; empty for a None among them, which is no row's key."""
-        found: list[bytes] = []
-        for key, data in zip(keys.objects, keys.encoded(self._key_serde, self._topic), strict=True):
-            if data is None and key is not None:
+        data = keys.encoded(self._key_serde, self._topic)
+        if None in data:
+            if any(one is None and key is not None for key, one in zip(keys.objects, data, strict=True)):
                 raise _null_key(self._topic)
-            found.append(data or b"")
-        return found
+            return [one or b"" for one in data]
+        return cast("list[bytes]", data)
 
     def value(self, value: Any) -> bytes | None:
         """Value bytes."""

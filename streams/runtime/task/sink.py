@@ -73,7 +73,7 @@ class SinkRunner:
         timestamps = np.maximum(batch.timestamps, 0)
         target.check_all(keys, values, timestamps, headers)
         inner = None
-        if any(isinstance(key, Windowed) for key in batch.keys.objects):
+        if any(issubclass(kind, Windowed) for kind in set(map(type, batch.keys.objects))):
             base = [_base_key(node.key_serde, topic, Record(key, None, 0)) for key in batch.keys.objects]
             inner = pa.array(base, pa.binary()).take(pa.array(batch.keys.codes, mask=batch.keys.codes == NULL_KEY))
         cells = None if batch.headers is None else binary_column(batch.headers)
