@@ -13,6 +13,7 @@ from streams.model.record import Record
 from streams.model.waiting import LEFT
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, KeyColumn
 from streams.operators.dropped import drop_rows
+from streams.operators.encoded_values import null_values
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
@@ -61,7 +62,7 @@ class StreamTableJoin(Operator):
 
     def _join_together(self, batch: ColumnarBatch, keys: KeyColumn, lookup: TableLookup) -> Callable[[], None]:
         """The effects of `process`, with these keys looked up."""
-        null_value = np.array([value is None for value in batch.values], np.bool_)
+        null_value = null_values(batch.values)
         null_key = ~null_value & (keys.codes == NULL_KEY)
         known = np.flatnonzero(~(null_value | null_key))
         found: list[Any] = [None] * len(batch)

@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from orjson import loads
 
-from state.kafka.columns import BinaryColumn, binary_column
+from state.kafka.columns import BinaryColumn
 from state.kafka.topic_limits import NO_LIMIT
 from streams.errors import OversizedRowError
 from streams.model.record import ValueAndTimestamp
 from streams.operators.columnar import KeyColumn
+from streams.operators.encoded_values import value_column
 from streams.serdes.base import Serde
-from streams.serdes.columns import read_all, write_all
+from streams.serdes.columns import read_all
 from streams.serdes.json import is_plain_json
 
 _TIMESTAMP = 8
@@ -116,7 +117,7 @@ class Codec:
 
     def values(self, values: Sequence[Any]) -> BinaryColumn:
         """The bytes of many values, null for None."""
-        return binary_column(write_all(self._value_serde, self._topic, values))
+        return value_column(values, self._value_serde, self._topic)
 
     def timestamped_column(
         self, keys: BinaryColumn, values: BinaryColumn, timestamps: npt.NDArray[np.int64]

@@ -17,6 +17,7 @@ import numpy as np
 
 from streams.model.record import Change, Headers, HeldRecord, Record
 from streams.operators.columnar import ColumnarBatch, EachHeld, Int64s
+from streams.operators.encoded_values import null_values
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 from streams.operators.pending import Pending, emit_pending
@@ -128,7 +129,7 @@ class TableMaterializer:
         batch = updates.batch.take(last)
         try:
             rows = updates.rows(last)
-            deletes = np.array([value is None for value in batch.values], np.bool_)
+            deletes = null_values(batch.values)
             read = np.flatnonzero(deletes | self._send_old)
             stored = updates.stored(last[read])
             olds = store.codec.old_values(stored) if self._send_old else None
