@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from state.kafka.headers import decode_headers
 from streams.model.record import Headers, HeldRecord, Record
+from streams.operators.encoded_values import take_values
 from streams.serdes.base import Serde
 from streams.serdes.columns import is_exact, write_all
 
@@ -136,7 +137,7 @@ class ColumnarBatch:
 
     Attributes:
         keys: The keys.
-        values: The n values, as in `Record.value`.
+        values: The n values, as in `Record.value`; perhaps `EncodedValues`.
         timestamps: int64[n], milliseconds.
         order: int64[n], the position in the step of the record that each one was made from; rising.
         headers: Encoded headers of each record (`state.kafka.headers`); None if no record has any.
@@ -145,7 +146,7 @@ class ColumnarBatch:
     """
 
     keys: KeyColumn
-    values: list[Any]
+    values: Sequence[Any]
     timestamps: Int64s
     order: Int64s
     headers: list[bytes | None] | None = None
@@ -161,7 +162,7 @@ class ColumnarBatch:
         return replace(
             self,
             keys=self.keys.take(rows),
-            values=[self.values[row] for row in at],
+            values=take_values(self.values, rows),
             timestamps=self.timestamps[rows],
             order=self.order[rows],
             headers=None if self.headers is None else [self.headers[row] for row in at],

@@ -35,6 +35,10 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
     def shared_state(self, name: str) -> dict[str, Any]:
         """A state like `state`, shared by all nodes of the task that use `name` (the two sides of a join)."""
 
+    @property
+    def has_children(self) -> bool:
+        """Whether any node receives what this one forwards."""
+
     def forward_batch(self, batch: ColumnarBatch) -> None:
         """Forward records together, to all children."""
 

@@ -162,6 +162,11 @@ class NodeContext:
         for receive in self._receivers:
             receive(record)
 
+    @property
+    def has_children(self) -> bool:
+        """See `OperatorContext`."""
+        return bool(self._receivers)
+
     def forward_batch(self, batch: ColumnarBatch) -> None:
         """See `OperatorContext`."""
         if not len(batch):

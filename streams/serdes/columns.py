@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import orjson
 
+from state.kafka.columns import BinaryColumn
 from streams.serdes.base import Headers, Serde
 from streams.serdes.json import JSON_OPTIONS, JsonSerde, is_plain_json
+from streams.serdes.json_normal import is_utf8, normal_json
 from streams.serdes.primitives import BytesSerde, Int16Serde, Int32Serde, Int64Serde, StringSerde
 
 _EXACT = (StringSerde, BytesSerde, Int16Serde, Int32Serde, Int64Serde)
@@ -25,6 +29,20 @@ def is_exact(serde: Serde) -> bool:
 def reads_alone(serde: Serde) -> bool:
     """Whether a serde reads the same bytes in the same way under all headers."""
     return isinstance(serde, (*_EXACT, JsonSerde))
+
+
+def normal_cells(serde: Serde, cells: BinaryColumn) -> npt.NDArray[np.bool_] | None:
+    """Whether a serde reads each cell without an error, and would write the same bytes anew; False where that is uncertain.
+
+    Null cells are. None: the serde has no way to find out that is faster than reading.
+    """
+    if is_plain_json(serde):
+        normal = normal_json(cells)
+        normal |= cells.is_null().to_numpy(zero_copy_only=False)
+        return normal
+    if type(serde) is StringSerde:
+        return np.full(len(cells), is_utf8(cells))
+    return np.ones(len(cells), np.bool_) if type(serde) is BytesSerde else None
 
 
 def read_all(serde: Serde, topic: str, cells: Sequence[bytes | None], headers: Sequence[Headers] | None) -> list[Any]:
@@ -45,6 +63,11 @@ def read_all(serde: Serde, topic: str, cells: Sequence[bytes | None], headers: S
             return [None if cell is None else loads(cell) for cell in cells]
         except ValueError:
             pass  # the serde's own error names the cell
+    if type(serde) is StringSerde:
+        try:
+            return [None if cell is None else cell.decode() for cell in cells]
+        except UnicodeDecodeError:
+            pass
     read = serde.deserialize
     if headers is None:
         return [read(topic, cell, ()) for cell in cells]

@@ -21,6 +21,7 @@ from streams.microbatch.read import read_range
 from streams.microbatch.rows import TaskInput, TaskRow
 from streams.runtime.settings import TaskSettings
 from streams.runtime.task.task import StreamTask
+from streams.serdes.json_normal import normal_json
 from streams.source.offsets import OffsetRange
 from streams.source.planner import SourceSpec
 from streams.topology.plan import SubTopology, build_plan
@@ -35,6 +36,7 @@ def warm_up() -> None:
     """Runs all vectorised code once: JSON scanning, merging, windows, groups, joins, murmur2, gathering."""
     warm_up_kafka()
     warm_up_tables()
+    normal_json(pa.array([b"{}"], pa.binary()))
     settings = TaskSettings(application_id=_APPLICATION)
     for sub in build_plan(_topology(), _APPLICATION).sub_topologies:
         rows = list(_rows(sub, settings))

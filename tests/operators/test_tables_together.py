@@ -43,13 +43,6 @@ def seen(*parts: Any) -> Any:
     return list(parts)
 
 
-def spoilt(key: Any, value: Any, row: Any) -> Any:
-    """Fails for some records."""
-    if value == 3:
-        raise ValueError("three")
-    return [value, row]
-
-
 def changing(key: Any, value: Any, row: Any) -> Any:
     """Changes the row that it was given, which is then seen by others of the step only if it came with the step."""
     if isinstance(row, dict):
@@ -57,10 +50,18 @@ def changing(key: Any, value: Any, row: Any) -> Any:
     return [value, dict(row) if isinstance(row, dict) else row]
 
 
+def spoilt(key: Any, value: Any, row: Any) -> Any:
+    """Fails for some records, after it has changed others."""
+    if value == 3:
+        raise ValueError("three")
+    return changing(key, value, row)
+
+
 PROGRAMS: dict[str, Program] = {
     "a left join": lambda builder, stream, table: stream.left_join(table, seen).to("out"),
     "an inner join": lambda builder, stream, table: stream.join(table, lambda key, a, b: seen(key, a, b)).to("out"),
     "a joiner that changes rows": lambda builder, stream, table: stream.left_join(table, changing).to("out"),
+    "a joiner that fails": lambda builder, stream, table: stream.left_join(table, spoilt).to("out"),
     "a table with updates below": lambda builder, stream, table: [
         table.to_stream().to("updates"),
         stream.join(table, seen).to("out"),
@@ -98,7 +99,39 @@ def test_updates_and_look_ups_in_turns(shape: str, caching: bool, seed: int) -> 
         feed(seed, ["in", "table", "table"]),
         restarts=[1, 2],
         partitions={"in": 2, "table": 2},
-        rocksdb=seed == 0,
+        rocksdb=seed == 0 and shape == "an inner join",
         mode=["strict", "compat"][seed % 2],
+        processing="skip",
     )
     assert any(topic == "test-rows-changelog" for topic, _ in found.topics)
+
+
+@pytest.mark.parametrize("policy", ["skip", "dlq", "fail"])
+@pytest.mark.parametrize("caching", [True, False])
+def test_records_at_fault(caching: bool, policy: str) -> None:
+    """Of both topics, in what order dead letters come, and which one stops the application."""
+    shape = PROGRAMS["a joiner that fails"]
+    for seed in range(3):
+        found = check_both_ways(
+            program(shape, caching=caching),
+            feed(seed, ["in", "table"], poison=True),
+            partitions={"in": 2, "table": 2},
+            deserialization=policy,
+            processing=policy,
+            **({"dead_letter_topic": "dead"} if policy == "dlq" else {}),
+        )
+        assert (found.failed is not None) == (policy == "fail")
+
+
+@pytest.mark.parametrize("caching", [True, False])
+def test_rows_that_the_store_cannot_take(caching: bool) -> None:
+    """Rows whose values its serde cannot write, or that do not fit the changelog."""
+    builder = StreamsBuilder()
+    how = Materialized(name="rows", value_serde=StringSerde(), caching=caching)
+    table = builder.table("table", Consumed(StringSerde(), JsonSerde()), how)
+    table.to_stream().to("updates")
+    builder.stream("in", Consumed(StringSerde(), JsonSerde())).left_join(table, seen).to("out")
+    found = check_both_ways(
+        builder.build(), feed(4, ["in", "table"]), partitions={"in": 2, "table": 2}, processing="skip"
+    )
+    assert found.counters["dropped:KTABLE-SOURCE-table:processing"]

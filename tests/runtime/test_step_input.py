@@ -62,5 +62,6 @@ def test_the_warm_up_runs_every_kernel_of_a_step_and_no_test_driver() -> None:
         "streams.operators.aggregate.columns.window_rows",
         "streams.runtime.reader.json_scan",
         "streams.runtime.task.merge",
+        "streams.serdes.json_normal",
     } <= set(modules.split())
     assert testing == "[]"

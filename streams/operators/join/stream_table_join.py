@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from streams.model.record import Record
 from streams.model.waiting import LEFT
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, KeyColumn
 from streams.operators.dropped import drop_rows
+from streams.operators.encoded_values import null_values
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
@@ -61,7 +62,7 @@ class StreamTableJoin(Operator):
 
     def _join_together(self, batch: ColumnarBatch, keys: KeyColumn, lookup: TableLookup) -> Callable[[], None]:
         """The effects of `process`, with these keys looked up."""
-        null_value = np.array([value is None for value in batch.values], np.bool_)
+        null_value = null_values(batch.values)
         null_key = ~null_value & (keys.codes == NULL_KEY)
         known = np.flatnonzero(~(null_value | null_key))
         found: list[Any] = [None] * len(batch)
@@ -71,7 +72,7 @@ class StreamTableJoin(Operator):
         joined = np.flatnonzero(~null_value if self.left else met)
         results = batch if len(joined) == len(batch) else batch.take(joined)
         matches = found if results is batch else [found[row] for row in joined.tolist()]
-        values = list(map(self._joined, results.keys, results.values, keys.take(joined), matches))
+        values = list(self._all_joined(results, keys.take(joined), matches))
         drops = {"null_value": null_value} | ({} if self.left else {"null_key": null_key})
 
         def effects() -> None:
@@ -92,11 +93,13 @@ class StreamTableJoin(Operator):
         if found is None and not self.left:
             return
         value = found.value if found is not None else None
-        self.ctx.forward(record.with_value(self._joined(record.key, record.value, key, value)))
+        self.ctx.forward(record.with_value(self._joined(record, key, value)))
 
-    def _joined(self, key: Any, value: Any, looked_up: Any, found: Any) -> Any:
-        """The result for a record's key and value, the key that was looked up, and what was found."""
-        return self.joiner(key, value, found)
+    def _joined(self, record: Record, key: Any, value: Any) -> Any:
+        return self.joiner(record.key, record.value, value)
+
+    def _all_joined(self, batch: ColumnarBatch, keys: KeyColumn, values: list[Any]) -> Iterable[Any]:
+        return map(self.joiner, batch.keys, batch.values, values)
 
 
 class StreamGlobalJoin(StreamTableJoin):
@@ -127,8 +130,11 @@ class StreamGlobalJoin(StreamTableJoin):
         stored = {name: partial(look_up_stored, self.ctx.store(name)) for name in self.table.stores}
         return self._join_together(batch, keys, self.table.open_together(stored))
 
-    def _joined(self, key: Any, value: Any, looked_up: Any, found: Any) -> Any:
-        return self.joiner(key, looked_up, value, found)
+    def _joined(self, record: Record, key: Any, value: Any) -> Any:
+        return self.joiner(record.key, key, record.value, value)
+
+    def _all_joined(self, batch: ColumnarBatch, keys: KeyColumn, values: list[Any]) -> Iterable[Any]:
+        return map(self.joiner, batch.keys, keys, batch.values, values)
 
 
 class GraceTableJoin(StreamTableJoin):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from orjson import loads
 
-from state.kafka.columns import BinaryColumn, binary_column
+from state.kafka.columns import BinaryColumn
 from state.kafka.topic_limits import NO_LIMIT
 from streams.errors import OversizedRowError
 from streams.model.record import ValueAndTimestamp
 from streams.operators.columnar import KeyColumn
+from streams.operators.encoded_values import value_column
 from streams.serdes.base import Serde
-from streams.serdes.columns import read_all, write_all
+from streams.serdes.columns import read_all
 from streams.serdes.json import is_plain_json
 
 _TIMESTAMP = 8
@@ -55,12 +56,12 @@ class Codec:
 
     def keys(self, keys: KeyColumn) -> list[bytes]:
         """The bytes of a column's distinct keys, as from `key`; empty for a None among them, which is no row's key."""
-        found: list[bytes] = []
-        for key, data in zip(keys.objects, keys.encoded(self._key_serde, self._topic), strict=True):
-            if data is None and key is not None:
+        data = keys.encoded(self._key_serde, self._topic)
+        if None in data:
+            if any(one is None and key is not None for key, one in zip(keys.objects, data, strict=True)):
                 raise _null_key(self._topic)
-            found.append(data or b"")
-        return found
+            return [one or b"" for one in data]
+        return cast("list[bytes]", data)
 
     def value(self, value: Any) -> bytes | None:
         """Value bytes."""
@@ -116,7 +117,7 @@ class Codec:
 
     def values(self, values: Sequence[Any]) -> BinaryColumn:
         """The bytes of many values, null for None."""
-        return binary_column(write_all(self._value_serde, self._topic, values))
+        return value_column(values, self._value_serde, self._topic)
 
     def timestamped_column(
         self, keys: BinaryColumn, values: BinaryColumn, timestamps: npt.NDArray[np.int64]

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from streams.model.record import Change, Headers, HeldRecord, Record
-from streams.operators.columnar import ColumnarBatch, EachHeld
+from streams.operators.columnar import ColumnarBatch, EachHeld, Int64s
+from streams.operators.encoded_values import null_values
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 from streams.operators.pending import Pending, emit_pending
@@ -109,9 +110,9 @@ class TableMaterializer:
             return partial(self._ctx.forward_batch, batch.with_values(_changes(batch.values)))
         if self._caching:
             return partial(setattr, self, "_pending_together", updates)
-        rows = updates.rows(np.arange(len(batch)))
+        every = np.arange(len(batch))
         olds = updates.lookup(batch.keys, batch.order) if self._send_old else None
-        return partial(self._emit_together, self._store, rows, batch.with_values(_changes(batch.values, olds)))
+        return partial(self._emit_together, self._store, updates.rows(every), batch, olds, every)
 
     def flush(self) -> None:
         """Forward each key's last value, in order of time."""
@@ -128,7 +129,7 @@ class TableMaterializer:
         batch = updates.batch.take(last)
         try:
             rows = updates.rows(last)
-            deletes = np.array([value is None for value in batch.values], np.bool_)
+            deletes = null_values(batch.values)
             read = np.flatnonzero(deletes | self._send_old)
             stored = updates.stored(last[read])
             olds = store.codec.old_values(stored) if self._send_old else None
@@ -143,14 +144,32 @@ class TableMaterializer:
             len(batch),
         )
         order = np.arange(len(batch))
-        results = ColumnarBatch(
-            batch.keys, _changes(batch.values, olds), batch.timestamps, order, batch.headers, held=held
-        )
-        self._emit_together(store, rows, results if forwarded.all() else results.take(order[forwarded]))
+        results = ColumnarBatch(batch.keys, batch.values, batch.timestamps, order, batch.headers, held=held)
+        self._emit_together(store, rows, results, olds, order[forwarded])
 
-    def _emit_together(self, store: TypedTimestampedKeyValueStore, rows: TableRows, results: ColumnarBatch) -> None:
+    def _emit_together(
+        self,
+        store: TypedTimestampedKeyValueStore,
+        rows: TableRows,
+        batch: ColumnarBatch,
+        olds: Sequence[Any] | None,
+        forwarded: Int64s,
+    ) -> None:
+        """Write rows, and forward some of the updates.
+
+        Args:
+            store: The store.
+            rows: The rows.
+            batch: The updates, with new values.
+            olds: Their old values.
+            forwarded: The rows of the batch that are forwarded.
+        """
         store.put_column(*rows)
-        self._ctx.forward_batch(results)
+        if not self._ctx.has_children:
+            self._ctx.count_forwarded(len(forwarded))
+            return
+        results = batch.with_values(_changes(batch.values, olds))
+        self._ctx.forward_batch(results if len(forwarded) == len(batch) else results.take(forwarded))
 
     def _emit_with_old(
         self, store: TypedTimestampedKeyValueStore, key: Any, headers: Headers, entry: CachedRow

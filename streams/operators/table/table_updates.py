@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from state.kafka.columns import BinaryColumn, binary_column
 from streams.operators.columnar import ColumnarBatch, Int64s, KeyColumn
+from streams.operators.encoded_values import take_values, values_at
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 
 
@@ -69,7 +70,7 @@ class TableUpdates:
         return self._store.stored_column(self.key_column(rows).to_pylist())
 
     def _value_column(self, rows: Int64s) -> BinaryColumn:
-        return self._store.codec.values([self.batch.values[row] for row in rows.tolist()])
+        return self._store.codec.values(take_values(self.batch.values, rows))
 
     def last_of_each_key(self) -> Int64s:
         """The rows of the last update of each key, in order of time, then of the keys' first updates."""
@@ -114,7 +115,7 @@ class TableUpdates:
     def _seen(self, rows: Int64s) -> Sequence[object]:
         """The values of updates, as look-ups see them."""
         if self._caching:
-            return [self.batch.values[row] for row in rows.tolist()]
+            return values_at(self.batch.values, rows)
         return self._store.codec.read_values(self._value_column(rows).to_pylist())
 
 

@@ -19,6 +19,7 @@ from streams.model.fields import has_fields, pick
 from streams.operators.aggregate.columns.column_rows import ABSENT, TEXT, FieldColumn, encoded
 from streams.runtime.reader.json_scan import SURE, UNSURE, gather, scan
 from streams.runtime.rows import NULL, SCALAR
+from streams.serdes.json_normal import is_utf8
 
 Load: TypeAlias = Callable[[bytes], Any]
 _FlatPath: TypeAlias = "tuple[str, int]"
@@ -59,7 +60,7 @@ def read_fields(values: pa.BinaryArray, paths: Sequence[str], load: Load = orjso
     cells = _Cells(len(paths), count)
     status = np.full(count, UNSURE, np.uint8)
     flat = [place for path in paths if (place := _flat(path)) is not None]
-    if len(flat) == len(paths) and _is_utf8(values):
+    if len(flat) == len(paths) and is_utf8(values):
         _scan(values, valid, flat, cells, status)
         cells.sure = status == SURE
     found = JsonFields([], ~valid, np.zeros(count, np.bool_), {})
@@ -125,14 +126,6 @@ class _Cells:
         if text is not None:
             self.texts[field][row] = text
         self.kinds[field, row], self.ints[field, row], self.floats[field, row] = kind, whole, number
-
-
-def _is_utf8(values: pa.BinaryArray) -> bool:
-    try:
-        values.cast(pa.string())
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _scan(

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from state.kafka.columns import BinaryColumn
 from state.kafka.headers import decode_headers
 from streams.errors import ValueNotPicklableError
 from streams.model.record import Headers
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, concatenated
+from streams.operators.encoded_values import EncodedValues
 from streams.runtime.nodes import at_record, may_be_the_records_fault
 from streams.runtime.rows import RowBatch
 from streams.runtime.step_context import SourceRows, StepContext
 from streams.runtime.task.row_order import TaskRows, merged
 from streams.runtime.values import load_value
 from streams.serdes.base import Serde
-from streams.serdes.columns import read_all, reads_alone
-from streams.topology.graph import SourceNode
+from streams.serdes.columns import normal_cells, read_all, reads_alone
+from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode
 from streams.topology.plan import SubTopology
 from streams.topology.planning.task_input import TaskInput
 
@@ -53,6 +55,14 @@ class StepRows:
         whole = concatenated(parts)
         return whole.take(np.argsort(whole.order, kind="stable"))
 
+    def of_nodes(self, nodes: Iterable[str]) -> list[ColumnarBatch]:
+        """`of_node` for several nodes, up to the first record of any node so far that stops the task because it cannot be read."""
+        batches = [self.of_node(node) for node in nodes]
+        if not self._unreadable or self._run.settings.deserialization != "fail":
+            return batches
+        end = min(self._unreadable)
+        return [batch.take(np.flatnonzero(batch.order < end)) for batch in batches]
+
     def refuse_unreadable(self) -> None:
         """Apply the deserialisation policy to the records that could not be read, in the order of the step."""
         for position in sorted(self._unreadable):
@@ -77,10 +87,10 @@ class StepRows:
         at = np.argsort(positions, kind="stable")
         order = positions[at]
         timestamps = np.concatenate([np.empty(0, np.int64), *(one.column("timestamp").to_numpy() for one in rows)])[at]
-        cells = _cells(rows, "headers", at) if any("headers" in one.schema.names for one in rows) else None
+        cells = _column(rows, "headers", at).to_pylist() if any("headers" in one.schema.names for one in rows) else None
         reader = _EntryCells(entry, self._sub, [self._batches[index].topic for index in mine], rows, at, cells)
         failed: dict[int, Exception] = {}
-        keys, values = reader.keys(failed), reader.values(failed)
+        keys, values = reader.keys(failed), reader.values(failed, _takes_encoded(self._sub.nodes[entry.node]))
         batch = ColumnarBatch(keys, values, timestamps, order, cells, self.place)
         return self._readable(batch, entry, failed) if failed else batch
 
@@ -139,7 +149,7 @@ class _EntryCells:
             return KeyColumn.of([])
         serde = self._key_serde
         if self._topics is not None or not reads_alone(serde):
-            return KeyColumn.of(self._read(serde, _cells(self._rows, "key", self._at), failed))
+            return KeyColumn.of(self._read(serde, _column(self._rows, "key", self._at).to_pylist(), failed))
         chunks = [_plain(one.column("key")) for one in self._rows]
         keys = pa.concat_arrays(chunks).dictionary_encode()
         codes: npt.NDArray[np.int32] = keys.indices.fill_null(NULL_KEY).to_numpy()[self._at]
@@ -154,14 +164,29 @@ class _EntryCells:
             codes = np.where(np.isin(codes, nulls), np.int32(NULL_KEY), codes)
         return KeyColumn(codes, objects, data, serde)
 
-    def values(self, failed: dict[int, Exception]) -> list[Any]:
-        """The values; rows whose value cannot be read are noted."""
+    def values(self, failed: dict[int, Exception], encoded: bool) -> Sequence[Any]:
+        """The values; rows whose value cannot be read are noted.
+
+        Args:
+            failed: Row -> the error, for rows that cannot be read.
+            encoded: Whether values may be left as bytes.
+        """
         if not self._rows:
             return []
-        cells = _cells(self._rows, "value", self._at)
+        column = _column(self._rows, "value", self._at)
         if self._source is None:
-            return [None if cell is None else load_value(cell) for cell in cells]
-        return self._read(self._source.value_serde, cells, failed)
+            return [None if cell is None else load_value(cell) for cell in column.to_pylist()]
+        serde = self._source.value_serde
+        normal = normal_cells(serde, column) if encoded and self._topics is None else None
+        if normal is None:
+            return self._read(serde, column.to_pylist(), failed)
+        others = np.flatnonzero(~normal).tolist()
+        cells = column.take(pa.array(others, pa.int64())).to_pylist()
+        wrong: dict[int, Exception] = {}
+        objects = _each(lambda: read_all(serde, self._topic, cells, None), serde.deserialize, self._topic, cells, wrong)
+        for row, error in wrong.items():
+            failed.setdefault(others[row], error)
+        return EncodedValues(column, serde, self._topic, dict(zip(others, objects, strict=True)))
 
     def _read(self, serde: Serde, cells: list[bytes | None], failed: dict[int, Exception]) -> list[Any]:
         if self._topics is None:
@@ -210,13 +235,17 @@ def _one(
         return None
 
 
-def _cells(rows: Sequence[pa.RecordBatch], name: str, at: Int64s) -> list[bytes | None]:
+def _takes_encoded(node: Node) -> bool:
+    """Whether a node can do without the objects of values."""
+    return isinstance(node, SinkNode) or (isinstance(node, ProcessorNode) and node.spec.takes_encoded)
+
+
+def _column(rows: Sequence[pa.RecordBatch], name: str, at: Int64s) -> BinaryColumn:
     """A column of all batches, in order; null where a batch lacks the column."""
     parts = [
         _plain(one.column(name)) if name in one.schema.names else pa.nulls(one.num_rows, pa.binary()) for one in rows
     ]
-    cells: list[bytes | None] = pa.concat_arrays(parts).take(pa.array(at)).to_pylist()
-    return cells
+    return pa.concat_arrays(parts).take(pa.array(at))
 
 
 def _plain(column: pa.Array) -> pa.Array:

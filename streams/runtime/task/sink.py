@@ -10,13 +10,13 @@ import pyarrow as pa
 from state.kafka.columns import binary_column
 from streams.model.record import Record, RecordContext, Windowed
 from streams.operators.columnar import NULL_KEY, ColumnarBatch
+from streams.operators.encoded_values import value_column
 from streams.runtime.handlers import Origin
 from streams.runtime.nodes import each_record, may_be_the_records_fault
 from streams.runtime.outputs import Target
 from streams.runtime.step_context import StepContext
 from streams.runtime.task.collector import DEFAULT_PARTITION, SendBatch
 from streams.serdes.base import Serde
-from streams.serdes.columns import write_all
 from streams.topology.graph import SinkNode
 
 _BY_KEY = (DEFAULT_PARTITION,)
@@ -68,12 +68,12 @@ class SinkRunner:
         """
         node, topic = self._node, target.topic
         headers = None if batch.headers is None else [batch.headers_of(row) for row in range(len(batch))]
-        values = binary_column(write_all(node.value_serde, topic, batch.values, headers))
+        values = value_column(batch.values, node.value_serde, topic, headers)
         keys = batch.keys.column(node.key_serde, topic)
         timestamps = np.maximum(batch.timestamps, 0)
         target.check_all(keys, values, timestamps, headers)
         inner = None
-        if any(isinstance(key, Windowed) for key in batch.keys.objects):
+        if any(issubclass(kind, Windowed) for kind in set(map(type, batch.keys.objects))):
             base = [_base_key(node.key_serde, topic, Record(key, None, 0)) for key in batch.keys.objects]
             inner = pa.array(base, pa.binary()).take(pa.array(batch.keys.codes, mask=batch.keys.codes == NULL_KEY))
         cells = None if batch.headers is None else binary_column(batch.headers)

@@ -67,15 +67,16 @@ class TaskGraph:
         """Process all rows of raw and object entries, group by group (`SubTopology.batching`)."""
         rows = StepRows(batches, self._sub, self._run)
         with self._run.dead_letters_in_order():
-            records = {name: rows.of_node(name) for names in self._sub.batching.groups for name in names}
-            rows.refuse_unreadable()
+            entered = [name for names in self._sub.batching.groups for name in names]
+            records = dict(zip(entered, rows.of_nodes(entered), strict=True))
             for names, group in self._groups:
                 assert group is not None, "the planner lets only such nodes process records together"
                 if any(len(records[name]) for name in names):
-                    group.receive([records[name] for name in names], partial(map, rows.of_node, names))
+                    group.receive([records[name] for name in names], partial(rows.of_nodes, names))
             for name, sink in self._sinks.items():
                 if name in records and len(records[name]):
                     sink.receive_batch(records[name])
+            rows.refuse_unreadable()
 
     def entry(self, index: int) -> _EntryReader:
         """The reader of an entry's rows."""

@@ -89,6 +89,11 @@ class NodeSpec(ABC):
         """What processes a step's records together, for this node and those that it shares stores with; or why nothing does."""
         return "it takes records one by one"
 
+    @property
+    def takes_encoded(self) -> bool:
+        """Whether `batches` can leave values as bytes (`EncodedValues`), because it seldom looks at one."""
+        return False
+
     def by_record(self) -> Self:
         """The same, for an operator that takes whole records in any case."""
         return self

@@ -47,6 +47,11 @@ class TableSourceSpec(CachingTableSpec):
         """Together with those of streams that look rows up."""
         return "each update of a versioned table finds its place in the history" if self.versioned else TableBatches
 
+    @property
+    def takes_encoded(self) -> bool:
+        """True: rows are stored as they came."""
+        return True
+
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store, or one that only passes updates on."""
         return TableSource(only(stores), self.caching, self.send_old)

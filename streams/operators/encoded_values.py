@@ -1,0 +1,128 @@
+"""`EncodedValues`: the values of many records as they were read, decoded when somebody asks for them.
+
+A table that is filled, or a stream that goes straight to another topic, writes what it reads. Its values stay bytes where the
+serde would write the same bytes anew; everybody who looks at a value still sees an object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from state.kafka.columns import BinaryColumn, binary_column
+from streams.serdes.base import Headers, Serde
+from streams.serdes.columns import read_all, write_all
+
+_ENCODED: Any = object()
+Int64s = npt.NDArray[np.int64]
+
+
+class EncodedValues(Sequence[Any]):
+    """A sequence of n values. Each is decoded once, so that a change of the object is seen by everybody who asks for it.
+
+    Args:
+        cells: The bytes; null for None.
+        serde: Reads the cells without errors, and would write the same bytes anew.
+        topic: The topic of the cells.
+        objects: The values of the other rows, by row.
+    """
+
+    def __init__(self, cells: BinaryColumn, serde: Serde, topic: str, objects: Mapping[int, Any]) -> None:
+        self._cells = cells
+        self._serde = serde
+        self._topic = topic
+        self._objects: list[Any] = [_ENCODED] * len(cells)
+        self._decoded = np.zeros(len(cells), np.bool_)
+        for row, value in objects.items():
+            self._objects[row] = value
+            self._decoded[row] = True
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __getitem__(self, row: Any) -> Any:
+        if isinstance(row, slice):
+            return self.at(range(*row.indices(len(self))))
+        found = self._objects[row]
+        return self.at([row if row >= 0 else row + len(self)])[0] if found is _ENCODED else found
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.at(range(len(self))))
+
+    def at(self, rows: Sequence[int]) -> list[Any]:
+        """The values of some rows."""
+        objects = self._objects
+        new = [row for row in rows if objects[row] is _ENCODED]
+        if new:
+            cells = self._cells.to_pylist() if len(new) == len(self) else self._cells.take(pa.array(new)).to_pylist()
+            for row, value in zip(new, read_all(self._serde, self._topic, cells, None), strict=True):
+                objects[row] = value
+            self._decoded[new] = True
+        return [objects[row] for row in rows]
+
+    def take(self, rows: Int64s) -> EncodedValues:
+        """The values of some rows; those that were decoded are the same objects."""
+        taken = EncodedValues(self._cells.take(pa.array(rows)), self._serde, self._topic, {})
+        taken._decoded = self._decoded[rows]
+        if taken._decoded.any():
+            taken._objects = [self._objects[row] for row in rows.tolist()]
+        return taken
+
+    @property
+    def nulls(self) -> npt.NDArray[np.bool_]:
+        """Which values are None."""
+        nulls: npt.NDArray[np.bool_] = self._cells.is_null().to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero(self._decoded).tolist():
+            nulls[row] = self._objects[row] is None
+        return nulls
+
+    def column(self, serde: Serde, topic: str) -> BinaryColumn:
+        """The bytes of all values, which are written anew where somebody has got the object, and may have changed it.
+
+        Raises:
+            SerdeError: A value cannot be written.
+        """
+        if serde != self._serde:
+            return binary_column(write_all(serde, topic, self.at(range(len(self)))))
+        decoded = np.flatnonzero(self._decoded)
+        if not len(decoded):
+            return self._cells
+        written = binary_column(write_all(serde, topic, [self._objects[row] for row in decoded.tolist()]))
+        rows = np.arange(len(self))
+        rows[decoded] = len(self) + np.arange(len(decoded))
+        return pa.concat_arrays([self._cells, written]).take(pa.array(rows))
+
+
+def null_values(values: Sequence[Any]) -> npt.NDArray[np.bool_]:
+    """Which values are None."""
+    if isinstance(values, EncodedValues):
+        return values.nulls
+    return np.fromiter((value is None for value in values), np.bool_, len(values))
+
+
+def values_at(values: Sequence[Any], rows: Int64s) -> list[Any]:
+    """The values of some rows."""
+    at = rows.tolist()
+    return values.at(at) if isinstance(values, EncodedValues) else [values[row] for row in at]
+
+
+def take_values(values: Sequence[Any], rows: Int64s) -> Sequence[Any]:
+    """The values of some rows, as bytes where they are bytes."""
+    return values.take(rows) if isinstance(values, EncodedValues) else values_at(values, rows)
+
+
+def value_column(
+    values: Sequence[Any], serde: Serde, topic: str, headers: Sequence[Headers] | None = None
+) -> BinaryColumn:
+    """The bytes of many values.
+
+    Raises:
+        SerdeError: A value cannot be written.
+    """
+    if isinstance(values, EncodedValues):
+        return values.column(serde, topic)
+    return binary_column(write_all(serde, topic, values, headers))

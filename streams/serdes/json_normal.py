@@ -1,0 +1,212 @@
+"""Finds JSON text that orjson would write as it stands, for a whole column of values at once (numba).
+
+A table reads values only to write them: bytes in, the same bytes out, unless there are spaces, escapes, repeated names or
+numbers in another notation. Reading them into Python objects and writing these anew is most of the work of filling a table.
+The scanner accepts a text only if it is certain that it is valid, and that `orjson.dumps(orjson.loads(text)) == text`;
+everything else is read and written by orjson, which is the reference.
+
+What it is certain of: names and text without escapes, integers of up to 18 digits, fractions of up to 15 digits that are not
+smaller than 0.0001 (the shortest text of a float has at most 17 digits, so texts of up to 15 digits belong to one float each, and
+are the shortest), at most 32 levels, and objects of different names, of which 64 may be open at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from state.kafka.columns import BinaryColumn
+from state.numba_kernels import kernel
+
+_Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+_LEVELS: Final = 32
+_NAMES: Final = 64
+_0, _1, _3, _4, _5 = np.uint64(0), np.uint64(1), np.uint64(3), np.uint64(4), np.uint64(5)
+_MAX_INT: Final = np.uint64(18)
+_MAX_FRACTION: Final = np.uint64(15)
+_SMALL: Final = np.uint64(4)
+# No value ends at position 0 of the whole column, so it represents "unsure".
+_UNSURE = np.uint64(0)
+_VALUE, _NAME, _END = 0, 1, 2
+"""What comes next: a value, a name, or the end of a value."""
+
+
+@kernel
+def _text_end(data: _Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
+    """Position behind the closing quote of a text without escapes whose content starts at `at`."""
+    while at < end and data[at] != 34 and data[at] >= 32 and data[at] != 92:
+        at += _1
+    return at + _1 if at < end and data[at] == 34 else _UNSURE
+
+
+@kernel
+def _literal_end(data: _Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
+    """Position behind true, false or null."""
+    if end - at >= _4:
+        a, b, c, d = data[at], data[at + _1], data[at + _1 + _1], data[at + _3]
+        if (a == 116 and b == 114 and c == 117 and d == 101) or (a == 110 and b == 117 and c == 108 and d == 108):
+            return at + _4
+        if a == 102 and b == 97 and c == 108 and d == 115 and end - at > _4 and data[at + _4] == 101:
+            return at + _5
+    return _UNSURE
+
+
+@kernel
+def _digits_end(data: _Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
+    while at < end and data[at] >= 48 and data[at] <= 57:
+        at += _1
+    return at
+
+
+@kernel
+def _number_end(data: _Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
+    """Position behind a number in orjson's own notation."""
+    negative = data[at] == 45
+    start = at + _1 if negative else at
+    at = _digits_end(data, start, end)
+    digits = at - start
+    zero = digits == _1 and data[start] == 48
+    if digits == _0 or digits > _MAX_INT or (data[start] == 48 and not zero):
+        return _UNSURE
+    if at < end and data[at] == 46:
+        at = _fraction_end(data, at + _1, end, digits, zero, negative)
+    elif zero and negative:
+        return _UNSURE
+    # An exponent is left to orjson.
+    return _UNSURE if at < end and (data[at] == 101 or data[at] == 69) else at
+
+
+@kernel
+def _fraction_end(
+    data: _Bytes, start: Any, end: Any, digits: Any, zero: bool, negative: bool
+) -> Any:  # pragma: no cover - compiled
+    """Position behind the digits of a fraction, of a number with so many digits in front of the point, or a zero there."""
+    at = _digits_end(data, start, end)
+    if at == start or digits + (at - start) > _MAX_FRACTION:
+        return _UNSURE
+    first = start
+    while first < at and data[first] == 48:
+        first += _1
+    if first == at:
+        # Nothing but zeros: written as .0; the sign of zero is left to orjson.
+        return _UNSURE if at - start > _1 or (zero and negative) else at
+    small = zero and first - start >= _SMALL
+    return _UNSURE if small or data[at - _1] == 48 else at
+
+
+@kernel
+def _is_new(
+    data: _Bytes, starts: Any, ends: Any, base: int, count: int, start: Any, end: Any
+) -> bool:  # pragma: no cover - compiled
+    """Whether data[start:end] is none of the names of an object so far."""
+    for other in range(base, count):
+        if ends[other] - starts[other] == end - start:
+            same = True
+            for i in range(end - start):
+                if data[starts[other] + np.uint64(i)] != data[start + np.uint64(i)]:
+                    same = False
+                    break
+            if same:
+                return False
+    return True
+
+
+@kernel
+def _scan(  # noqa: PLR0912, PLR0915 - one compiled loop; a call per value would cost more than the value
+    data: _Bytes, bounds: Any, valid: Any, normal: Any
+) -> None:  # pragma: no cover - compiled
+    """Fill `normal`.
+
+    Args:
+        data: uint8, the values one after the other; valid UTF-8 each.
+        bounds: uint64[n + 1], row i is data[bounds[i]:bounds[i + 1]].
+        valid: bool[n]; other rows are not normal.
+        normal: bool[n], all False; set to True where a row is certain.
+    """
+    objects = np.zeros(_LEVELS, np.bool_)
+    bases = np.zeros(_LEVELS, np.int64)
+    starts, ends = np.zeros(_NAMES, np.uint64), np.zeros(_NAMES, np.uint64)
+    for row in range(len(bounds) - 1):
+        if not valid[row]:
+            continue
+        at, end = bounds[row], bounds[row + 1]
+        # A null is None, and no value at all.
+        if at >= end or data[at] == 110:
+            continue
+        level, names, state = -1, 0, _VALUE
+        while True:
+            if at >= end:
+                normal[row] = state == _END and level < 0
+                break
+            byte = data[at]
+            if state == _VALUE:
+                state = _END
+                if byte == 34:
+                    at = _text_end(data, at + _1, end)
+                elif byte == 123 or byte == 91:  # noqa: PLR1714
+                    if level + 1 == _LEVELS:
+                        break
+                    level += 1
+                    objects[level], bases[level] = byte == 123, names
+                    at += _1
+                    if at < end and data[at] == byte + 2:
+                        level -= 1
+                        at += _1
+                    else:
+                        state = _NAME if byte == 123 else _VALUE
+                elif byte == 45 or (byte >= 48 and byte <= 57):
+                    at = _number_end(data, at, end)
+                else:
+                    at = _literal_end(data, at, end)
+            elif state == _NAME:
+                if byte != 34 or names == _NAMES:
+                    break
+                start = at + _1
+                at = _text_end(data, start, end)
+                if at == _UNSURE or at >= end or data[at] != 58:
+                    break
+                if not _is_new(data, starts, ends, bases[level], names, start, at - _1):
+                    break
+                starts[names], ends[names] = start, at - _1
+                names += 1
+                at += _1
+                state = _VALUE
+            else:
+                if level < 0:
+                    break
+                if byte == 44:
+                    state = _NAME if objects[level] else _VALUE
+                elif byte == (125 if objects[level] else 93):
+                    names = bases[level]
+                    level -= 1
+                else:
+                    break
+                at += _1
+            if at == _UNSURE:
+                break
+
+
+def normal_json(values: BinaryColumn) -> npt.NDArray[np.bool_]:
+    """Whether each value is JSON text that orjson would write as it stands; False for null, `null`, and where that is uncertain."""
+    normal = np.zeros(len(values), np.bool_)
+    _, bounds_buffer, data_buffer = values.buffers()
+    if data_buffer is None or not is_utf8(values):
+        return normal
+    width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
+    bounds = np.frombuffer(bounds_buffer, width)[values.offset : values.offset + len(values) + 1].astype(np.uint64)
+    valid = values.is_valid().to_numpy(zero_copy_only=False)
+    _scan(np.frombuffer(data_buffer, np.uint8), bounds, valid, normal)
+    return normal
+
+
+def is_utf8(values: BinaryColumn) -> bool:
+    """Whether every value is UTF-8."""
+    try:
+        values.cast(pa.large_string() if pa.types.is_large_binary(values.type) else pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
