@@ -75,6 +75,11 @@ class NodeSpec(ABC):
         return None
 
     @property
+    def whole_records(self) -> str:
+        """Why the operator takes whole records, where it does."""
+        return "takes whole records"
+
+    @property
     def on_columns(self) -> ColumnFunction | str:
         """What the operator does to the columns of fields in front of a node that reads these; or why it takes whole records."""
         return "takes whole records"
