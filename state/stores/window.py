@@ -74,6 +74,11 @@ class WindowBytesStore:
         self._segments.touch(segment)
         self._buffer.put(self._segments.prefix(segment) + key + pack_window_suffix(start, sequence), value, timestamp)
 
+    @property
+    def earliest_start(self) -> int:
+        """The smallest start of a window that the store still takes, ms."""
+        return self._segments.bound * self._width
+
     def fetch(self, key: bytes, start: int) -> bytes | None:
         """The local value of one window (with duplicates: the first of them)."""
         segment = start // self._width

@@ -66,7 +66,7 @@ class Group:
             windowing.windows,
             parameters,
             windowing.supplier(what, stores, how),
-            what.projection if windowing.on_columns(what) else None,
+            windowing.columns(what),
             caching=how.caching,
         )
         table = graph.stateful(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from streams.errors import TopologyError
 from streams.model.expressions.expression import Col, Expression
@@ -295,6 +295,9 @@ class AggregateFunctions(AnswersUnknownNames):
 
 
 agg = AggregateFunctions
+
+BUILT_IN: Final[frozenset[type[Aggregate]]] = frozenset({Count, Sum, Min, Max, Mean, First, Last})
+"""The classes of `agg` themselves; one that is derived from them may compute anything."""
 
 
 def results(aggregates: Mapping[str, Aggregate], accumulators: Sequence[Any] | None) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from state.kafka.native.warm_up import warm_up as warm_up_kafka
 from state.stores.task_store import TaskStore
 from state.tables.memory import MemoryTable
 from state.tables.warm_up import warm_up as warm_up_tables
-from streams import JoinWindows, SessionWindows, StreamsBuilder, TimeWindows, agg
+from streams import JoinWindows, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows, agg
 from streams.microbatch.job import QueryJob
 from streams.microbatch.partitions import PlannedRange
 from streams.microbatch.read import read_range
@@ -52,6 +52,7 @@ def _topology() -> Topology:
     for windows in (
         TimeWindows.of_size_and_grace(2, 1).advance_by(1),
         SessionWindows.of_inactivity_gap_and_grace(2, 1),
+        SlidingWindows.of_time_difference_and_grace(2, 1),
     ):
         grouped.windowed_by(windows).aggregate(
             n=agg.count(), low=agg.min("x"), high=agg.max("x"), mean=agg.mean("x"), last=agg.last("s")

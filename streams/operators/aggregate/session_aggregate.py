@@ -62,28 +62,24 @@ class SessionAggregate(WindowedAggregation[SessionWindows]):
         if record.key is None:
             self.ctx.drop(record, "null_key")
             return
-        close_time = self._time.observe(record.timestamp) - self.windows.wait_ms
-        self._merge(record, close_time, self.functions)
-        self._emit_closed(record.timestamp, record.headers)
-
-    def _merge(self, record: Record, close_time: int, functions: AggregationFunctions) -> None:
-        """Merge the sessions that the record touches, and add the record; `functions` take its value."""
         at, gap = record.timestamp, self.windows.gap_ms
+        close_time = self._time.observe(at) - self.windows.wait_ms
         found = list(self.store.find_sessions(record.key, at - gap, at + gap))
-        merged, aggregate = Window(at, at), functions.initial()
+        merged, aggregate = Window(at, at), self.functions.initial()
         for session, value in found:
-            aggregate = functions.merged(record.key, aggregate, value)
+            aggregate = self.functions.merged(record.key, aggregate, value)
             merged = Window(min(merged.start, session.start), max(merged.end, session.end))
         if merged.end < close_time:
             self.ctx.drop(record, "late")
-            return
-        added = functions.added(record.key, record.value, aggregate)
-        # Written before the replaced sessions are deleted: a record that fails must not lose the others.
-        self.store.put(record.key, merged.start, merged.end, added)
-        if merged != (at, at):
-            for session, value in found:
-                self._delete(record.key, session, value, stays=session == merged)
-        self._added(record.key, merged, added, self._forwarded_value(merged, found))
+        else:
+            added = self.functions.added(record.key, record.value, aggregate)
+            # Written before the replaced sessions are deleted: a record that fails must not lose the others.
+            self.store.put(record.key, merged.start, merged.end, added)
+            if merged != (at, at):
+                for session, value in found:
+                    self._delete(record.key, session, value, stays=session == merged)
+            self._added(record.key, merged, added, self._forwarded_value(merged, found))
+        self._emit_closed(at, record.headers)
 
     def _flush_pending(self) -> None:
         """Emit each session's last value, in order of time."""

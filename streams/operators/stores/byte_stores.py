@@ -51,6 +51,10 @@ class WindowBytes(Protocol):
     def put(self, key: bytes, start: int, value: bytes | None, timestamp: int) -> None:
         """Write; None deletes."""
 
+    @property
+    def earliest_start(self) -> int:
+        """The smallest start of a window that the store still takes, ms."""
+
     def fetch(self, key: bytes, start: int) -> bytes | None:
         """Local value of one window."""
 

@@ -95,6 +95,19 @@ class TypedTimestampedWindowStore:
         self._rows.put(entry.key, entry.start, self.codec.fitting(entry.key, data), entry.timestamp)
         return data
 
+    @property
+    def earliest_start(self) -> int:
+        """The smallest start of a window that the store still takes, ms."""
+        return self._rows.earliest_start
+
+    def fetch_ranges(self, keys: pa.BinaryArray, from_ms: Int64s, to_ms: Int64s) -> WindowRows:
+        """`fetch_range` for the bytes of a column of keys; values are local values."""
+        return self._rows.fetch_ranges(keys, from_ms, to_ms)
+
+    def put_columns(self, keys: pa.BinaryArray, starts: Int64s, values: pa.BinaryArray, timestamps: Int64s) -> None:
+        """Write a column of windows, keys as bytes and local values; null deletes."""
+        self._rows.put_columns(keys, starts, values, timestamps)
+
     def fetch(self, key: Any, start: int) -> ValueAndTimestamp | None:
         """Value and timestamp of one window, or None."""
         key_bytes = self.codec.key(key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from streams.model.windows import GroupingWindows
 from streams.operators.processor import AnyProcessor
@@ -12,6 +12,9 @@ from streams.topology.specs.base import CachingTableSpec, Parameters
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+FUNCTIONS: Final = "aggregates with functions"
 
 
 class AggregateOperator(Protocol):
@@ -30,14 +33,14 @@ class AggregationSpec(CachingTableSpec):
         windows: The windows; None: over all time.
         parameters: The grouping, windows and built-in aggregates.
         operator: Makes the operator.
-        fields: The fields to read for an aggregation of columns; None: records are aggregated one by one.
+        fields: The fields to read for an aggregation of columns; or why records are aggregated one by one.
     """
 
     kind: NodeKind = field()
     windows: GroupingWindows | None
     parameters: Parameters = field()
     operator: AggregateOperator
-    fields: tuple[str, ...] | None = None
+    fields: tuple[str, ...] | str = FUNCTIONS
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the stores, whose names `operator` contains already."""
@@ -49,7 +52,12 @@ class AggregationSpec(CachingTableSpec):
 
         Without a cache every update is forwarded in the order of the step's records, but columns are processed before them.
         """
-        return self.fields if self.caching else None
+        return None if isinstance(self.fields, str) or not self.caching else self.fields
+
+    @property
+    def whole_records(self) -> str:
+        """Why the aggregation does not read columns."""
+        return self.fields if isinstance(self.fields, str) else "emits every update (caching=False) with its record"
 
     @property
     def whole_records(self) -> str:
@@ -60,4 +68,4 @@ class AggregationSpec(CachingTableSpec):
 
     def by_record(self) -> Self:
         """The same, without columns."""
-        return replace(self, fields=None)
+        return replace(self, fields="something else takes its records one by one, too")

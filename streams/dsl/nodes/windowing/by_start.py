@@ -42,8 +42,6 @@ class _ByStart(WindowKind[W]):
 class TumblingOrHopping(_ByStart[TimeWindows]):
     """`TimeWindows`, which have one size, so that a window's end need not be stored."""
 
-    on_columns = True
-
     @property
     def parameters(self) -> Parameters:
         """Size, advance and grace."""
@@ -56,6 +54,10 @@ class TumblingOrHopping(_ByStart[TimeWindows]):
     def key_serde(self, inner: Serde) -> Serde:
         """Key and start."""
         return TimeWindowedSerde(inner, self.windows.size_ms)
+
+    def by_record(self, fields: FieldAggregates) -> str | None:
+        """They take columns."""
+        return None
 
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
         """Groups are folded in columns."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import singledispatch
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl.options import Materialized
 from streams.errors import TopologyError
+from streams.model.aggregates import BUILT_IN
 from streams.model.windows import to_ms
 from streams.operators.aggregate.field_aggregates import FieldAggregates
 from streams.operators.aggregate.functions import AggregationFunctions
@@ -29,12 +30,6 @@ class WindowKind(ABC, Generic[W]):
     Args:
         windows: The windows.
     """
-
-    on_columns: ClassVar[bool] = False
-    """Whether aggregates of fields work on columns in them."""
-
-    computes: ClassVar[bool] = True
-    """Whether the fields of these may be expressions, which are computed on columns."""
 
     def __init__(self, windows: W) -> None:
         self.windows = windows
@@ -65,8 +60,16 @@ class WindowKind(ABC, Generic[W]):
             how: The user's options.
         """
 
+    def by_record(self, fields: FieldAggregates) -> str | None:
+        """Why built-in aggregates take whole records, one by one; None if they take columns.
+
+        Args:
+            fields: The aggregates.
+        """
+        return "has windows of a class that computes their bounds for one record at a time"
+
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
-        """The function that makes the operator of built-in aggregates, if `on_columns`: it takes records and columns.
+        """The function that makes the operator of built-in aggregates that take columns; it takes records, too.
 
         Args:
             fields: The aggregates.
@@ -117,3 +120,9 @@ def segmented_store(name: str, kind: StoreKind, how: Materialized, needed_ms: in
         logged=how.logging,
         changelog_config=dict(how.changelog_config),
     )
+
+
+def own_class(fields: FieldAggregates) -> str | None:
+    """Why aggregates that are not all built in take whole records where accumulators are merged or copied; None if all are."""
+    own = (one for one in fields.aggregates.values() if type(one) not in BUILT_IN)
+    return next((f"has an aggregate of your own, {type(one).__name__}" for one in own), None)

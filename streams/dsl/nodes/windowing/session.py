@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from state.stores.spec import StoreKind, StoreSpec
-from streams.dsl.nodes.windowing.kind import Supplier, WindowKind, kind_of, segmented_store
+from streams.dsl.nodes.windowing.kind import Supplier, WindowKind, kind_of, own_class, segmented_store
 from streams.dsl.options import Materialized
 from streams.model.windows import SessionWindows
 from streams.operators.aggregate.field_aggregates import FieldAggregates
@@ -19,9 +19,6 @@ from streams.topology.specs.base import Parameters
 @kind_of.register(SessionWindows)
 class Session(WindowKind[SessionWindows]):
     """`SessionWindows`."""
-
-    on_columns = True
-    computes = False
 
     @property
     def parameters(self) -> Parameters:
@@ -51,6 +48,10 @@ class Session(WindowKind[SessionWindows]):
             caching=how.caching,
             asked_for_retention=how.retention is not None,
         )
+
+    def by_record(self, fields: FieldAggregates) -> str | None:
+        """Built-in aggregates take columns."""
+        return own_class(fields)
 
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
         """Sessions are merged in columns."""

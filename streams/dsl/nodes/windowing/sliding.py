@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from state.stores.spec import StoreKind, StoreSpec
-from streams.dsl.nodes.windowing.kind import Supplier, WindowKind, kind_of, segmented_store
+from streams.dsl.nodes.windowing.kind import Supplier, WindowKind, kind_of, own_class, segmented_store
 from streams.dsl.options import Materialized
 from streams.model.windows import SlidingWindows
+from streams.operators.aggregate.field_aggregates import FieldAggregates
 from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.sliding_aggregate import SlidingAggregate
 from streams.serdes.base import Serde
@@ -40,3 +41,14 @@ class Sliding(WindowKind[SlidingWindows]):
     ) -> Supplier:
         """One operator for both ways of emitting."""
         return partial(SlidingAggregate, store, self.windows, functions, open_store, caching=how.caching)
+
+    def by_record(self, fields: FieldAggregates) -> str | None:
+        """Built-in aggregates take columns."""
+        return own_class(fields)
+
+    def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
+        """Windows are filled in columns."""
+        # Imports numba, as in `by_start`.
+        from streams.operators.aggregate.columns.sliding_columns import SlidingColumnAggregate
+
+        return partial(SlidingColumnAggregate, store, self.windows, fields, caching=how.caching)

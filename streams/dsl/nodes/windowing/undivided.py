@@ -18,8 +18,6 @@ from streams.topology.specs.base import Parameters
 class Undivided(WindowKind[None]):
     """A group that is not divided into windows."""
 
-    on_columns = True
-
     @property
     def parameters(self) -> Parameters:
         """None."""
@@ -38,6 +36,10 @@ class Undivided(WindowKind[None]):
     ) -> Supplier:
         """Every update is a result; nothing closes."""
         return partial(StreamAggregate, store, functions, caching=how.caching)
+
+    def by_record(self, fields: FieldAggregates) -> str | None:
+        """They take columns."""
+        return None
 
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
         """Groups are folded in columns."""

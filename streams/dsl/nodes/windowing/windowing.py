@@ -17,10 +17,10 @@ from streams.dsl.nodes.windowing.kind import Supplier, WindowKind, kind_of
 from streams.dsl.nodes.windowing.undivided import Undivided
 from streams.dsl.options import Materialized
 from streams.errors import TopologyError
-from streams.model.expressions.expression import Expression
 from streams.model.windows import EmitStrategy, GroupingWindows
 from streams.serdes.base import Serde
 from streams.serdes.primitives import BytesSerde
+from streams.topology.specs.aggregations import FUNCTIONS
 from streams.topology.specs.base import Parameters
 
 _ON_UPDATE = EmitStrategy.on_window_update()
@@ -50,13 +50,13 @@ class Windowing:
                 f"{type(self.windows).__name__} never close, so nothing would ever be emitted on close."
             )
 
-    def on_columns(self, what: Aggregation) -> bool:
-        """Whether an aggregation processes columns: built-in aggregates of fields, with results for every update."""
-        if what.fields is None or not self.kind.on_columns or self.emit.on_close:
-            return False
-        return self.kind.computes or not any(
-            isinstance(one.field, Expression) for one in what.fields.aggregates.values()
-        )
+    def columns(self, what: Aggregation) -> tuple[str, ...] | str:
+        """The fields that the aggregation reads as columns, or why it takes whole records, one by one."""
+        if what.fields is None or what.projection is None:
+            return FUNCTIONS
+        if self.emit.on_close:
+            return "emits on close, with the record that closes a window"
+        return self.kind.by_record(what.fields) or what.projection
 
     @property
     def parameters(self) -> Parameters:
@@ -80,7 +80,7 @@ class Windowing:
 
     def supplier(self, what: Aggregation, stores: tuple[str, ...], how: Materialized) -> Supplier:
         """The function that makes the operator, which also takes `send_old`."""
-        if what.fields is not None and self.on_columns(what):
+        if what.fields is not None and not isinstance(self.columns(what), str):
             return self.kind.column_operator(what.fields, stores[0], how)
         return self.kind.operator(what.functions, stores[0], stores[1] if self.emit.on_close else None, how)
 

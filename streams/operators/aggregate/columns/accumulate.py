@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from streams.model.aggregates import Aggregate, Count, First, Last, Max, Mean, Min, Sum
-from streams.operators.aggregate.columns.column_rows import ABSENT, FieldColumn, cell
+from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, FieldColumn, cell
 from streams.operators.aggregate.columns.number_fold import MAX, MIN, SUM, Numbers, fold
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
@@ -99,11 +99,11 @@ def _mean(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) 
 
 
 def _min(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
-    return _folded(MIN, column, rows, groups, before)[0] if _comparisons_fit(column, before) else None
+    return _folded(MIN, column, rows, groups, before)[0] if comparisons_fit(column, before) else None
 
 
 def _max(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
-    return _folded(MAX, column, rows, groups, before)[0] if _comparisons_fit(column, before) else None
+    return _folded(MAX, column, rows, groups, before)[0] if comparisons_fit(column, before) else None
 
 
 Kernel: TypeAlias = "Callable[[FieldColumn, Int64s, Int64s, list[Any]], list[Any] | None]"
@@ -133,8 +133,13 @@ def _sums_fit(column: FieldColumn, starts: list[Any]) -> bool:
     return not has_long_numbers(column) and largest(starts) + largest_of(column) * len(column.ints) < 2**62
 
 
-def _comparisons_fit(column: FieldColumn, starts: list[Any]) -> bool:
-    return not has_long_numbers(column) and max(largest(starts), largest_of(column)) <= EXACT
+def comparisons_fit(column: FieldColumn, starts: list[Any]) -> bool:
+    """Whether numbers compare as in Python: integers with each other always, integers with fractions up to 2^53."""
+    if has_long_numbers(column):
+        return False
+    most = max(largest(starts), largest_of(column))
+    mixed = bool((column.kinds == FLOAT).any()) or any(isinstance(x, float) for x in starts)
+    return most <= (EXACT if mixed else 2**63 - 1)
 
 
 def largest(starts: list[Any]) -> int:

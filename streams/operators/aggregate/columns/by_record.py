@@ -9,19 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streams.errors import NoFieldsError, RecordError, StreamsError
-from streams.model.aggregates import Aggregate
-from streams.model.expressions.expression import Expression
+from streams.errors import RecordError, StreamsError
 from streams.model.record import Record
-from streams.operators.aggregate.columns.accumulate import cell
-from streams.operators.aggregate.columns.column_rows import ColumnRows
+from streams.operators.aggregate.columns.aggregate_columns import columns_of
+from streams.operators.aggregate.columns.column_rows import ColumnRows, cell
 from streams.operators.aggregate.field_aggregates import FieldAggregates
 from streams.operators.aggregate.functions import AggregationFunctions
+from streams.operators.aggregate.windowed import WindowedAggregation
 from streams.operators.operator_context import OperatorContext
-
-
-class OneByOne(Exception):
-    """The records of a step cannot be processed at once, although none of them need be at fault."""
 
 
 def concerns_records(error: Exception) -> bool:
@@ -32,61 +27,55 @@ def concerns_records(error: Exception) -> bool:
 
 
 class PickedFields:
-    """The records of a step, whose values are the fields that the aggregates read.
+    """The records of a step, whose values are what the aggregates read of them.
 
     Args:
         fields: The aggregates.
         rows: The rows.
-        read_key: Reads a key's bytes.
+        taken: bool[n], the rows to aggregate.
     """
 
-    def __init__(self, fields: FieldAggregates, rows: ColumnRows, read_key: Callable[[bytes], Any]) -> None:
-        self._rows = rows
-        self._read_key = read_key
-        self._paths = [field_of(one) for one in fields.aggregates.values()]
-        self._first = next((path for path in self._paths if path is not None), None)
+    def __init__(self, fields: FieldAggregates, rows: ColumnRows, taken: npt.NDArray[np.bool_]) -> None:
+        self.errors: dict[int, Exception] = {}
+        """Row -> its error, where a value has no fields, or an expression fails."""
+        self.columns = columns_of(fields.aggregates.values(), rows, taken, self.errors)
+        """What each aggregate reads."""
         self.functions = AggregationFunctions(partial(_add, fields), fields.initial, fields.merge, fields.result)
         """The functions of the aggregation for these records."""
+        self._rows = rows
 
     @property
     def failing(self) -> npt.NDArray[np.bool_]:
-        """bool[n], whether a row's value has no fields although an aggregate reads one."""
-        scalars = self._rows.without_fields
-        if scalars is None or self._first is None:
-            return np.zeros(len(self._rows), np.bool_)
-        return scalars
+        """bool[n], the rows with an error."""
+        failing = np.zeros(len(self._rows), np.bool_)
+        failing[list(self.errors)] = True
+        return failing
 
-    @property
-    def failure(self) -> NoFieldsError:
-        """The error of a value without fields."""
-        assert self._first is not None, "a field is missing only if one is read"
-        return NoFieldsError(self._first)
+    def record(self, row: int, read_key: Callable[[bytes], Any]) -> Record:
+        """One row as a record. Its value is its error, if it has one.
 
-    def record(self, row: int) -> Record:
-        """One row as a record. Its value is an error if it has no fields."""
+        Args:
+            row: The row.
+            read_key: Reads a key's bytes.
+        """
         rows = self._rows
-        value: Any = None
-        if self.failing[row]:
-            value = self.failure
-        elif not rows.null_values[row]:
-            value = [None if path is None else cell(rows.fields[path], row) for path in self._paths]
-        return Record(
-            self._read_key(rows.keys[rows.key_codes[row]]), value, int(rows.timestamps[row]), rows.headers_of(row)
-        )
+        value = self.errors.get(row) or [None if column is None else cell(column, row) for column in self.columns]
+        return Record(read_key(rows.keys[rows.key_codes[row]]), value, int(rows.timestamps[row]), rows.headers_of(row))
 
-    def each(self, ctx: OperatorContext, at: npt.NDArray[np.int64], take: Callable[[int, Record], None]) -> None:
-        """Passes the rows `at` on, one by one; an error concerns one row alone."""
+
+def process_one_by_one(
+    operator: WindowedAggregation[Any], picked: PickedFields, rows: ColumnRows, at: npt.NDArray[np.int64]
+) -> None:
+    """Processes the rows `at` as records; an error concerns one row alone."""
+    functions, operator.functions = operator.functions, picked.functions
+    try:
         for row in at.tolist():
             try:
-                take(row, self.record(row))
+                operator.process(picked.record(row, operator.store.codec.read_key))
             except Exception as error:
-                fail(ctx, self._rows, row, error)
-
-
-def field_of(aggregate: Aggregate) -> str | None:
-    """The path of an aggregate's field. Where rows of columns may be needed as records, expressions are not taken."""
-    assert not isinstance(aggregate.field, Expression), "such aggregations take records (`WindowKind.computes`)"
-    return aggregate.field
+                fail(operator.ctx, rows, row, error)
+    finally:
+        operator.functions = functions
 
 
 def fail(ctx: OperatorContext, rows: ColumnRows, row: int, error: Exception) -> None:
@@ -100,6 +89,6 @@ def _raise(error: Exception) -> None:
 
 
 def _add(fields: FieldAggregates, key: Any, picked: Any, accumulator: Any) -> Any:
-    if isinstance(picked, NoFieldsError):
+    if isinstance(picked, Exception):
         raise picked
-    return fields.add_picked(key, picked or [None] * len(fields.aggregates), accumulator)
+    return fields.add_picked(key, picked, accumulator)

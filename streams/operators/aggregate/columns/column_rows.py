@@ -97,3 +97,15 @@ class ColumnRows:
     def headers_of(self, row: int) -> Headers:
         """Decoded headers of one record."""
         return () if self.headers is None else tuple(decode_headers(self.headers[row]))
+
+
+def stream_times(rows: ColumnRows, taken: npt.NDArray[np.bool_], before: int) -> npt.NDArray[np.int64]:
+    """Stream time at each row, ms.
+
+    Args:
+        rows: The rows.
+        taken: bool[n], the rows that move stream time on.
+        before: Stream time before the step.
+    """
+    times = np.maximum.accumulate(np.where(taken, rows.timestamps, before))
+    return np.maximum(times, before, out=times)

@@ -17,13 +17,14 @@ import pyarrow as pa
 
 from streams.model.record import Window, Windowed
 from streams.model.windows import SessionWindows
-from streams.operators.aggregate.columns.accumulate_merging import (
-    Operations,
-    accumulate_merging,
-    merges_without_failing,
+from streams.operators.aggregate.columns.accumulators import FieldAccumulators
+from streams.operators.aggregate.columns.by_record import (
+    PickedFields,
+    concerns_records,
+    fail,
+    process_one_by_one,
 )
-from streams.operators.aggregate.columns.by_record import PickedFields, concerns_records, fail, field_of
-from streams.operators.aggregate.columns.column_rows import ColumnRows
+from streams.operators.aggregate.columns.column_rows import ColumnRows, stream_times
 from streams.operators.aggregate.columns.key_order import by_key
 from streams.operators.aggregate.columns.session_rows import (
     FAILED,
@@ -31,7 +32,6 @@ from streams.operators.aggregate.columns.session_rows import (
     LATE,
     NEVER,
     MergedSessions,
-    OneByOne,
     StoredSessions,
     merge_sessions,
 )
@@ -39,6 +39,7 @@ from streams.operators.aggregate.field_aggregates import FieldAggregates
 from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.session_aggregate import SessionAggregate
 from streams.operators.aggregate.windowed import HeldUpdate
+from streams.operators.columnar import OneByOne
 
 Int64s = npt.NDArray[np.int64]
 
@@ -93,36 +94,29 @@ class SessionColumnAggregate(SessionAggregate):
         self.ctx.drop_many(int((~taken).sum()), "null_key")
         if not taken.any():
             return
-        times = np.maximum.accumulate(np.where(taken, rows.timestamps, self._time.now))
-        close_times = np.maximum(times, self._time.now) - self.windows.wait_ms
-        self._time.observe(int(times[-1]))
-        picked = PickedFields(self._fields, rows, self.store.codec.read_key)
+        times = stream_times(rows, taken, self._time.now)
+        picked = PickedFields(self._fields, rows, taken)
         try:
-            step = self._merged(rows, taken, close_times, picked.failing)
+            step = self._merged(rows, taken, times - self.windows.wait_ms, picked)
         except Exception as error:
             if not concerns_records(error):
                 raise
-            picked.each(
-                self.ctx,
-                np.flatnonzero(taken),
-                lambda row, record: self._merge(record, int(close_times[row]), picked.functions),
-            )
+            process_one_by_one(self, picked, rows, np.flatnonzero(taken))
             return
+        self._time.observe(int(times[-1]))
         self._write(step)
         self.ctx.drop_many(int((step.merged.statuses == LATE).sum()), "late")
         for row in np.flatnonzero(step.merged.statuses == FAILED).tolist():
-            fail(self.ctx, rows, row, picked.failure)
+            fail(self.ctx, rows, row, picked.errors[row])
 
     def _merged(
-        self, rows: ColumnRows, taken: npt.NDArray[np.bool_], close_times: Int64s, failing: npt.NDArray[np.bool_]
+        self, rows: ColumnRows, taken: npt.NDArray[np.bool_], close_times: Int64s, picked: PickedFields
     ) -> _Step:
         """The changes of the step, which are not made yet.
 
         Raises:
             Exception: They cannot be computed at once.
         """
-        if failing.any() and not all(map(merges_without_failing, self._fields.aggregates.values())):
-            raise OneByOne  # a value without fields may not be the first thing to fail
         order = by_key(rows.key_codes, taken, len(rows.keys))
         keys = [rows.keys[code] for code in order.codes.tolist()]
         times, gap = rows.timestamps[order.rows], self.windows.gap_ms
@@ -130,26 +124,17 @@ class SessionColumnAggregate(SessionAggregate):
         found = self.store.find_columns(pa.array(keys, pa.binary()), earliest - gap, latest + gap)
         bounds = np.searchsorted(found.requests, np.arange(len(keys) + 1))
         stored = StoredSessions(found.starts, found.ends, bounds)
-        merged = merge_sessions(order, stored, rows.timestamps, close_times, failing, gap)
+        merged = merge_sessions(order, stored, rows.timestamps, close_times, picked.failing, gap)
         if merged.made.any() and merged.ends[merged.made].min() < self.store.earliest_end:
             raise OneByOne  # the store does not take all sessions, so later records do not meet them
         before = [self.store.codec.read_value(value) for value in found.values.to_pylist()]
         updated = np.flatnonzero(merged.made & (merged.slots != GONE))
-        operations = Operations(merged.op_rows, merged.op_slots, merged.slot_count, merged.slots[updated])
-        after = dict(zip(updated.tolist(), self._accumulated(rows, operations, before), strict=True))
+        accumulators = FieldAccumulators(self._fields, picked.columns, before, merged.slot_count)
+        accumulators.apply(merged.op_rows, merged.op_slots)
+        after = dict(zip(updated.tolist(), accumulators.take(merged.slots[updated]), strict=True))
         codec, key_of = self.store.codec, merged.keys.tolist()
         values = {one: codec.fitting(keys[key_of[one]], codec.value(value)) for one, value in after.items()}
         return _Step(keys, merged, before, after, values)
-
-    def _accumulated(self, rows: ColumnRows, operations: Operations, before: list[Any]) -> list[Any]:
-        """The stored form of the wanted accumulators."""
-        columns = []
-        for index, aggregate in enumerate(self._fields.aggregates.values()):
-            path = field_of(aggregate)
-            column = None if path is None else rows.fields[path]
-            old = before if self._fields.bare else [accumulators[index] for accumulators in before]
-            columns.append(accumulate_merging(aggregate, column, operations, old))
-        return columns[0] if self._fields.bare else [list(row) for row in zip(*columns, strict=True)]
 
     def _write(self, step: _Step) -> None:
         """Write the sessions in the order of their first writes, and hold their updates until the end of the step."""

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from state.numba_kernels import kernel
-from streams.operators.aggregate.columns.by_record import OneByOne
 from streams.operators.aggregate.columns.key_order import KeyOrder
+from streams.operators.columnar import OneByOne
 
 Int64s = npt.NDArray[np.int64]
 

@@ -1,0 +1,201 @@
+"""The accumulators of built-in aggregates in numbered slots, as arrays, and the operations of sessions and sliding windows on them.
+
+An operation either adds a row to a slot, or merges another slot into it. Merging into a new slot copies, since merging anything
+behind the initial accumulator of a built-in aggregate does not change it. The accumulators equal those of `Aggregate.updated` and
+`Aggregate.merge`, one record after the other, with each one written as JSON and read again in between, as the operators that
+work record by record do. Where arrays would differ from that, `OneByOne` says so.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from state.numba_kernels import kernel
+from streams.model.aggregates import Aggregate, Count, First, Last, Max, Mean, Min, Sum
+from streams.operators.aggregate.columns.accumulate import comparisons_fit, has_long_numbers, largest, largest_of
+from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, FieldColumn, cell
+from streams.operators.aggregate.columns.number_fold import MAX, MIN, SUM, Numbers, fold
+from streams.operators.aggregate.field_aggregates import FieldAggregates
+from streams.operators.columnar import OneByOne
+
+Int64s: TypeAlias = npt.NDArray[np.int64]
+
+_NONE = np.iinfo(np.int64).min
+
+
+class Accumulators(ABC):
+    """The accumulators of one aggregate. The first slots begin with known accumulators, the others with the initial one."""
+
+    @abstractmethod
+    def apply(self, rows: Int64s, slots: Int64s) -> None:
+        """Apply operations, in order.
+
+        Args:
+            rows: int64[m], the row to add; ~s stands for slot s, which is merged behind what is there.
+            slots: int64[m], the slot that each operation changes.
+        """
+
+    @abstractmethod
+    def take(self, slots: Int64s) -> list[Any]:
+        """The accumulators of some slots.
+
+        Raises:
+            OneByOne: One of them is no number that JSON can hold.
+        """
+
+
+class FieldAccumulators:
+    """The accumulators of several aggregates, in the form in which a store holds them.
+
+    Args:
+        fields: The aggregates; all are built in.
+        columns: What each of them reads.
+        before: The stored form of the accumulators of the first slots.
+        slots: The number of slots.
+
+    Raises:
+        OneByOne: Arrays of 64-bit integers and doubles would differ from Python's numbers.
+    """
+
+    def __init__(
+        self, fields: FieldAggregates, columns: Sequence[FieldColumn | None], before: Sequence[Any], slots: int
+    ) -> None:
+        self._bare = fields.bare
+        self._parts: list[Accumulators] = []
+        for index, aggregate in enumerate(fields.aggregates.values()):
+            known = before if fields.bare else [accumulators[index] for accumulators in before]
+            self._parts.append(_CLASSES[type(aggregate)](columns[index], list(known), slots))
+
+    def apply(self, rows: Int64s, slots: Int64s) -> None:
+        """See `Accumulators`."""
+        for part in self._parts:
+            part.apply(rows, slots)
+
+    def take(self, slots: Int64s) -> list[Any]:
+        """The stored form of the accumulators of some slots. Raises `OneByOne` like `Accumulators`."""
+        columns = [part.take(slots) for part in self._parts]
+        return columns[0] if self._bare else [list(row) for row in zip(*columns, strict=True)]
+
+
+class _Counts(Accumulators):
+    def __init__(self, column: FieldColumn | None, before: list[int], slots: int) -> None:
+        self._kinds = np.empty(0, np.uint8) if column is None else column.kinds
+        self._every = column is None
+        self._counts = np.zeros(slots, np.int64)
+        self._counts[: len(before)] = before
+
+    def apply(self, rows: Int64s, slots: Int64s) -> None:
+        _add_counts(self._every, self._kinds, rows, slots, self._counts)
+
+    def take(self, slots: Int64s) -> list[Any]:
+        counts: list[Any] = self._counts[slots].tolist()
+        return counts
+
+
+class _Numbers(Accumulators):
+    """Sums, smallest and largest numbers."""
+
+    def __init__(self, mode: int, column: FieldColumn, before: list[Any], slots: int) -> None:
+        if not (_sums_fit(column, before) if mode == SUM else comparisons_fit(column, before)):
+            raise OneByOne
+        self._mode, self._column = mode, column
+        self._numbers = Numbers.of(before, None, slots)
+        self._counts = np.zeros(slots, np.int64)
+
+    def apply(self, rows: Int64s, slots: Int64s) -> None:
+        fold(self._mode, self._column, rows, slots, self._numbers, self._counts)
+
+    def take(self, slots: Int64s) -> list[Any]:
+        _check_finite(self._numbers)
+        return self._numbers.take(slots).to_list()
+
+
+class _Means(Accumulators):
+    def __init__(self, column: FieldColumn, before: list[Any], slots: int) -> None:
+        sums = [total for total, _ in before]
+        if None in sums or not _sums_fit(column, sums):
+            raise OneByOne
+        self._column = column
+        self._numbers = Numbers.of(sums, 0, slots)
+        self._counts = np.zeros(slots, np.int64)
+        self._counts[: len(before)] = [count for _, count in before]
+
+    def apply(self, rows: Int64s, slots: Int64s) -> None:
+        fold(SUM, self._column, rows, slots, self._numbers, self._counts)
+
+    def take(self, slots: Int64s) -> list[Any]:
+        _check_finite(self._numbers)
+        pairs = zip(self._numbers.take(slots).to_list(), self._counts[slots].tolist(), strict=True)
+        return [list(pair) for pair in pairs]
+
+
+class _Chosen(Accumulators):
+    """First and last values."""
+
+    def __init__(self, first: bool, column: FieldColumn, before: list[Any], slots: int) -> None:
+        if not np.isfinite(column.floats).all():
+            raise OneByOne
+        self._first, self._column, self._before = first, column, before
+        # A row, or ~s for what slot s began with.
+        self._choices = np.full(slots, _NONE, np.int64)
+        self._choices[: len(before)] = [_NONE if value is None else ~slot for slot, value in enumerate(before)]
+
+    def apply(self, rows: Int64s, slots: Int64s) -> None:
+        _choose(self._first, self._column.kinds, rows, slots, self._choices)
+
+    def take(self, slots: Int64s) -> list[Any]:
+        return [
+            None if choice == _NONE else self._before[~choice] if choice < 0 else cell(self._column, choice)
+            for choice in self._choices[slots].tolist()
+        ]
+
+
+_CLASSES: Final[dict[type[Aggregate], Any]] = {
+    Count: _Counts,
+    Sum: partial(_Numbers, SUM),
+    Min: partial(_Numbers, MIN),
+    Max: partial(_Numbers, MAX),
+    Mean: _Means,
+    First: partial(_Chosen, True),
+    Last: partial(_Chosen, False),
+}
+
+
+def _sums_fit(column: FieldColumn, before: list[Any]) -> bool:
+    most = largest(before) * len(before) + largest_of(column) * len(column.ints)
+    return not has_long_numbers(column) and most < 2**62
+
+
+def _check_finite(numbers: Numbers) -> None:
+    """JSON holds infinite numbers as null, so that the next record would begin anew."""
+    if not np.isfinite(numbers.floats[numbers.kinds == FLOAT]).all():
+        raise OneByOne
+
+
+@kernel
+def _add_counts(every: bool, kinds: Any, rows: Any, slots: Any, counts: Any) -> None:  # pragma: no cover - compiled
+    for i in range(len(rows)):
+        row = rows[i]
+        if row < 0:
+            counts[slots[i]] += counts[~row]
+        elif every or kinds[row] != ABSENT:
+            counts[slots[i]] += 1
+
+
+@kernel
+def _choose(first: bool, kinds: Any, rows: Any, slots: Any, choices: Any) -> None:  # pragma: no cover - compiled
+    for i in range(len(rows)):
+        row, slot = rows[i], slots[i]
+        choice = row
+        if row < 0:
+            choice = choices[~row]
+        elif kinds[row] == ABSENT:
+            choice = _NONE
+        if choice != _NONE and (not first or choices[slot] == _NONE):
+            choices[slot] = choice
