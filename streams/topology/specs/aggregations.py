@@ -59,13 +59,6 @@ class AggregationSpec(CachingTableSpec):
         """Why the aggregation does not read columns."""
         return self.fields if isinstance(self.fields, str) else "emits every update (caching=False) with its record"
 
-    @property
-    def whole_records(self) -> str:
-        """Why the aggregation does not read columns."""
-        if self.fields is not None:
-            return "emits every update (caching=False), in the order of the records"
-        return "aggregates with functions, in windows that are not on columns yet, or on close"
-
     def by_record(self) -> Self:
         """The same, without columns."""
         return replace(self, fields="something else takes its records one by one, too")
