@@ -1,7 +1,8 @@
 """`Segments`: the time segments of a windowed store, and the first changelog offset that each of them still needs.
 
 Rows that can never matter again are dropped a segment at a time, and the changelog is trimmed below the first offset that
-any live segment still needs. Invariants: the offset recorded for a segment is never after its first record; a segment below
+any live segment still needs. Stores that number the rows of a time (joins) also note the newest row of each segment: newer rows
+need no look-up for their number. Invariants: the offset recorded for a segment is never after its first record; a segment below
 the bound is invisible at once, and its rows leave the table with the next write.
 """
 
@@ -11,7 +12,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping
 from typing import Any
 
-from state.stores.codec import pack_segment_prefix
+from state.stores.codec import MAX_TIME, pack_segment_prefix
 from state.tables.table import KeyRange
 
 UNLOGGED = -1
@@ -33,6 +34,8 @@ class Segments:
         self._committed_before_ms = int((saved or {}).get("before", 0))
         self.before_ms = self._committed_before_ms
         self.bound = self.before_ms // width_ms
+        self._committed_newest = {int(segment): int(ms) for segment, ms in (saved or {}).get("newest", {}).items()}
+        self._newest = dict(self._committed_newest)
         self._fresh: set[int] = set()
         self._live = sorted(self._first)
         self._prefixes: dict[int, bytes] = {}
@@ -49,6 +52,18 @@ class Segments:
         if segment not in self._first and segment not in self._fresh:
             self._fresh.add(segment)
             insort(self._live, segment)
+
+    def newest_ms(self, segment: int) -> int:
+        """A time after which the segment has no row: -1 if it has none at all, `MAX_TIME` if no such time is known."""
+        unknown = segment in self._first or segment in self._fresh
+        return self._newest.get(segment, MAX_TIME if unknown else -1)
+
+    def touch_at(self, segment: int, newest_ms: int) -> None:
+        """As `touch`, for rows up to a time; the store must do so for all of its rows, or for none."""
+        known = self.newest_ms(segment)
+        if known != MAX_TIME:
+            self._newest[segment] = max(known, newest_ms)
+        self.touch(segment)
 
     def between(self, from_ms: int, to_ms: int) -> list[int]:
         """Live segments with times in [from_ms, to_ms], ascending."""
@@ -73,22 +88,27 @@ class Segments:
         for segment in self._fresh:
             self._first[segment] = first_offset
         self._fresh.clear()
+        self._committed_newest = dict(self._newest)
         self._drop_dead()
 
     def restored(self, firsts: Mapping[int, int]) -> None:
         """Confirms restored records of these segments; values are the first offset of each segment among them."""
         for segment, offset in firsts.items():
             self._first[segment] = min(offset, self._first.get(segment, offset))
+            self._newest.pop(segment, None)
+        self._committed_newest = dict(self._newest)
         self._drop_dead()
 
     def _drop_dead(self) -> None:
         self._first = {segment: offset for segment, offset in self._first.items() if segment >= self.bound}
+        self._newest = {segment: ms for segment, ms in self._newest.items() if segment >= self.bound}
         self._live = sorted(self._first)
         self._committed_before_ms = self.before_ms
 
     def discard(self) -> None:
         """Forgets what the failed step touched and expired."""
         self._fresh.clear()
+        self._newest = dict(self._committed_newest)
         self._live = sorted(self._first)
         self.before_ms = self._committed_before_ms
         self.bound = self.before_ms // self.width_ms
@@ -96,6 +116,8 @@ class Segments:
     def clear(self) -> None:
         """Resets everything after the store was emptied; earlier expiry does not apply to what comes next."""
         self._first.clear()
+        self._newest.clear()
+        self._committed_newest.clear()
         self._fresh.clear()
         self._live = []
         self.before_ms = self._committed_before_ms = self.bound = 0
@@ -107,7 +129,7 @@ class Segments:
 
     def to_json(self) -> dict[str, Any]:
         """The state that survives a restart."""
-        return {"first": {str(segment): offset for segment, offset in self._first.items()}, "before": self.before_ms}
+        return self._json(self._first, self._newest)
 
     def to_json_after(self, first_offset: int, firsts: Mapping[int, int] | None = None) -> dict[str, Any]:
         """The result of `to_json` after the pending write, which must be part of the same atomic write."""
@@ -115,7 +137,13 @@ class Segments:
         merged.update(dict.fromkeys(self._fresh, first_offset))
         for segment, offset in (firsts or {}).items():
             merged[segment] = min(offset, merged.get(segment, offset))
-        return {
-            "first": {str(segment): offset for segment, offset in merged.items() if segment >= self.bound},
-            "before": self.before_ms,
-        }
+        known = {segment: ms for segment, ms in self._newest.items() if segment not in (firsts or {})}
+        return self._json(
+            *({segment: value for segment, value in of.items() if segment >= self.bound} for of in (merged, known))
+        )
+
+    def _json(self, first: Mapping[int, int], newest: Mapping[int, int]) -> dict[str, Any]:
+        saved: dict[str, Any] = {"first": {str(segment): offset for segment, offset in first.items()}}
+        if newest:
+            saved["newest"] = {str(segment): ms for segment, ms in newest.items()}
+        return saved | {"before": self.before_ms}

@@ -71,7 +71,9 @@ class WindowBytesStore:
             if value is None:
                 return
             sequence = self._next_sequence(key, start, segment)
-        self._segments.touch(segment)
+            self._segments.touch_at(segment, start)
+        else:
+            self._segments.touch(segment)
         self._buffer.put(self._segments.prefix(segment) + key + pack_window_suffix(start, sequence), value, timestamp)
 
     @property
@@ -182,7 +184,7 @@ class WindowBytesStore:
     def _next_sequence(self, key: bytes, start: int, segment: int) -> int:
         """The next number of a (key, start), whose rows are numbered 0, 1, 2, ...: nearly always 0."""
         prefix = self._segments.prefix(segment) + key
-        if self._buffer.get(prefix + pack_window_suffix(start, 0)) is None:
+        if start > self._segments.newest_ms(segment) or self._buffer.get(prefix + pack_window_suffix(start, 0)) is None:
             return 0
         lower = prefix + pack_window_suffix(start, 0)
         upper = prefix + pack_window_suffix(start, MAX_SEQUENCE) + b"\x00"

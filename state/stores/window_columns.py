@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -37,36 +38,45 @@ def put(buffer: WriteBuffer, segments: Segments, duplicates: bool, columns: Wind
         starts, filed, timestamps = starts[counted], filed[counted], timestamps[counted]
     if not len(keys):
         return
-    for segment in np.unique(filed).tolist():
-        segments.touch(segment)
+    found, places = np.unique(filed, return_inverse=True)
     fronts = joined(segment_prefixes(segments, filed), keys, suffixes((starts, ">i8")))
-    sequences = next_sequences(buffer, fronts) if duplicates else 0
-    rows = joined(fronts, suffixes((sequences, ">i4")) if duplicates else pa.scalar(bytes(4), pa.binary()))
-    buffer.put_columns(rows, values, timestamps)
+    if duplicates:
+        newest = np.array([segments.newest_ms(segment) for segment in found.tolist()])
+        sequences = suffixes((next_sequences(buffer, fronts, starts <= newest[places]), ">i4"))
+        for place, segment in enumerate(found.tolist()):
+            segments.touch_at(segment, int(starts[places == place].max()))
+    else:
+        sequences = pa.scalar(bytes(4), pa.binary())
+        for segment in found.tolist():
+            segments.touch(segment)
+    buffer.put_columns(joined(fronts, sequences), values, timestamps)
 
 
-def next_sequences(buffer: WriteBuffer, fronts: pa.BinaryArray) -> Int64s:
+def next_sequences(buffer: WriteBuffer, fronts: pa.BinaryArray, asked: npt.NDArray[np.bool_]) -> Int64s:
     """The sequence number of each new row: those of the same key and start count on from the store's, in the order of the rows.
 
     Args:
         buffer: The store's writes over its table.
         fronts: Local keys of the rows without their sequence numbers.
+        asked: Whether the store may have rows of the same key and start.
     """
     order = sorted_rows(fronts)
     numbers, repeats = numbered(fronts, order)
-    heads = fronts.take(pa.array(order[repeats[order] == 0]))
+    heads = order[repeats[order] == 0]
     bases = np.zeros(len(heads), np.int64)
-    zero = joined(heads, pa.scalar(bytes(4), pa.binary()))
+    asking = np.flatnonzero(asked[heads])
+    fronts = fronts.take(pa.array(heads[asking]))
+    zeros = joined(fronts, pa.scalar(bytes(4), pa.binary()))
     # Nearly always there is none.
-    known = np.flatnonzero(buffer.get_columns(zero).is_valid().to_numpy(zero_copy_only=False))
+    known = np.flatnonzero(buffer.get_columns(zeros).is_valid().to_numpy(zero_copy_only=False))
     if len(known):
-        lowers = zero.take(pa.array(known))
+        lowers = zeros.take(pa.array(known))
         last = pa.scalar(MAX_SEQUENCE.to_bytes(4, "big") + b"\x00", pa.binary())
-        found = buffer.scan_ranges(lowers, joined(heads.take(pa.array(known)), last))
+        found = buffer.scan_ranges(lowers, joined(fronts.take(pa.array(known)), last))
         lengths = pc.binary_length(lowers).to_numpy()[found.ranges]
         own = np.flatnonzero(pc.binary_length(found.keys).to_numpy() == lengths)
         sequences = numbers_at(found.keys.take(pa.array(own)), -8) & MAX_SEQUENCE
-        np.maximum.at(bases, known[found.ranges[own]], sequences + 1)
+        np.maximum.at(bases, asking[known][found.ranges[own]], sequences + 1)
     return bases[numbers] + repeats
 
 

@@ -244,3 +244,48 @@ def test_a_store_of_columns_is_the_store_of_its_rows(name, steps, asked):
             assert list(by_columns.table.scan(b"", None)) == list(by_rows.table.scan(b"", None))
     same_reads(spec, by_columns.store("s"), by_rows.store("s"), sorted(asked, key=lambda row: row[:2]))
     assert changelog_of(by_columns) == changelog_of(by_rows)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.tuples(st.sampled_from([b"a", b"b"]), st.integers(0, 30)), max_size=6),
+            st.sampled_from(["rows", "columns", "restore"]),
+            st.sampled_from(["apply", "discard", "reopen", "go on"]),
+        ),
+        max_size=10,
+    )
+)
+def test_no_duplicate_is_ever_overwritten(steps):
+    spec, table = SPECS["join"], MemoryTable()
+    task = TaskStore(table, [spec])
+    committed, pending, offset = [], [], 0
+    for version, (rows, how, then) in enumerate(steps, 1):
+        values = [b"%d/%d" % (version, number) for number in range(len(rows))]
+        if how == "restore":
+            # Rows of another writer, numbered beyond all others.
+            records = [
+                key + start.to_bytes(8, "big") + (version * 100 + n).to_bytes(4, "big")
+                for n, (key, start) in enumerate(rows)
+            ]
+            task.discard()
+            pending = []
+            task.restore("s", records, values, [0] * len(rows), next_offset=offset + len(rows))
+            offset += len(rows)
+            committed += [(*row, value) for row, value in zip(rows, values, strict=True)]
+        else:
+            given = [(key, start, 0, value) for (key, start), value in zip(rows, values, strict=True)]
+            (put_rows if how == "rows" else put_columns)(spec, task.store("s"), given)
+            pending += [(*row, value) for row, value in zip(rows, values, strict=True)]
+        if then == "apply":
+            task.apply(StorePosition("q", version, {"s": offset}))
+            committed, pending = committed + pending, []
+        elif then != "go on":
+            task.discard()
+            pending = []
+        if then == "reopen":
+            task = TaskStore(table, [spec])
+        for key in (b"a", b"b"):
+            found = list(task.store("s").fetch_range(key, 0, 30))
+            assert sorted(found) == sorted((start, value) for own, start, value in committed + pending if own == key)
