@@ -39,7 +39,8 @@ FORMAT_VERSION = 5
 
 TUNING: Mapping[str, int | bool] = {
     "create_if_missing": True,
-    # Every step ends in a flush, so small sorted runs arrive fast: merge runs of similar size rather than whole levels.
+    # Every step ends in a flush, so small sorted runs arrive fast: runs of similar size are merged rather than whole levels.
+    # Merging at 8 files instead of 4 saves a third of a large step's writing, and costs a join more in look-ups and scans.
     "level0_file_num_compaction_trigger": 4,
     "level0_slowdown_writes_trigger": 40,
     "level0_stop_writes_trigger": 80,
