@@ -31,6 +31,7 @@ from state.stores.versioned import VersionedBytesStore
 from state.stores.window import WindowBytesStore
 from state.tables.buffer import WriteBuffer
 from state.tables.buffer_memory import BufferMemory
+from state.tables.columns import columns_of
 from state.tables.table import Columns, KeyRange, OrderedTable, Row
 
 ByteStore = KeyValueBytesStore | WindowBytesStore | SessionBytesStore | VersionedBytesStore
@@ -128,7 +129,7 @@ class TableStores:
         )
         deleted_ranges = [key_range for segments in self.segments.values() for key_range in segments.dead_ranges()]
         stores = sorted(self.buffers, key=self.prefix)
-        parts = chain([_columns([(META_KEY, meta.to_bytes())])], *(self._sorted_changes(name) for name in stores))
+        parts = chain([columns_of([(META_KEY, meta.to_bytes())])], *(self._sorted_changes(name) for name in stores))
         if any(buffer.spilled for buffer in self.buffers.values()):
             self._write_file(parts, deleted_ranges, halfway)
         else:
@@ -217,11 +218,11 @@ class TableStores:
                 meta.segments[name] = segments.to_json_after(UNLOGGED, rows.firsts)
             if self.specs[name].kind is StoreKind.VERSIONED and len(part.records):
                 newest = self._stream_time(name, int(part.records.timestamps.max()))
-                changes.append(_columns([(self.prefix(name), newest)]))
+                changes.append(columns_of([(self.prefix(name), newest)]))
             changes.append((rows.keys, rows.values))
         concerned = {name: s for name, s in self.segments.items() if expire or name in parts}
         deleted_ranges = [key_range for segments in concerned.values() for key_range in segments.dead_ranges()]
-        self._write([_columns([(META_KEY, meta.to_bytes())]), *changes], deleted_ranges)
+        self._write([columns_of([(META_KEY, meta.to_bytes())]), *changes], deleted_ranges)
         for name, segments in concerned.items():
             segments.restored(loaded[name].firsts if name in loaded else {})
         self.meta = meta
@@ -283,10 +284,6 @@ class TableStores:
             for name, segments in self.segments.items()
             if self.specs[name].logged
         }
-
-
-def _columns(rows: Sequence[Row]) -> Columns:
-    return pa.array([key for key, _ in rows], pa.binary()), pa.array([value for _, value in rows], pa.binary())
 
 
 def _rows_of(store_id: int) -> KeyRange:

@@ -86,7 +86,8 @@ class Block:
     def nbytes(self) -> int:
         """Bytes in memory."""
         keys, values, timestamps = self.columns
-        return int(keys.nbytes + values.nbytes + timestamps.nbytes + self.order.nbytes)
+        # The kernels' ends of the keys are as many as the timestamps.
+        return int(keys.nbytes + values.nbytes + 2 * timestamps.nbytes + self.order.nbytes)
 
     def sorted(self) -> tuple[pa.BinaryArray, pa.BinaryArray]:
         """Keys and values in key order."""
@@ -173,3 +174,8 @@ def decode_values(encoded: pa.BinaryArray) -> pa.BinaryArray:
 def decode_timestamps(encoded: pa.BinaryArray) -> Int64s:
     """The timestamps of encoded entries, ms."""
     return numbers_at(encoded, 0)
+
+
+def decode_value(encoded: bytes) -> bytes | None:
+    """The value of one encoded entry, None = deleted."""
+    return None if len(encoded) == 8 else encoded[9:]

@@ -9,7 +9,6 @@ scratch, and scratch hides the table.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,7 @@ from state.tables.blocks import (
     Block,
     EntryColumns,
     decode_timestamps,
+    decode_value,
     decode_values,
     encode_entries,
     overlay_columns,
@@ -35,8 +35,7 @@ Entry = tuple["bytes | None", int]
 
 # Memory of Python's objects around one entry: two bytes objects, a tuple, an int, a dictionary's slot.
 _ENTRY_OVERHEAD = 250
-# Part sizes of a step that has spilled: a number of rows, but no more than a number of bytes, judged by earlier parts.
-_FIRST_PART_ROWS = 1_000
+# Bounds of a part of a step that has spilled.
 _PART_ROWS = 100_000
 _PART_BYTES = 16 * 1024 * 1024
 
@@ -184,7 +183,7 @@ class WriteBuffer:
             layers += [] if rows is None else [rows]
         if self._spilled:
             stored = self._scratch().scan(lower, upper, reverse)
-            layers.append((key, _decode(data)) for key, data in stored)
+            layers.append((key, decode_value(data)) for key, data in stored)
         if not layers:
             return None
         newest = layers[0]
@@ -304,25 +303,20 @@ class WriteBuffer:
             if row >= 0:
                 return True, block.columns.values[row].as_py()
         data = self._scratch().get(key) if self._spilled else None
-        return (False, None) if data is None else (True, _decode(data))
+        return (False, None) if data is None else (True, decode_value(data))
 
     def _spilled_parts(self) -> Iterator[EntryColumns]:
         """All writes in key order, in parts of bounded size."""
-        self.move_to(self._scratch())
-        waiting, size = self._scratch().scan(self._prefix, self._end), _FIRST_PART_ROWS
-        while rows := list(islice(waiting, size)):
-            keys, entries = (pa.array(column, pa.binary()) for column in zip(*rows, strict=True))
-            size = max(1, min(_PART_ROWS, _PART_BYTES * len(rows) // (keys.nbytes + entries.nbytes)))
+        scratch = self._scratch()
+        self.move_to(scratch)
+        keys, entries = scratch.scan_part(self._prefix, self._end, _PART_ROWS, _PART_BYTES)
+        while len(keys):
             yield EntryColumns(keys, decode_values(entries), decode_timestamps(entries))
+            keys, entries = scratch.scan_part(keys[-1].as_py() + b"\x00", self._end, _PART_ROWS, _PART_BYTES)
 
     def _scratch(self) -> DiskTable:
         assert self._memory.scratch is not None
         return self._memory.scratch
-
-
-def _decode(data: bytes) -> bytes | None:
-    """The value of an entry in the scratch database; see `encode_entries`."""
-    return None if len(data) == 8 else data[9:]
 
 
 def _at(keys: pa.BinaryArray, rows: npt.NDArray[np.int64]) -> pa.BinaryArray:

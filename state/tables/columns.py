@@ -57,6 +57,11 @@ def rows_of(parts: Iterable[Columns]) -> Iterator[RowChange]:
         yield from zip(keys.to_pylist(), values.to_pylist(), strict=True)
 
 
+def columns_of(rows: Sequence[RowChange]) -> Columns:
+    """Rows as columns."""
+    return pa.array([key for key, _ in rows], pa.binary()), pa.array([value for _, value in rows], pa.binary())
+
+
 def scan_each(
     scan: Callable[[bytes, bytes], Iterator[Row]], lowers: pa.BinaryArray, uppers: pa.BinaryArray
 ) -> RangeRows:
@@ -67,8 +72,4 @@ def scan_each(
         if lower < upper:
             rows.extend(scan(lower, upper))
             ranges.extend([index] * (len(rows) - len(ranges)))
-    return RangeRows(
-        np.array(ranges, np.int32),
-        pa.array([key for key, _ in rows], pa.binary()),
-        pa.array([value for _, value in rows], pa.binary()),
-    )
+    return RangeRows(np.array(ranges, np.int32), *columns_of(rows))

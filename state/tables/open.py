@@ -9,11 +9,14 @@ import pyarrow as pa
 
 from state.tables.native.library import native_available
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
-from state.tables.table import OrderedTable
+from state.tables.table import Columns, OrderedTable
 
 
 class DiskTable(OrderedTable, Protocol):
     """A table in a folder."""
+
+    def scan_part(self, lower: bytes, upper: bytes, rows: int, size: int) -> Columns:
+        """The first rows of a range: some of them, no more than `rows`, with keys or values of about `size` bytes at most."""
 
     def write_unsafe(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
         """A write of columns that a crash may lose, for scratch tables."""

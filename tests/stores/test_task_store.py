@@ -213,7 +213,6 @@ def test_spilled_writes_reach_the_table_in_one_write(tmp_path):
 
 
 def test_the_changelog_of_a_spilled_step_comes_in_parts_of_bounded_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(buffers, "_FIRST_PART_ROWS", 10)
     monkeypatch.setattr(buffers, "_PART_ROWS", 50)
     monkeypatch.setattr(buffers, "_PART_BYTES", 2_000)
     store = open_task_store(tmp_path, SPECS, spill_bytes=50_000)
@@ -223,7 +222,7 @@ def test_the_changelog_of_a_spilled_step_comes_in_parts_of_bounded_size(tmp_path
             value = b"v" * (1 if i < 500 else 200)
             one.store("table").put(b"%04d" % i, timestamped(value, i), i)
     parts = [batch for name, batch in store.changelog() if name == "table"]
-    assert [len(part) for part in parts[:3]] == [10, 50, 50]
+    assert [len(part) for part in parts[:3]] == [50, 50, 50]
     assert max(part.keys.nbytes + part.values.nbytes for part in parts[-10:]) < 3_000
     assert [len(batch) for _, batch in whole.changelog()] == [1000], "what lies in memory comes at once"
     digests = []

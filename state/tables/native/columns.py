@@ -11,7 +11,7 @@ from state.kafka.columns import BinaryCells
 from state.tables.binary_columns import is_identity, sorted_rows
 from state.tables.native import kernels
 from state.tables.native.library import Library
-from state.tables.table import RangeRows
+from state.tables.table import Columns, RangeRows
 
 # First guesses: bytes of a key or value, rows of a range.
 _CELL_BYTES = 64
@@ -73,6 +73,28 @@ class ColumnReader:
             return self._scan_ranges(iterator, BinaryCells(lowers), BinaryCells(uppers), len(lowers))
         finally:
             self._library.iter_destroy(iterator)
+
+    def scan_part(self, lower: bytes, upper: bytes, rows: int, size: int) -> Columns:
+        """See `DiskTable`."""
+        lowers, uppers = (BinaryCells(pa.array([end], pa.binary())) for end in (lower, upper))
+        bounds = np.array([lowers.addresses, uppers.addresses], np.int64)
+        iterator = self._library.create_iterator(self._database, self._options)
+        try:
+            while True:
+                counters, error = np.zeros(COUNTERS, np.int64), np.zeros(1, np.int64)
+                columns = [ColumnBuffers(rows, size) for _ in range(2)]
+                table = np.array([column.addresses for column in columns], np.int64)
+                kernels.scan_part(iterator, self._functions, bounds, rows, table, counters, error)
+                self._library.raise_if(int(error[0]))
+                if counters[ROWS] or counters[FULL] < 0:
+                    break
+                # The first row alone is larger.
+                size = int(counters[NEEDED])
+        finally:
+            self._library.iter_destroy(iterator)
+        found = int(counters[ROWS])
+        keys, values = (column.array(found, int(counters[BYTES + i]), 0) for i, column in enumerate(columns))
+        return keys, values
 
     def _scan_ranges(self, iterator: int, lowers: BinaryCells, uppers: BinaryCells, count: int) -> RangeRows:
         bounds = np.array([lowers.addresses, uppers.addresses], np.int64)

@@ -122,6 +122,20 @@ def scan_ranges(
 
 
 @kernel
+def scan_part(iterator: int, functions: Any, bounds: Any, slots: int, columns: Any, counters: Any, error: Any) -> None:
+    """Append the first rows of one range, as many as fit; the arguments are those of `scan_ranges`."""
+    counters[FULL] = -1
+    ends, state = np.zeros(8, np.int64), np.zeros(SCAN_STATE, np.int64)
+    low, high = ends[:2], ends[2:4]
+    cell(bounds, LOWER, 0, low)
+    cell(bounds, UPPER, 0, high)
+    if is_below(functions, low, high):
+        read_range(iterator, functions, bounds, low, high, columns, counters, slots, state, ends[4:])
+        if not is_valid(functions, iterator):
+            failed(functions, iterator, error)
+
+
+@kernel
 def read_range(
     iterator: int, functions: Any, bounds: Any, low: Any, high: Any, columns: Any, counters: Any, slots: int,
     state: Any, scratch: Any,

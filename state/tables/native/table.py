@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from state.tables.columns import columns_of
 from state.tables.native.columns import ColumnReader
 from state.tables.native.library import RocksError, library
 from state.tables.native.options import handles
@@ -67,6 +68,11 @@ class NativeTable:
         with self._named():
             return self._columns.scan_ranges(lowers, uppers)
 
+    def scan_part(self, lower: bytes, upper: bytes, rows: int, size: int) -> Columns:
+        """See `DiskTable`."""
+        with self._named():
+            return self._columns.scan_part(lower, upper, rows, size)
+
     def write(
         self,
         changes: Iterable[RowChange],
@@ -74,7 +80,7 @@ class NativeTable:
         halfway: Callable[[], None] | None = None,
     ) -> None:
         """See `OrderedTable`."""
-        self.write_columns(*_columns(changes), delete_ranges, halfway)
+        self.write_columns(*columns_of(list(changes)), delete_ranges, halfway)
 
     def write_columns(
         self,
@@ -125,8 +131,3 @@ class NativeTable:
             yield
         except RocksError as error:
             raise named_error(self.location, str(error)) from error
-
-
-def _columns(changes: Iterable[RowChange]) -> Columns:
-    rows = list(changes)
-    return pa.array([key for key, _ in rows], pa.binary()), pa.array([value for _, value in rows], pa.binary())

@@ -21,6 +21,7 @@ def warm_up() -> None:
     kernels.get_cells(0, 0, functions, pair[:1], 0, columns[:1], counters, error)
     state = np.zeros(kernels.SCAN_STATE + 1, np.int64)
     kernels.scan_ranges(0, functions, pair, np.empty(0, np.int32), columns, counters, state, error)
+    kernels.scan_part(0, functions, pair, 0, columns, counters, error)
     kernels.batch_bytes(pair, 0)
     kernels.fill_batch(pair, 0, 0)
     kernels.fill_file(0, functions, pair, 0, error)
