@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -181,6 +182,11 @@ class ColumnarBatch:
     def headers_of(self, row: int) -> Headers:
         """Decoded headers of one record."""
         return () if self.headers is None else tuple(decode_headers(self.headers[row]))
+
+    def records(self) -> Iterator[Record]:
+        """All records."""
+        headers = repeat(()) if self.headers is None else map(self.headers_of, range(len(self)))
+        return map(Record, self.keys, self.values, self.timestamps.tolist(), headers)
 
     def record(self, row: int) -> Record:
         """One of the records."""

@@ -18,6 +18,7 @@ from streams.operators.dropped import dropped_record
 from streams.operators.operator_context import Mode
 from streams.operators.processor import AnyProcessor
 from streams.operators.punctuation import PunctuationType
+from streams.runtime.forwarded import Forwarded
 from streams.runtime.step_context import StepContext
 from streams.runtime.task.punctuation import Punctuation, Punctuations
 
@@ -49,18 +50,19 @@ class NodeContext:
         self._receivers: tuple[Callable[[Record], None], ...] = ()
         self._by_name: Mapping[str, Callable[[Record], None]] = {}
         self._on_drop: tuple[Callable[[Record], None], ...] = ()
-        self._batch_receivers: tuple[BatchReceiver, ...] = ()
+        self._batch_receivers: Mapping[str, BatchReceiver] = {}
         self._alternating = True
+        self._forwarded: Forwarded | None = None
 
-    def connect_batches(self, children: Sequence[BatchReceiver], alternating: bool) -> None:
+    def connect_batches(self, children: Mapping[str, BatchReceiver], alternating: bool) -> None:
         """Set the children once more, as receivers of whole batches.
 
         Args:
             children: The children.
             alternating: Whether each record goes to all children before the next record follows.
         """
-        self._batch_receivers = tuple(children)
-        self._alternating = alternating and len(children) > 1
+        self._batch_receivers = dict(children)
+        self._alternating = alternating
 
     def connect(self, children: Mapping[str, Receiver], on_drop: Sequence[Receiver] = ()) -> None:
         """Set the children, in their order, and the receivers of dropped records."""
@@ -157,7 +159,11 @@ class NodeContext:
                 raise TopologyError(
                     f"'{self.node}' forwards to '{child}', which is no child of it. It has: {', '.join(self._by_name) or 'none'}."
                 )
-            self._by_name[child](record)
+            if self._forwarded is None:
+                self._by_name[child](record)
+                return
+        if self._forwarded is not None:
+            self._forwarded.add(record, child)
             return
         for receive in self._receivers:
             receive(record)
@@ -171,13 +177,28 @@ class NodeContext:
         """See `OperatorContext`."""
         if not len(batch):
             return
-        if self._alternating:
-            for row in each_record(batch, self._run):
-                self.forward(batch.record(row))
+        if self._alternating and len(self._batch_receivers) > 1:
+            for _, record in each_record(batch, self._run):
+                self.forward(record)
             return
         self.count_forwarded(len(batch))
-        for child in self._batch_receivers:
-            child.receive_batch(batch)
+        self._hand_on(batch)
+
+    def _hand_on(self, batch: ColumnarBatch, child: str | None = None) -> None:
+        for receiver in self._batch_receivers.values() if child is None else [self._batch_receivers[child]]:
+            receiver.receive_batch(batch)
+
+    @contextmanager
+    def forwarding_together(self, numbered: bool = False) -> Iterator[None]:
+        """Within the context, records that are forwarded one by one wait, and go on together afterwards; see `Forwarded`."""
+        if self._alternating or not self._batch_receivers:
+            yield
+            return
+        self._forwarded = Forwarded(self._run, numbered)
+        yield
+        forwarded, self._forwarded = self._forwarded, None
+        for child, batch in forwarded.batches():
+            self._hand_on(batch, child)
 
     def count_forwarded(self, number: int) -> None:
         """See `OperatorContext`."""
@@ -197,9 +218,9 @@ class NodeContext:
         """See `OperatorContext`."""
         self._run.counters.add(f"dropped:{self.node}:{reason}", len(batch))
         if self._on_drop:
-            for row in each_record(batch, self._run):
+            for _, record in each_record(batch, self._run):
                 for receive in self._on_drop:
-                    receive(dropped_record(batch.record(row), reason, self.node))
+                    receive(dropped_record(record, reason, self.node))
 
     def count(self, what: str, number: int) -> None:
         """See `OperatorContext`."""
@@ -260,9 +281,19 @@ class NodeRunner:
         """Process a step's records together if the operator can; otherwise one by one."""
         if self.group is not None:
             self.group.receive([batch])
-            return
-        for row in each_record(batch, self._run):
-            self.receive(batch.record(row))
+        else:
+            self.receive_each(batch)
+
+    def receive_each(self, batch: ColumnarBatch) -> None:
+        """Process records one by one; their results go on together where that makes no difference."""
+        with self.context.forwarding_together():
+            for _, record in each_record(batch, self._run):
+                self.receive(record)
+
+    def flush(self) -> None:
+        """End the step: emit pending results, together where that makes no difference."""
+        with self._run.dead_letters_in_order(), self.context.forwarding_together(numbered=True):
+            self.context.attempt(self.processor.flush)
 
     def count(self) -> None:
         """Count the records in and out since the last call."""
@@ -300,6 +331,9 @@ class NodeGroup:
             if not may_be_the_records_fault(error):
                 raise
             batches = batches if reread is None else list(reread())
+            if len(batches) == 1:
+                self._nodes[0].receive_each(batches[0])
+                return
             for which, row in in_order(batches):
                 with at_record(batches[which], row, self._run):
                     self._nodes[which].receive(batches[which].record(row))
@@ -320,11 +354,17 @@ def at_record(batch: ColumnarBatch, row: int, run: StepContext) -> Iterator[None
         run.held, run.position = held, position
 
 
-def each_record(batch: ColumnarBatch, run: StepContext) -> Iterator[int]:
-    """The rows of a batch, each while its record is the current one."""
-    for row in range(len(batch)):
-        with at_record(batch, row, run):
-            yield row
+def each_record(batch: ColumnarBatch, run: StepContext) -> Iterator[tuple[int, Record]]:
+    """The rows of a batch and their records, each while its record is the current one."""
+    before = run.held, run.position, run.cursor
+    held, place = run.held, batch.place
+    try:
+        for row, (position, record) in enumerate(zip(batch.order.tolist(), batch.records(), strict=True)):
+            run.held = batch.held.get(row, held) if batch.held else held
+            run.position, run.cursor = position, place(position)
+            yield row, record
+    finally:
+        run.held, run.position, run.cursor = before
 
 
 def may_be_the_records_fault(error: Exception) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streams import Consumed, JsonSerde, Materialized, StreamsBuilder, StringSerde, Topology
+from streams import Branched, Consumed, JsonSerde, Materialized, StreamsBuilder, StringSerde, Topology
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable import KTable
 from tests.both_ways import Fed, check_both_ways
@@ -50,6 +50,13 @@ def changing(key: Any, value: Any, row: Any) -> Any:
     return [value, dict(row) if isinstance(row, dict) else row]
 
 
+def failing(value: Any) -> Any:
+    """Fails for some values."""
+    if value == 3:
+        raise ValueError("three")
+    return value
+
+
 def spoilt(key: Any, value: Any, row: Any) -> Any:
     """Fails for some records, after it has changed others."""
     if value == 3:
@@ -75,6 +82,30 @@ PROGRAMS: dict[str, Program] = {
         (joined := stream.join(table, seen)).to("out"),
         joined.dropped().to("dropped"),
     ),
+    "operators below a join": lambda builder, stream, table: [
+        (joined := stream.left_join(table, seen)).map_values(lambda key, value: [key, value]).to("mapped"),
+        joined.filter(lambda key, value: value[1] != 3).to("filtered"),
+        joined.flat_map(lambda key, value: [(key, value[1]), ("other", value[2])]).to("flat"),
+        joined.map(lambda key, value: (str(value[1]), key)).to("moved"),
+        joined.map_values(lambda key, value: failing(value[1])).peek(lambda key, value: None).to("failing"),
+    ],
+    "branches below a join": lambda builder, stream, table: [
+        branch.to(f"branch-{name}")
+        for name, branch in stream.left_join(table, seen)
+        .split("by-")
+        .branch(lambda key, value: value[1] == 3, Branched("three"))
+        .branch(lambda key, value: failing(value[2]) is None, Branched("none"))
+        .default_branch(Branched("rest"))
+        .items()
+    ],
+    "derived tables below": lambda builder, stream, table: [
+        table.filter(lambda key, value: value != 3).map_values(failing).to_stream().to("derived"),
+        table.map_values(lambda key, value: failing(value), Materialized(name="mapped")).to_stream().to("stored"),
+        table.filter(lambda key, value: value != "text", materialized=Materialized(name="filtered"))
+        .to_stream()
+        .to("kept"),
+        table.group_by(lambda key, value: (str(value), key)).count().to_stream().to("counts"),
+    ],
     "a table alone": lambda builder, stream, table: table.to_stream().to("updates"),
     "a stream as a table": lambda builder, stream, table: stream.left_join(
         stream.filter(lambda key, value: value != 3).to_table(materialized=Materialized(name="made")), seen
@@ -110,10 +141,9 @@ def test_updates_and_look_ups_in_turns(shape: str, caching: bool, seed: int) -> 
 @pytest.mark.parametrize("caching", [True, False])
 def test_records_at_fault(caching: bool, policy: str) -> None:
     """Of both topics, in what order dead letters come, and which one stops the application."""
-    shape = PROGRAMS["a joiner that fails"]
-    for seed in range(3):
+    for seed, shape in enumerate(["a joiner that fails", "operators below a join", "derived tables below"]):
         found = check_both_ways(
-            program(shape, caching=caching),
+            program(PROGRAMS[shape], caching=caching),
             feed(seed, ["in", "table"], poison=True),
             partitions={"in": 2, "table": 2},
             deserialization=policy,

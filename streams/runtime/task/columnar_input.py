@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,8 +70,12 @@ class StepRows:
             with at_record(batch, row, self._run):
                 self._run.handlers.handle("deserialization", entry.source or entry.node, self._run.origin(), error)
 
-    def place(self, position: int) -> tuple[SourceRows, int]:
-        """The source record at a position of the step, needed only for errors and for nodes that take records one by one."""
+    def place(self, position: int) -> SourcePlace:
+        """The source record at a position of the step."""
+        return SourcePlace(self, position)
+
+    def find(self, position: int) -> tuple[SourceRows, int]:
+        """The rows of a position's source record, and its row in them."""
         row = int(self._order[position])
         index = int(np.searchsorted(self._ends, row, "right"))
         found = self._task_rows.get(index)
@@ -107,6 +111,25 @@ class StepRows:
         for row, error in failed.items():
             self._unreadable[int(batch.order[row])] = (entry, batch, row, error)
         return batch.take(np.setdiff1d(np.arange(len(batch)), np.array(sorted(failed), np.int64)))
+
+
+class SourcePlace:
+    """Source rows and a row in them, as `StepContext.cursor`, found only when an error or an operator asks."""
+
+    __slots__ = ("_found", "_position", "_rows")
+
+    def __init__(self, rows: StepRows, position: int) -> None:
+        self._rows = rows
+        self._position = position
+        self._found: tuple[SourceRows, int] | None = None
+
+    def __getitem__(self, index: int) -> Any:
+        if self._found is None:
+            self._found = self._rows.find(self._position)
+        return self._found[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self[0], self[1]))
 
 
 class _EntryCells:

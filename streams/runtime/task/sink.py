@@ -57,8 +57,8 @@ class SinkRunner:
                 self.received += len(batch)
                 self._run.collector.add_batch(columns)
                 return
-        for row in each_record(batch, self._run):
-            self.receive(batch.record(row))
+        for _, record in each_record(batch, self._run):
+            self.receive(record)
 
     def _columns(self, target: Target, batch: ColumnarBatch) -> SendBatch:
         """The records as columns.

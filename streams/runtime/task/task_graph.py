@@ -43,7 +43,7 @@ class TaskGraph:
             on_drop = sub.takers_of_dropped(name)
             children = {child: receivers[child] for child in sub.children(name) if child not in on_drop}
             runner.context.connect(children, [receivers[child] for child in on_drop])
-            runner.context.connect_batches(list(children.values()), alternating=not sub.batching.groups)
+            runner.context.connect_batches(children, alternating=not sub.batching.groups)
         for runner in self._nodes.values():
             runner.processor.init(runner.context)
         self._punctuations.close()
@@ -131,7 +131,7 @@ class TaskGraph:
         for name, runner in self._nodes.items():
             if idle_ms:
                 self._advance(name, idle_ms, limits)
-            runner.context.attempt(runner.processor.flush)
+            runner.flush()
 
     def _advance(self, name: str, idle_ms: int, limits: dict[str, int]) -> None:
         """Advance one operator as far as those above it allow, and note the limit for those below it."""
