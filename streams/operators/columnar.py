@@ -175,7 +175,7 @@ class ColumnarBatch:
             return self.held.take(rows)
         return {row: self.held[old] for row, old in enumerate(rows) if old in self.held} if self.held else {}
 
-    def with_values(self, values: list[Any]) -> ColumnarBatch:
+    def with_values(self, values: Sequence[Any]) -> ColumnarBatch:
         """The same records with other values."""
         return replace(self, values=values)
 

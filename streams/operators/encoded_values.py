@@ -6,6 +6,7 @@ serde would write the same bytes anew; everybody who looks at a value still sees
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,19 @@ _ENCODED: Any = object()
 Int64s = npt.NDArray[np.int64]
 
 
-class EncodedValues(Sequence[Any]):
+class WrittenValues(Sequence[Any], ABC):
+    """A sequence of values some or all of whose bytes are known."""
+
+    @abstractmethod
+    def column(self, serde: Serde, topic: str) -> BinaryColumn | None:
+        """The bytes of all values, as the serde would write them; None if they are not known for this serde.
+
+        Raises:
+            SerdeError: A value cannot be written.
+        """
+
+
+class EncodedValues(WrittenValues):
     """A sequence of n values. Each is decoded once, so that a change of the object is seen by everybody who asks for it.
 
     Args:
@@ -123,6 +136,5 @@ def value_column(
     Raises:
         SerdeError: A value cannot be written.
     """
-    if isinstance(values, EncodedValues):
-        return values.column(serde, topic)
-    return binary_column(write_all(serde, topic, values, headers))
+    column = values.column(serde, topic) if isinstance(values, WrittenValues) else None
+    return binary_column(write_all(serde, topic, values, headers)) if column is None else column

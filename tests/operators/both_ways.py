@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from random import Random
 from typing import Any, NamedTuple
+from unittest import mock
 
 import orjson
 from hypothesis import settings
@@ -65,9 +67,27 @@ def steps(apart: int = 1, numbers: Sequence[Any] = NUMBERS) -> st.SearchStrategy
     return st.integers(0, 2**32).map(lambda seed: _steps(seed, apart, numbers))
 
 
-def check(build: Callable[[Any], Any], steps: list[Step], **settings: Any) -> None:
-    """Requires that both ways leave the same behind; the arguments are those of `everything`."""
-    assert everything(build, True, steps, **settings) == everything(build, False, steps, **settings)
+@contextmanager
+def _without_fallback() -> Iterator[None]:
+    """Within the context, a step that cannot be processed at once fails."""
+    places = [f"streams.operators.aggregate.columns.{one}_columns.process_one_by_one" for one in ("session", "sliding")]
+    error = AssertionError("the step is not processed at once")
+    with mock.patch(places[0], side_effect=error), mock.patch(places[1], side_effect=error):
+        yield
+
+
+def check(build: Callable[[Any], Any], steps: list[Step], at_once: bool = True, **settings: Any) -> None:
+    """Requires that both ways leave the same behind.
+
+    Args:
+        build: See `everything`, as for the others.
+        steps: The records.
+        at_once: Whether every step is processed at once; otherwise some may go record by record after all.
+        **settings: Settings of the driver.
+    """
+    with _without_fallback() if at_once else nullcontext():
+        columns = everything(build, True, steps, **settings)
+    assert columns == everything(build, False, steps, **settings)
 
 
 def everything(build: Callable[[Any], Any], columns: bool, steps: list[Step], **settings: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from tests.operators.both_ways import HUGE, KINDS, Step, check, examples, steps
 
 modes = st.sampled_from(["strict", "compat"])
 windows = st.builds(SlidingWindows, st.integers(1, 12), st.sampled_from([0, 10, 40, 60]))
-long_windows = st.builds(SlidingWindows, st.integers(0, 80_000), st.sampled_from([0, 90_000, 500_000]))
+long_windows = st.builds(SlidingWindows, st.integers(1, 80_000), st.sampled_from([0, 90_000, 500_000]))
 
 
 def many(windows):
@@ -56,7 +56,7 @@ def test_the_first_windows_of_all(windows, found, mode):
 @examples
 @given(windows, steps(numbers=HUGE))
 def test_numbers_that_arrays_cannot_add(windows, found):
-    check(many(windows), found)
+    check(many(windows), found, at_once=False)
 
 
 @examples
@@ -67,6 +67,6 @@ def test_windows_in_several_segments_of_the_store(windows, found):
 
 @pytest.mark.parametrize("mode", ["strict", "compat"])
 def test_windows_of_length_zero(mode):
-    check(
-        counted(SlidingWindows(0, 5)), [Step([("a", {"x": 1}, 3), ("a", {"x": 2}, 3), ("a", {}, 4)], False)], mode=mode
-    )
+    """Every record fails in compat mode."""
+    found = [Step([("a", {"x": 1}, 3), ("a", {"x": 2}, 3), ("a", {}, 4)], False)]
+    check(counted(SlidingWindows(0, 5)), found, at_once=mode == "strict", mode=mode)

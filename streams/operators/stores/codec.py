@@ -115,6 +115,11 @@ class Codec:
         """The value in a local value, without its timestamp; None for none."""
         return None if stored is None else self.read_value(stored[8:])
 
+    @property
+    def holds_json(self) -> bool:
+        """Whether values are stored as plain JSON."""
+        return is_plain_json(self._value_serde)
+
     def values(self, values: Sequence[Any]) -> BinaryColumn:
         """The bytes of many values, null for None."""
         return value_column(values, self._value_serde, self._topic)

@@ -11,6 +11,7 @@ from state.kafka.columns import binary_column
 from streams.model.record import Record, RecordContext, Windowed
 from streams.operators.columnar import NULL_KEY, ColumnarBatch
 from streams.operators.encoded_values import value_column
+from streams.operators.result_columns import WindowedKeys
 from streams.runtime.handlers import Origin
 from streams.runtime.nodes import each_record, may_be_the_records_fault
 from streams.runtime.outputs import Target
@@ -72,8 +73,8 @@ class SinkRunner:
         keys = batch.keys.column(node.key_serde, topic)
         timestamps = np.maximum(batch.timestamps, 0)
         target.check_all(keys, values, timestamps, headers)
-        inner = None
-        if any(issubclass(kind, Windowed) for kind in set(map(type, batch.keys.objects))):
+        inner = batch.keys.base_column(node.key_serde, topic) if isinstance(batch.keys, WindowedKeys) else None
+        if inner is None and any(issubclass(kind, Windowed) for kind in set(map(type, batch.keys.objects))):
             base = [_base_key(node.key_serde, topic, Record(key, None, 0)) for key in batch.keys.objects]
             inner = pa.array(base, pa.binary()).take(pa.array(batch.keys.codes, mask=batch.keys.codes == NULL_KEY))
         cells = None if batch.headers is None else binary_column(batch.headers)

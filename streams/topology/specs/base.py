@@ -134,14 +134,21 @@ class OperatorSpec(NodeSpec):
     Attributes:
         kind: The kind of operator.
         supplier: Returns a new operator on each call.
+        together: What processes a step's records together, or why nothing does.
     """
 
     kind: NodeKind = field()
     supplier: Callable[[], AnyProcessor]
+    together: type[BatchProcessor] | str = "it takes records one by one"
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """What the supplier makes."""
         return self.supplier()
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """See `together`."""
+        return self.together
 
 
 @dataclass(frozen=True, slots=True)

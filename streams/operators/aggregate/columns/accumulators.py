@@ -15,14 +15,20 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import orjson
+import pyarrow as pa
 
+from state.kafka.columns import BinaryColumn
 from state.numba_kernels import kernel
 from streams.model.aggregates import Aggregate, Count, First, Last, Max, Mean, Min, Sum
-from streams.operators.aggregate.columns.accumulate import comparisons_fit, has_long_numbers, largest, largest_of
-from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, FieldColumn, cell
+from streams.operators.aggregate.columns.accumulate import EXACT, comparisons_fit, has_long_numbers, largest, largest_of
+from streams.operators.aggregate.columns.column_rows import ABSENT, FLOAT, INT, FieldColumn, cell
+from streams.operators.aggregate.columns.json_cells import Cells, Part, joined, number_cells, value_cells
 from streams.operators.aggregate.columns.number_fold import MAX, MIN, SUM, Numbers, fold
 from streams.operators.aggregate.field_aggregates import FieldAggregates
 from streams.operators.columnar import OneByOne
+from streams.operators.result_columns import JsonValues
+from streams.operators.stores.codec import Codec
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 
@@ -41,13 +47,20 @@ class Accumulators(ABC):
             slots: int64[m], the slot that each operation changes.
         """
 
+    def check(self) -> None:  # noqa: B027 - most accumulators have no such numbers
+        """Raises `OneByOne` if an accumulator is no number that JSON can hold."""
+
     @abstractmethod
     def take(self, slots: Int64s) -> list[Any]:
-        """The accumulators of some slots.
+        """The accumulators of some slots."""
 
-        Raises:
-            OneByOne: One of them is no number that JSON can hold.
-        """
+    @abstractmethod
+    def results(self, slots: Int64s) -> Cells:
+        """The results of some slots as JSON."""
+
+    def stored(self, slots: Int64s) -> list[Part]:
+        """The accumulators of some slots as JSON."""
+        return [self.results(slots)]
 
 
 class FieldAccumulators:
@@ -66,7 +79,7 @@ class FieldAccumulators:
     def __init__(
         self, fields: FieldAggregates, columns: Sequence[FieldColumn | None], before: Sequence[Any], slots: int
     ) -> None:
-        self._bare = fields.bare
+        self._fields, self._bare = fields, fields.bare
         self._parts: list[Accumulators] = []
         for index, aggregate in enumerate(fields.aggregates.values()):
             known = before if fields.bare else [accumulators[index] for accumulators in before]
@@ -77,10 +90,50 @@ class FieldAccumulators:
         for part in self._parts:
             part.apply(rows, slots)
 
+    def check(self) -> None:
+        """Raises `OneByOne` if an accumulator is no number that JSON can hold."""
+        for part in self._parts:
+            part.check()
+
     def take(self, slots: Int64s) -> list[Any]:
-        """The stored form of the accumulators of some slots. Raises `OneByOne` like `Accumulators`."""
+        """The stored form of the accumulators of some slots."""
         columns = [part.take(slots) for part in self._parts]
         return columns[0] if self._bare else [list(row) for row in zip(*columns, strict=True)]
+
+    def stored(self, slots: Int64s) -> pa.BinaryArray:
+        """The same as JSON."""
+        parts: list[Part] = [b"" if self._bare else b"["]
+        for number, part in enumerate(self._parts):
+            parts += [b","] * (number > 0) + part.stored(slots)
+        return joined([*parts, b"" if self._bare else b"]"], len(slots))
+
+    def written(self, slots: Int64s, codec: Codec) -> BinaryColumn:
+        """The same as a store holds it; slot -1 stands for a deleted row, null."""
+        present = np.flatnonzero(slots >= 0)
+        texts = self.stored(slots[present]) if codec.holds_json else codec.values(self.take(slots[present]))
+        return spread(texts, present, slots)
+
+    def results(self, slots: Int64s) -> pa.BinaryArray:
+        """The results of some slots as JSON."""
+        parts: list[Part] = []
+        for name, part in zip(self._fields.aggregates, self._parts, strict=True):
+            if not self._bare:
+                parts.append((b"," if parts else b"{") + orjson.dumps(name) + b":")
+            parts.append(part.results(slots))
+        return joined([*parts, b"" if self._bare else b"}"], len(slots))
+
+    def values(self, slots: Int64s) -> JsonValues:
+        """The same as values; slot -1 stands for None."""
+        present = np.flatnonzero(slots >= 0)
+
+        def make() -> list[Any]:
+            made: list[Any] = [None] * len(slots)
+            for row, accumulator in zip(present.tolist(), self.take(slots[present]), strict=True):
+                made[row] = self._fields.result(accumulator)
+            return made
+
+        texts = spread(self.results(slots[present]), present, slots)
+        return JsonValues(texts, make)
 
 
 class _Counts(Accumulators):
@@ -97,6 +150,9 @@ class _Counts(Accumulators):
         counts: list[Any] = self._counts[slots].tolist()
         return counts
 
+    def results(self, slots: Int64s) -> Cells:
+        return number_cells(_whole(self._counts[slots]))
+
 
 class _Numbers(Accumulators):
     """Sums, smallest and largest numbers."""
@@ -111,9 +167,14 @@ class _Numbers(Accumulators):
     def apply(self, rows: Int64s, slots: Int64s) -> None:
         fold(self._mode, self._column, rows, slots, self._numbers, self._counts)
 
-    def take(self, slots: Int64s) -> list[Any]:
+    def check(self) -> None:
         _check_finite(self._numbers)
+
+    def take(self, slots: Int64s) -> list[Any]:
         return self._numbers.take(slots).to_list()
+
+    def results(self, slots: Int64s) -> Cells:
+        return number_cells(self._numbers.take(slots))
 
 
 class _Means(Accumulators):
@@ -129,10 +190,24 @@ class _Means(Accumulators):
     def apply(self, rows: Int64s, slots: Int64s) -> None:
         fold(SUM, self._column, rows, slots, self._numbers, self._counts)
 
-    def take(self, slots: Int64s) -> list[Any]:
+    def check(self) -> None:
         _check_finite(self._numbers)
+
+    def take(self, slots: Int64s) -> list[Any]:
         pairs = zip(self._numbers.take(slots).to_list(), self._counts[slots].tolist(), strict=True)
         return [list(pair) for pair in pairs]
+
+    def results(self, slots: Int64s) -> Cells:
+        (kinds, ints, floats), counts = self._numbers.take(slots), self._counts[slots]
+        if max(_most(ints), _most(counts)) > EXACT:
+            return value_cells([total / count if count else None for total, count in self.take(slots)])
+        totals = np.where(kinds == FLOAT, floats, ints)
+        means = np.divide(totals, counts, out=np.zeros(len(slots)), where=counts > 0)
+        return number_cells(Numbers(np.where(counts > 0, FLOAT, ABSENT).astype(np.uint8), ints, means))
+
+    def stored(self, slots: Int64s) -> list[Part]:
+        counts = _whole(self._counts[slots])
+        return [b"[", number_cells(self._numbers.take(slots)), b",", number_cells(counts), b"]"]
 
 
 class _Chosen(Accumulators):
@@ -155,6 +230,9 @@ class _Chosen(Accumulators):
             for choice in self._choices[slots].tolist()
         ]
 
+    def results(self, slots: Int64s) -> Cells:
+        return value_cells(self.take(slots))
+
 
 _CLASSES: Final[dict[type[Aggregate], Any]] = {
     Count: _Counts,
@@ -165,6 +243,23 @@ _CLASSES: Final[dict[type[Aggregate], Any]] = {
     First: partial(_Chosen, True),
     Last: partial(_Chosen, False),
 }
+
+
+def spread(texts: BinaryColumn, present: Int64s, slots: Int64s) -> BinaryColumn:
+    """The texts at the indices `present`; null where there is no slot."""
+    if len(present) == len(slots):
+        return texts
+    at = np.zeros(len(slots), np.int64)
+    at[present] = np.arange(len(present))
+    return texts.take(pa.array(at, mask=slots < 0))
+
+
+def _whole(numbers: Int64s) -> Numbers:
+    return Numbers(np.full(len(numbers), INT, np.uint8), numbers, np.zeros(0))
+
+
+def _most(numbers: Int64s) -> int:
+    return int(np.abs(numbers).max(initial=0))
 
 
 def _sums_fit(column: FieldColumn, before: list[Any]) -> bool:

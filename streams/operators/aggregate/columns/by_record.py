@@ -26,6 +26,39 @@ def concerns_records(error: Exception) -> bool:
     return not isinstance(error, MemoryError)
 
 
+class RowKeys:
+    """The keys of a step's rows.
+
+    Args:
+        rows: The rows.
+        read_key: Reads a key's bytes.
+    """
+
+    def __init__(self, rows: ColumnRows, read_key: Callable[[bytes], Any]) -> None:
+        self.objects: list[Any] = []
+        """The keys by their codes; None for null and for those that cannot be read."""
+        self._errors: dict[int, Exception] = {}
+        for code, data in enumerate(rows.keys):
+            try:
+                self.objects.append(read_key(data))
+            except Exception as error:
+                self._errors[code] = error
+                self.objects.append(None)
+        # The last one stands for rows without a key, whose code is -1.
+        there = np.array([*(key is not None for key in self.objects), False])[rows.key_codes]
+        wrong = np.array([*(code in self._errors for code in range(len(rows.keys))), False])[rows.key_codes]
+        self.readable: npt.NDArray[np.bool_] = there
+        """bool[n], whether a row has a key that can be read."""
+        self.missing = int((~there & ~wrong).sum())
+        """How many rows have no key."""
+        self._rows, self._wrong = rows, wrong
+
+    def fail(self, ctx: OperatorContext) -> None:
+        """Apply the processing policy to the rows whose key cannot be read."""
+        for row in np.flatnonzero(self._wrong).tolist():
+            fail(ctx, self._rows, row, self._errors[int(self._rows.key_codes[row])])
+
+
 class PickedFields:
     """The records of a step, whose values are what the aggregates read of them.
 
@@ -36,6 +69,7 @@ class PickedFields:
     """
 
     def __init__(self, fields: FieldAggregates, rows: ColumnRows, taken: npt.NDArray[np.bool_]) -> None:
+        self.taken = taken
         self.errors: dict[int, Exception] = {}
         """Row -> its error, where a value has no fields, or an expression fails."""
         self.columns = columns_of(fields.aggregates.values(), rows, taken, self.errors)
@@ -51,27 +85,22 @@ class PickedFields:
         failing[list(self.errors)] = True
         return failing
 
-    def record(self, row: int, read_key: Callable[[bytes], Any]) -> Record:
-        """One row as a record. Its value is its error, if it has one.
-
-        Args:
-            row: The row.
-            read_key: Reads a key's bytes.
-        """
+    def record(self, row: int, keys: RowKeys) -> Record:
+        """One row as a record. Its value is its error, if it has one."""
         rows = self._rows
         value = self.errors.get(row) or [None if column is None else cell(column, row) for column in self.columns]
-        return Record(read_key(rows.keys[rows.key_codes[row]]), value, int(rows.timestamps[row]), rows.headers_of(row))
+        return Record(keys.objects[rows.key_codes[row]], value, int(rows.timestamps[row]), rows.headers_of(row))
 
 
 def process_one_by_one(
-    operator: WindowedAggregation[Any], picked: PickedFields, rows: ColumnRows, at: npt.NDArray[np.int64]
+    operator: WindowedAggregation[Any], picked: PickedFields, keys: RowKeys, rows: ColumnRows, at: npt.NDArray[np.int64]
 ) -> None:
     """Processes the rows `at` as records; an error concerns one row alone."""
     functions, operator.functions = operator.functions, picked.functions
     try:
         for row in at.tolist():
             try:
-                operator.process(picked.record(row, operator.store.codec.read_key))
+                operator.process(picked.record(row, keys))
             except Exception as error:
                 fail(operator.ctx, rows, row, error)
     finally:

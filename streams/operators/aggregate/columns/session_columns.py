@@ -8,18 +8,18 @@ record, so that errors concern the same records as ever.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streams.model.record import Window, Windowed
+from state.kafka.columns import BinaryColumn
 from streams.model.windows import SessionWindows
 from streams.operators.aggregate.columns.accumulators import FieldAccumulators
 from streams.operators.aggregate.columns.by_record import (
     PickedFields,
+    RowKeys,
     concerns_records,
     fail,
     process_one_by_one,
@@ -38,8 +38,8 @@ from streams.operators.aggregate.columns.session_rows import (
 from streams.operators.aggregate.field_aggregates import FieldAggregates
 from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.session_aggregate import SessionAggregate
-from streams.operators.aggregate.windowed import HeldUpdate
-from streams.operators.columnar import OneByOne
+from streams.operators.columnar import ColumnarBatch, KeyColumn, OneByOne
+from streams.operators.result_columns import Changes, WindowedKeys
 
 Int64s = npt.NDArray[np.int64]
 
@@ -49,17 +49,25 @@ class _Step(NamedTuple):
 
     Attributes:
         keys: The bytes of the keys that have rows.
+        objects: These keys.
         merged: Their sessions.
         before: The accumulators of the stored sessions, which come first.
-        after: The accumulators of the sessions that the step has made or added to, unless they are merged into others.
-        values: The same as bytes.
+        accumulators: The accumulators of all sessions after the step.
+        written: int64[w], the sessions to write, in the order of their first writes.
+        values: binary[w], null for those to delete.
     """
 
     keys: list[bytes]
+    objects: list[Any]
     merged: MergedSessions
     before: list[Any]
-    after: dict[int, Any]
-    values: dict[int, bytes | None]
+    accumulators: FieldAccumulators
+    written: Int64s
+    values: BinaryColumn
+
+    def key_column(self, sessions: Int64s) -> BinaryColumn:
+        """The bytes of the keys of some sessions."""
+        return pa.array(self.keys, pa.binary()).take(pa.array(self.merged.keys[sessions]))
 
 
 class SessionColumnAggregate(SessionAggregate):
@@ -90,18 +98,20 @@ class SessionColumnAggregate(SessionAggregate):
 
     def process_columns(self, rows: ColumnRows) -> None:
         """Merge all records of the step into sessions, in their order."""
-        taken = rows.key_codes >= 0
-        self.ctx.drop_many(int((~taken).sum()), "null_key")
+        row_keys = RowKeys(rows, self.store.codec.read_key)
+        taken = row_keys.readable
+        self.ctx.drop_many(row_keys.missing, "null_key")
+        row_keys.fail(self.ctx)
         if not taken.any():
             return
         times = stream_times(rows, taken, self._time.now)
         picked = PickedFields(self._fields, rows, taken)
         try:
-            step = self._merged(rows, taken, times - self.windows.wait_ms, picked)
+            step = self._merged(rows, row_keys, times - self.windows.wait_ms, picked)
         except Exception as error:
             if not concerns_records(error):
                 raise
-            process_one_by_one(self, picked, rows, np.flatnonzero(taken))
+            process_one_by_one(self, picked, row_keys, rows, np.flatnonzero(taken))
             return
         self._time.observe(int(times[-1]))
         self._write(step)
@@ -109,16 +119,15 @@ class SessionColumnAggregate(SessionAggregate):
         for row in np.flatnonzero(step.merged.statuses == FAILED).tolist():
             fail(self.ctx, rows, row, picked.errors[row])
 
-    def _merged(
-        self, rows: ColumnRows, taken: npt.NDArray[np.bool_], close_times: Int64s, picked: PickedFields
-    ) -> _Step:
+    def _merged(self, rows: ColumnRows, row_keys: RowKeys, close_times: Int64s, picked: PickedFields) -> _Step:
         """The changes of the step, which are not made yet.
 
         Raises:
             Exception: They cannot be computed at once.
         """
-        order = by_key(rows.key_codes, taken, len(rows.keys))
-        keys = [rows.keys[code] for code in order.codes.tolist()]
+        order = by_key(rows.key_codes, picked.taken, len(rows.keys))
+        codes = order.codes.tolist()
+        keys, objects = [rows.keys[code] for code in codes], [row_keys.objects[code] for code in codes]
         times, gap = rows.timestamps[order.rows], self.windows.gap_ms
         earliest, latest = (of.reduceat(times, order.bounds[:-1]) for of in (np.minimum, np.maximum))
         found = self.store.find_columns(pa.array(keys, pa.binary()), earliest - gap, latest + gap)
@@ -128,22 +137,20 @@ class SessionColumnAggregate(SessionAggregate):
         if merged.made.any() and merged.ends[merged.made].min() < self.store.earliest_end:
             raise OneByOne  # the store does not take all sessions, so later records do not meet them
         before = [self.store.codec.read_value(value) for value in found.values.to_pylist()]
-        updated = np.flatnonzero(merged.made & (merged.slots != GONE))
         accumulators = FieldAccumulators(self._fields, picked.columns, before, merged.slot_count)
         accumulators.apply(merged.op_rows, merged.op_slots)
-        after = dict(zip(updated.tolist(), accumulators.take(merged.slots[updated]), strict=True))
-        codec, key_of = self.store.codec, merged.keys.tolist()
-        values = {one: codec.fitting(keys[key_of[one]], codec.value(value)) for one, value in after.items()}
-        return _Step(keys, merged, before, after, values)
-
-    def _write(self, step: _Step) -> None:
-        """Write the sessions in the order of their first writes, and hold their updates until the end of the step."""
-        merged = step.merged
+        accumulators.check()
         written = np.flatnonzero(merged.written != NEVER)
         written = written[np.argsort(merged.written[written])]
-        keys = pa.array(step.keys, pa.binary()).take(pa.array(merged.keys[written]))
-        values = pa.array([step.values.get(one) for one in written.tolist()], pa.binary())
-        self.store.put_columns(keys, merged.starts[written], merged.ends[written], values)
+        values = accumulators.written(merged.slots[written], self.store.codec)
+        step = _Step(keys, objects, merged, before, accumulators, written, values)
+        self.store.codec.check_all(step.key_column(written), values)
+        return step
+
+    def _write(self, step: _Step) -> None:
+        """Write the sessions, and hold their updates until the end of the step."""
+        merged, at = step.merged, step.written
+        self.store.put_columns(step.key_column(at), merged.starts[at], merged.ends[at], step.values)
         self._retention.add_many(merged.starts[merged.made], merged.ends[merged.made])
         self._step = step
 
@@ -152,18 +159,22 @@ class SessionColumnAggregate(SessionAggregate):
         super()._flush_pending()
         if self._step is not None:
             step, self._step = self._step, None
-            self._emit_pending(self._updates(step))
+            self.ctx.forward_batch(self._results(step))
 
-    def _updates(self, step: _Step) -> Iterator[HeldUpdate]:
+    def _results(self, step: _Step) -> ColumnarBatch:
         """The updates, in order of time, then by arrival."""
         merged, stored = step.merged, len(step.before)
-        exists = (merged.slots != GONE) | (np.arange(len(merged.slots)) < stored)
-        held = np.flatnonzero((merged.written != NEVER) & exists)
+        held = step.written
+        held = held[(merged.slots[held] != GONE) | (held < stored)]
         held = held[np.lexsort((merged.updated[held], merged.ends[held]))]
-        keys: dict[int, Any] = {}
-        columns = (held.tolist(), merged.keys[held].tolist(), merged.starts[held].tolist(), merged.ends[held].tolist())
-        for session, number, start, end in zip(*columns, strict=True):
-            if number not in keys:
-                keys[number] = self.store.codec.read_key(step.keys[number])
-            old = step.before[session] if session < stored else None
-            yield HeldUpdate(Windowed(keys[number], Window(start, end)), old, step.after.get(session), end)
+        old = None
+        if self.send_old:
+            view = self._fields.result
+            old = [view(step.before[session]) if session < stored else None for session in held.tolist()]
+        inner = KeyColumn(merged.keys[held].astype(np.int32), step.objects)
+        return ColumnarBatch(
+            WindowedKeys(inner, merged.starts[held], merged.ends[held]),
+            Changes(step.accumulators.values(merged.slots[held]), old),
+            merged.ends[held],
+            np.arange(len(held)),
+        )

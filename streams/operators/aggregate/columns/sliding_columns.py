@@ -6,18 +6,18 @@ at once goes record by record.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streams.model.record import Window, Windowed
+from state.kafka.columns import BinaryColumn
 from streams.model.windows import SlidingWindows
 from streams.operators.aggregate.columns.accumulators import FieldAccumulators
 from streams.operators.aggregate.columns.by_record import (
     PickedFields,
+    RowKeys,
     concerns_records,
     fail,
     process_one_by_one,
@@ -28,8 +28,8 @@ from streams.operators.aggregate.columns.sliding_rows import NEVER, SlidWindows,
 from streams.operators.aggregate.field_aggregates import FieldAggregates
 from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.sliding_aggregate import SlidingAggregate
-from streams.operators.aggregate.windowed import HeldUpdate
-from streams.operators.columnar import OneByOne
+from streams.operators.columnar import ColumnarBatch, KeyColumn, OneByOne
+from streams.operators.result_columns import Changes, WindowedKeys
 
 Int64s = npt.NDArray[np.int64]
 
@@ -40,20 +40,22 @@ class _Step(NamedTuple):
     Attributes:
         rows: The rows.
         keys: The bytes of the keys that have rows.
+        objects: These keys.
         windows: Their windows.
-        updated: int64[u], the windows that are updated, in the order of their first updates.
         stored: The local values of the stored windows, which come first.
-        after: The accumulators of the updated windows.
-        values: The same as local values.
+        accumulators: The accumulators of all windows after the step.
+        updated: int64[u], the windows that are updated, in the order of their first updates.
+        values: binary[u], their local values.
     """
 
     rows: ColumnRows
     keys: list[bytes]
+    objects: list[Any]
     windows: SlidWindows
-    updated: Int64s
     stored: list[bytes]
-    after: list[Any]
-    values: list[bytes | None]
+    accumulators: FieldAccumulators
+    updated: Int64s
+    values: BinaryColumn
 
 
 class SlidingColumnAggregate(SlidingAggregate):
@@ -82,20 +84,21 @@ class SlidingColumnAggregate(SlidingAggregate):
 
     def process_columns(self, rows: ColumnRows) -> None:
         """Put all records of the step into windows, in their order."""
-        no_key = rows.key_codes < 0
-        taken = ~(no_key | rows.null_values)
-        self.ctx.drop_many(int(no_key.sum()), "null_key")
-        self.ctx.drop_many(int((~taken & ~no_key).sum()), "null_value")
+        row_keys = RowKeys(rows, self.store.codec.read_key)
+        taken = row_keys.readable & ~rows.null_values
+        self.ctx.drop_many(row_keys.missing, "null_key")
+        self.ctx.drop_many(int((row_keys.readable & rows.null_values).sum()), "null_value")
+        row_keys.fail(self.ctx)
         if not taken.any():
             return
         times = stream_times(rows, taken, self._time.now)
         picked = PickedFields(self._fields, rows, taken)
         try:
-            step = self._slid(rows, taken, times - self.windows.grace_ms, picked)
+            step = self._slid(rows, row_keys, times - self.windows.grace_ms, picked)
         except Exception as error:
             if not concerns_records(error):
                 raise
-            process_one_by_one(self, picked, rows, np.flatnonzero(taken))
+            process_one_by_one(self, picked, row_keys, rows, np.flatnonzero(taken))
             return
         self._time.observe(int(times[-1]))
         self._write(step)
@@ -103,7 +106,7 @@ class SlidingColumnAggregate(SlidingAggregate):
         for row in step.windows.failed.tolist():
             fail(self.ctx, rows, row, picked.errors[row])
 
-    def _slid(self, rows: ColumnRows, taken: npt.NDArray[np.bool_], close_times: Int64s, picked: PickedFields) -> _Step:
+    def _slid(self, rows: ColumnRows, row_keys: RowKeys, close_times: Int64s, picked: PickedFields) -> _Step:
         """The changes of the step, which are not made yet.
 
         Raises:
@@ -112,8 +115,9 @@ class SlidingColumnAggregate(SlidingAggregate):
         difference = self.windows.difference_ms
         if difference == 0 and self.ctx.mode == "compat":
             raise OneByOne  # every record fails
-        order = by_key(rows.key_codes, taken, len(rows.keys))
-        keys = [rows.keys[code] for code in order.codes.tolist()]
+        order = by_key(rows.key_codes, picked.taken, len(rows.keys))
+        codes = order.codes.tolist()
+        keys, objects = [rows.keys[code] for code in codes], [row_keys.objects[code] for code in codes]
         stored, values = self._stored(rows, order, keys)
         codec = self.store.codec
         before = [codec.old_value(value) for value in values]
@@ -123,10 +127,10 @@ class SlidingColumnAggregate(SlidingAggregate):
         updated = updated[np.argsort(windows.written[updated])]
         if len(updated) and windows.starts[updated].min() < self.store.earliest_start:
             raise OneByOne  # the store does not take all windows, so later records do not meet them
-        after = accumulators.take(updated)
-        rest = zip(after, windows.times[updated].tolist(), windows.keys[updated].tolist(), strict=True)
-        data = [codec.fitting(keys[key], codec.timestamped(value, time)) for value, time, key in rest]
-        return _Step(rows, keys, windows, updated, values, after, data)
+        accumulators.check()
+        stamps = windows.times[updated]
+        data = codec.timestamped_column(_keys(keys, windows, updated), accumulators.written(updated, codec), stamps)
+        return _Step(rows, keys, objects, windows, values, accumulators, updated, data)
 
     def _stored(self, rows: ColumnRows, order: KeyOrder, keys: list[bytes]) -> tuple[StoredWindows, list[bytes]]:
         """The stored windows that the rows may read, and their local values."""
@@ -143,8 +147,7 @@ class SlidingColumnAggregate(SlidingAggregate):
     def _write(self, step: _Step) -> None:
         """Write the windows in the order of their first updates, and hold the updates until the end of the step."""
         windows, at = step.windows, step.updated
-        keys = pa.array(step.keys, pa.binary()).take(pa.array(windows.keys[at]))
-        self.store.put_columns(keys, windows.starts[at], pa.array(step.values, pa.binary()), windows.times[at])
+        self.store.put_columns(_keys(step.keys, windows, at), windows.starts[at], step.values, windows.times[at])
         self._step = step
 
     def _flush_pending(self) -> None:
@@ -152,19 +155,28 @@ class SlidingColumnAggregate(SlidingAggregate):
         super()._flush_pending()
         if self._step is not None:
             step, self._step = self._step, None
-            self._emit_pending(self._column_updates(step))
+            self.ctx.forward_batch(self._results(step))
 
-    def _column_updates(self, step: _Step) -> Iterator[HeldUpdate]:
+    def _results(self, step: _Step) -> ColumnarBatch:
         """The updates, in order of time, then by arrival."""
-        windows, at, codec = step.windows, step.updated, self.store.codec
-        by_time = np.argsort(windows.times[at], kind="stable")
-        at = at[by_time]
-        keys: dict[int, Any] = {}
-        columns = (windows.keys[at], windows.starts[at], windows.times[at], windows.last_rows[at])
-        rest = zip(at.tolist(), by_time.tolist(), *(column.tolist() for column in columns), strict=True)
-        for window, place, number, start, time, row in rest:
-            if number not in keys:
-                keys[number] = codec.read_key(step.keys[number])
-            old = codec.old_value(step.stored[window]) if self.send_old and window < len(step.stored) else None
-            key = Windowed(keys[number], Window(start, start + self.windows.difference_ms))
-            yield HeldUpdate(key, old, step.after[place], time, step.rows.headers_of(row))
+        windows, codec, rows = step.windows, self.store.codec, step.rows
+        at = step.updated[np.argsort(windows.times[step.updated], kind="stable")]
+        starts, stored = windows.starts[at], step.stored
+        old = None
+        if self.send_old:
+            view = self._fields.result
+            old = [view(codec.old_value(stored[one])) if one < len(stored) else None for one in at.tolist()]
+        inner = KeyColumn(windows.keys[at].astype(np.int32), step.objects)
+        headers = rows.headers and [rows.headers[row] for row in windows.last_rows[at].tolist()]
+        return ColumnarBatch(
+            WindowedKeys(inner, starts, starts + self.windows.difference_ms),
+            Changes(step.accumulators.values(at), old),
+            windows.times[at],
+            np.arange(len(at)),
+            headers,
+        )
+
+
+def _keys(keys: list[bytes], windows: SlidWindows, at: Int64s) -> BinaryColumn:
+    """The bytes of the keys of some windows."""
+    return pa.array(keys, pa.binary()).take(pa.array(windows.keys[at]))
