@@ -22,8 +22,27 @@ from streams.topology.specs.base import ColumnFunction, Keeps
 Paths: TypeAlias = dict[str, None]
 """Distinct dotted paths, in order."""
 
+_WRAPPED = "is wrapped, and wrappers see whole records"
+
 KeySerde: TypeAlias = Callable[[Node, Node], Serde]
 """Of a receiving node and the sending one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why something is not on columns.
+
+    Attributes:
+        node: The node that is the reason.
+        why: What the node does, as the rest of a sentence that begins with it.
+    """
+
+    node: str
+    why: str
+
+    def told_by(self, node: str) -> str:
+        """The sentence; its subject is left out where it is the node that the sentence is about."""
+        return self.why if node == self.node else f"'{self.node}' {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +78,7 @@ class ColumnHead:
     steps: tuple[ColumnStep, ...] = ()
     aggregates: frozenset[str] = frozenset()
     paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, Reason] = field(default_factory=dict)
 
     def source_of(self, name: str) -> str:
         """The source of the columns of a step; a source's own name stays."""
@@ -86,7 +105,7 @@ class _Search:
         self._key_serde = key_serde
         self._needs: dict[str, Paths] = {}
         self._moved: dict[str, dict[str, str]] = {}
-        self._reasons: dict[str, str] = {}
+        self._reasons: dict[str, Reason] = {}
         """Head node or aggregate -> why it takes whole records."""
 
     def found(self) -> ColumnHead:
@@ -111,41 +130,46 @@ class _Search:
         }
         return ColumnHead(tuple(steps), frozenset(aggregates), paths, self._reasons)
 
-    def _why_no_columns(self, node: ProcessorNode) -> str | None:
+    def _why_no_columns(self, node: ProcessorNode) -> Reason | None:
         """Why a node of the task takes whole records in any case."""
+        if node.wrapper is not None:
+            return Reason(node.name, _WRAPPED)
         if node.spec.projection is None:
-            return f"'{node.name}' {node.spec.whole_records}"
+            return Reason(node.name, node.spec.whole_records)
         looked_up = [
             other.name for other in self._nodes.values() if other is not node and set(other.stores) & set(node.stores)
         ]
         if looked_up:
-            return f"'{looked_up[0]}' uses the store of '{node.name}', and columns are processed before other records"
+            return Reason(
+                looked_up[0], f"uses the store of '{node.name}', and columns are processed before other records"
+            )
         for other in self._nodes.values():
             if isinstance(other, ProcessorNode) and other.spec.sees_stream_time:
-                return f"'{other.name}' may look at stream time, which columns move before other records"
+                return Reason(other.name, "may look at stream time, which columns move before other records")
         return None
 
-    def _why_no_step(self, node: ProcessorNode) -> str | None:
+    def _why_no_step(self, node: ProcessorNode) -> Reason | None:
         """Why a node of the head takes whole records; if it need not, what it reads is noted."""
         does = node.spec.on_columns
         if isinstance(does, str):
-            return f"'{node.name}' {does}"
+            return Reason(node.name, does)
         if node.wrapper is not None:
-            return f"'{node.name}' is wrapped, and wrappers see whole records"
+            return Reason(node.name, _WRAPPED)
         children = [child for child in self._nodes.values() if node.name in child.parents]
         if not children:
-            return f"'{node.name}' feeds nothing"
+            return Reason(node.name, "feeds nothing")
         needed: Paths = {}
         for child in children:
             if (why := self._why_no_columns_between(node, child)) is not None:
                 return why
             needed |= self._needs_of(child)
         self._needs[node.name] = needed
-        return self._inside_computed(node.name, does, needed)
+        inside = self._inside_computed(node.name, does, needed)
+        return None if inside is None else Reason(node.name, inside)
 
-    def _why_no_columns_between(self, node: ProcessorNode, child: Node) -> str | None:
+    def _why_no_columns_between(self, node: ProcessorNode, child: Node) -> Reason | None:
         if isinstance(child, SinkNode):
-            return f"'{child.name}', which '{node.name}' feeds, writes whole records"
+            return Reason(child.name, f"gets records of '{node.name}', and writes them whole")
         if child.name in self._reasons:
             return self._reasons[child.name]
         source = self._source_above(node.name)
@@ -154,7 +178,7 @@ class _Search:
             or source is None
             or serde_identity(self._key_serde(child, node)) == serde_identity(source.key_serde)
         )
-        return None if same_keys else f"'{child.name}' has another serde of keys than the source"
+        return None if same_keys else Reason(child.name, "has another serde of keys than the source")
 
     def _inside_computed(self, name: str, does: ColumnFunction, needed: Iterable[str]) -> str | None:
         """Notes the paths that a mapper takes over; why some of them are not columns."""
@@ -169,9 +193,9 @@ class _Search:
                 if does.everything and not first.isdecimal():
                     moved[path] = path
                 elif does.everything:
-                    return f"'{path}' would be an element of an array behind '{name}'"
+                    return f"makes an object, but '{path}' is an element of an array"
             elif dot and not isinstance(expression, Col):
-                return f"'{path}' is within a field that '{name}' computes"
+                return f"computes the field that '{path}' is within"
             elif dot and isinstance(expression, Col):
                 moved[path] = f"{expression.path}.{rest}"
         return None
@@ -215,7 +239,7 @@ class _Search:
             above = self._nodes[parent]
             why = _unfit_source(above) if isinstance(above, SourceNode) else None
             if why is None and not isinstance(above, SourceNode) and parent not in steps:
-                why = self._reasons.get(parent, f"its records come from '{parent}'")
+                why = self._reasons.get(parent, Reason(parent, "makes whole records"))
             if why is not None:
                 self._reasons[node.name] = why
                 return False
@@ -235,8 +259,8 @@ class _Search:
         return node if isinstance(node, SourceNode) else None
 
 
-def _unfit_source(source: Node) -> str | None:
+def _unfit_source(source: Node) -> Reason | None:
     assert isinstance(source, SourceNode), "columns come from sources"
     if is_plain_json(source.value_serde):
         return None
-    return f"the values of '{source.name}' are not plain JSON: columns need JsonSerde() without a type"
+    return Reason(source.name, "reads values that are not plain JSON: columns need JsonSerde() without a type")
