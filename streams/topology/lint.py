@@ -15,7 +15,7 @@ from streams.topology.naming import is_generated
 from streams.topology.node_kind import NodeKind
 from streams.topology.plan import Plan, plan_alone
 from streams.topology.repeatable import changing_calls
-from streams.topology.specs.streams import FilterSpec, MapValuesSpec
+from streams.topology.specs.streams import FilterSpec, MapValuesSpec, SelectKeySpec
 
 _ENDS = {
     NodeKind.KSTREAM_FOREACH,
@@ -207,7 +207,7 @@ def _leaving_columns(plan: Plan) -> Iterator[LintFinding]:
                 or not isinstance(above, ProcessorNode)
             ):
                 continue
-            if isinstance(above.spec, FilterSpec | MapValuesSpec):
+            if isinstance(above.spec, FilterSpec | MapValuesSpec | SelectKeySpec):
                 yield LintFinding(
                     "whole-records",
                     Level.NOTE,

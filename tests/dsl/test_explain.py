@@ -21,6 +21,7 @@ from streams import (
     StringSerde,
     TimeWindows,
     Topology,
+    UuidSerde,
     WrappedProcessor,
     agg,
     col,
@@ -89,6 +90,9 @@ def aggregate(stream: KStream, field: str = "a") -> None:
         (lambda s: aggregate(s.peek(print, "p").filter(*PLAIN)), "'p' takes whole records"),
         (lambda s: aggregate(s.merge(s.filter(*PLAIN), "both")), "'both' takes whole records"),
         (lambda s: (aggregate(s.filter(*PLAIN)), s.to("out", "o")), None),
+        (lambda s: s.filter(*PLAIN).group_by(col("b")).mean("a", Materialized("m")), None),
+        (lambda s: s.group_by(lambda v: v["b"]).mean("a", Materialized("m")), "such as col('user')"),
+        (lambda s: s.group_by(col("b"), key_serde=UuidSerde()).mean("a", Materialized("m")), "which may use headers"),
         (
             lambda s: [aggregate(f := s.filter(*PLAIN)), f.to("out", "o")],
             "'o' gets records of 'f', and writes them whole",

@@ -1,4 +1,4 @@
-"""The operators of a head that work on columns: filters and mappers of values by expressions, in front of aggregates of fields.
+"""The operators of a head that work on columns: filters, mappers and new keys by expressions, in front of aggregates of fields.
 
 Such an operator stays on columns if everything that it forwards to does, too: other such operators, and aggregates that read
 fields. What each reads is pushed down to the source, which decodes only these fields (projection), and rows that a
@@ -15,6 +15,7 @@ from typing import TypeAlias
 from streams.model.expressions.expression import Col
 from streams.model.expressions.fields import ValueFields
 from streams.serdes.base import Serde, serde_identity
+from streams.serdes.columns import reads_alone
 from streams.serdes.json import is_plain_json
 from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode
 from streams.topology.specs.base import ColumnFunction, Keeps
@@ -172,17 +173,19 @@ class _Search:
             return Reason(child.name, f"gets records of '{node.name}', and writes them whole")
         if child.name in self._reasons:
             return self._reasons[child.name]
+        if child.name in self._head:
+            return None
+        serde = self._key_serde(child, node)
+        if self._new_keys(node.name):
+            # A key that several records have is written once.
+            return None if reads_alone(serde) else Reason(child.name, f"has keys of {serde!r}, which may use headers")
         source = self._source_above(node.name)
-        same_keys = (
-            child.name in self._head
-            or source is None
-            or serde_identity(self._key_serde(child, node)) == serde_identity(source.key_serde)
-        )
+        same_keys = source is None or serde_identity(serde) == serde_identity(source.key_serde)
         return None if same_keys else Reason(child.name, "has another serde of keys than the source")
 
     def _inside_computed(self, name: str, does: ColumnFunction, needed: Iterable[str]) -> str | None:
         """Notes the paths that a mapper takes over; why some of them are not columns."""
-        if isinstance(does, Keeps):
+        if not isinstance(does, ValueFields):
             return None
         computed = dict(does.computed)
         moved = self._moved[name] = {}
@@ -206,9 +209,10 @@ class _Search:
         if node.name not in self._head:
             return dict.fromkeys(node.spec.projection or ())
         does = node.spec.on_columns
-        if isinstance(does, Keeps):
-            return {**dict.fromkeys(does.where.paths), **self._needs[node.name]}
-        assert isinstance(does, ValueFields), "others take whole records"
+        assert not isinstance(does, str), "it would have a reason"
+        if not isinstance(does, ValueFields):
+            read = does.where if isinstance(does, Keeps) else does.key
+            return {**dict.fromkeys(read.paths), **self._needs[node.name]}
         return dict.fromkeys(
             [path for _, one in does.computed for path in one.paths] + list(self._moved[node.name].values())
         )
@@ -251,6 +255,11 @@ class _Search:
             if node.name in on_columns and source in node.parents:
                 needed |= self._needs_of(node)
         return needed
+
+    def _new_keys(self, name: str) -> bool:
+        """Whether a node of the head, or one above it, makes new keys."""
+        node = self._nodes[name]
+        return isinstance(node, ProcessorNode) and (node.key_changing or any(map(self._new_keys, node.parents)))
 
     def _source_above(self, name: str) -> SourceNode | None:
         node = self._nodes[name]
