@@ -21,7 +21,8 @@ def check(target: Target, as_json: AsJson = False) -> None:
     """Check a topology for problems that would show up later, without running it. Exit code 1 if there is a problem.
 
     Problems: state under generated names, cycles through topics, streams without output, keys made from the clock or from
-    random numbers. Notes: keys of unknown type, other functions whose results differ from attempt to attempt.
+    random numbers. Notes: keys of unknown type, other functions whose results differ from attempt to attempt, functions that keep
+    an aggregate of fields from columns.
     """
     found = lint(load_topology(target))
     problems = sum(one.level is Level.PROBLEM for one in found)

@@ -1,4 +1,4 @@
-"""`streams describe`: a topology as Kafka Streams' text, as a Mermaid chart, or as JSON for `streams diff`."""
+"""`streams describe`: a topology as Kafka Streams' text, as a Mermaid chart, as JSON for `streams diff`, or how it processes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,20 @@ class Format(str, Enum):
     TEXT = "text"
     MERMAID = "mermaid"
     JSON = "json"
+    WAYS = "ways"
 
 
 @command
 def describe(
     target: Target,
     form: Annotated[
-        Format, typer.Option("--format", "-f", help="Kafka Streams' text, a Mermaid chart, or JSON for `streams diff`.")
+        Format,
+        typer.Option(
+            "--format",
+            "-f",
+            help="Kafka Streams' text, a Mermaid chart, JSON for `streams diff`, or the way in which each operator processes "
+            "records: on columns, together, one by one.",
+        ),
     ] = Format.TEXT,
     as_json: AsJson = False,
 ) -> None:
@@ -34,5 +41,5 @@ def describe(
     if as_json or form is Format.JSON:
         typer.echo(manifest_json(topology))
         return
-    typer.echo(topology.describe() if form is Format.TEXT else topology.mermaid(), nl=False)
-    typer.echo()
+    texts = {Format.TEXT: topology.describe, Format.MERMAID: topology.mermaid, Format.WAYS: topology.explain}
+    typer.echo(texts[form](), nl=form is not Format.WAYS)

@@ -27,11 +27,11 @@ from streams.model.typing import (
 )
 from streams.operators.processor import AnyProcessor
 from streams.operators.stateless.flat_map import FlatMap, FlatMapValues
-from streams.operators.stateless.map import Map, SelectKey
+from streams.operators.stateless.map import Map
 from streams.operators.stateless.peek import Peek
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import NodeSpec, OperatorSpec
-from streams.topology.specs.streams import FilterSpec, MapValuesSpec
+from streams.topology.specs.streams import FilterSpec, MapValuesSpec, SelectKeySpec
 
 if TYPE_CHECKING:
     from streams.dsl.kstream import KStream
@@ -176,11 +176,9 @@ class RecordsMixin(KStreamPart[K, V]):
         Timestamps and headers stay.
         Source: Kafka Streams' `KStreamImpl.selectKey`.
         """
-        fn = functions.key_value(selector, "key selector")
-        made = (self._result_type(selector), None)
-        return self._then(
-            "select_key", NodeKind.KSTREAM_KEY_SELECT, partial(SelectKey, fn), named, new_key=True, types=made
-        )
+        expression = selector if isinstance(selector, Expression) else None
+        spec = SelectKeySpec(functions.key_value(selector, "key selector"), expression)
+        return self._behind("select_key", spec, named, new_key=True, types=(self._result_type(selector), None))
 
     @overload
     def peek(self, action: ValueAction[V], named: NameLike = None) -> KStream[K, V]: ...

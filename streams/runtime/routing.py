@@ -28,10 +28,11 @@ class RoutingDigests:
         hashes = self._columns.get((task, entry))
         if hashes is None:
             hashes = self._columns[task, entry] = tuple(hashlib.blake2b(digest_size=8) for _ in range(4))
-        lengths = pc.binary_length(rows.column("key")).fill_null(-1)
+        keys = rows.column("key").cast(pa.binary())
+        lengths = pc.binary_length(keys).fill_null(-1)
         for hash_, column in zip(hashes, (rows.column("offset"), rows.column("seq"), lengths), strict=False):
             hash_.update(np.ascontiguousarray(column.to_numpy(zero_copy_only=False)).tobytes())
-        hashes[3].update(b"".join(filter(None, rows.column("key").to_pylist())))
+        hashes[3].update(b"".join(filter(None, keys.to_pylist())))
 
     def by_task(self) -> dict[int, str]:
         """Task -> 16 hex digits, for the tasks that got rows."""

@@ -27,7 +27,7 @@ def is_exact(serde: Serde) -> bool:
 
 
 def reads_alone(serde: Serde) -> bool:
-    """Whether a serde reads the same bytes in the same way under all headers."""
+    """Whether a serde reads the same bytes, and writes the same object, in the same way under all headers."""
     return isinstance(serde, (*_EXACT, JsonSerde))
 
 

@@ -13,8 +13,9 @@ from streams.serdes.derived import DefaultKeySerde
 from streams.topology.graph import Graph, InternalTopic, ProcessorNode, SinkNode, SourceNode
 from streams.topology.naming import is_generated
 from streams.topology.node_kind import NodeKind
-from streams.topology.plan import plan_alone
+from streams.topology.plan import Plan, plan_alone
 from streams.topology.repeatable import changing_calls
+from streams.topology.specs.streams import FilterSpec, MapValuesSpec, SelectKeySpec
 
 _ENDS = {
     NodeKind.KSTREAM_FOREACH,
@@ -80,6 +81,7 @@ def lint(topology: Graph) -> list[LintFinding]:
         *_loops(topology),
         *_dead_ends(topology),
         *_changing_functions(topology),
+        *_leaving_columns(plan),
         *(
             LintFinding(
                 "untyped-keys",
@@ -193,3 +195,22 @@ def _changing_functions(topology: Graph) -> Iterator[LintFinding]:
                 node.name,
                 f"its function ({call.place}) calls {call.called}: {what}",
             )
+
+
+def _leaving_columns(plan: Plan) -> Iterator[LintFinding]:
+    for sub in plan.sub_topologies:
+        for name, reason in sub.columns.reasons.items():
+            above, node = sub.nodes[reason.node], sub.nodes[name]
+            if (
+                not isinstance(node, ProcessorNode)
+                or node.spec.projection is None
+                or not isinstance(above, ProcessorNode)
+            ):
+                continue
+            if isinstance(above.spec, FilterSpec | MapValuesSpec | SelectKeySpec):
+                yield LintFinding(
+                    "whole-records",
+                    Level.NOTE,
+                    above.name,
+                    f"{reason.why}. '{name}' aggregates fields, and could read these alone, as columns, for a fraction of the work",
+                )

@@ -9,16 +9,24 @@ from streams.topology.drawing import svg
 from streams.topology.graph import Graph
 from streams.topology.mermaid import mermaid
 from streams.topology.text import short_text, topology_text
+from streams.topology.ways import explained
 from streams.wording import described
 
 
 @dataclass(frozen=True, repr=False)
 class Topology(Graph):
-    """The result of a builder, to be viewed with `describe()` and `mermaid()`, or as a drawing in a notebook."""
+    """The result of a builder, to be viewed with `describe()`, `explain()` and `mermaid()`, or as a drawing in a notebook."""
 
     def describe(self) -> str:
         """Returns the topology as text, in the format of Kafka Streams' `TopologyDescription`, for which there are viewers."""
         return topology_text(self)
+
+    def explain(self) -> str:
+        """Returns how each operator processes records, fastest first: on columns, together, one by one; and why not faster.
+
+        The name is that of Spark's `DataFrame.explain`. Raises `TopologyError` if the topology cannot be planned.
+        """
+        return explained(self)
 
     def mermaid(self) -> str:
         """Returns the topology as a Mermaid flow chart, which GitHub draws: heads, tasks, stores and topics."""

@@ -119,7 +119,7 @@ def test_results_that_change_from_attempt_to_attempt_are_noted(define, called: s
 def test_keys_of_unknown_type_are_noted() -> None:
     builder = StreamsBuilder()
     good(builder.stream("in"))
-    assert [(one.rule, one.level) for one in lint(builder.build())] == [("untyped-keys", Level.NOTE)]
+    assert ("untyped-keys", Level.NOTE) in [(one.rule, one.level) for one in lint(builder.build())]
 
 
 @pytest.mark.parametrize(("attribute", "code"), [("stateless", 0), ("build", 0), ("careless", 1)])

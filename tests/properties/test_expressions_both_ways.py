@@ -96,7 +96,17 @@ def both(grouped: KGroupedStream) -> None:
     windowed(grouped)
 
 
-HEADS: list[Callable[[KStream], KStream]] = [a_filter, filters, mapped, extended, renamed]
+def rekeyed(stream: KStream) -> KStream:
+    return stream.filter(col("a").is_not_null()).select_key(col("t")).map_values(fields("*", a=col("a") // 2))
+
+
+def rekeyed_twice(stream: KStream) -> KStream:
+    return (
+        stream.select_key(col("a").cast(str)).filter_not(col("b") == 1).select_key(col("t") + "-" + col("a").cast(str))
+    )
+
+
+HEADS: list[Callable[[KStream], KStream]] = [a_filter, filters, mapped, extended, renamed, rekeyed, rekeyed_twice]
 
 
 def program(head: Callable[[KStream], KStream], tail: Callable[[KGroupedStream], None]) -> Topology:

@@ -1,4 +1,4 @@
-"""Head operators on columns: filters and mappers of values by expressions, for all records of a piece at once.
+"""Head operators on columns: filters, mappers of values and new keys by expressions, for all records of a piece at once.
 
 The results, errors and counters are those of the same operators record by record (`streams.operators.stateless`).
 """
@@ -6,7 +6,7 @@ The results, errors and counters are those of the same operators record by recor
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from streams.operators.expressions.vector import Bools
 from streams.runtime.counters import Counters
 from streams.runtime.rows import NULL, SCALAR
 from streams.topology.planning.column_head import ColumnStep
-from streams.topology.specs.base import Keeps
+from streams.topology.specs.base import Keeps, Keys
 
 
 class Failure(NamedTuple):
@@ -41,12 +41,14 @@ class Columns:
         null_values: bool[n]: whether a value is null.
         without_fields: bool[n]: whether a value is a text, a number or the like.
         rows: bool[n]: the records that have come so far.
+        keys: The new keys; None: the records have those of the source.
     """
 
     fields: Mapping[str, FieldColumn]
     null_values: Bools
     without_fields: Bools
     rows: Bools
+    keys: FieldColumn | None = None
 
     @property
     def flags(self) -> dict[str, Bools]:
@@ -70,7 +72,7 @@ def run_steps(
         counters: Gets the numbers of records in and out of each operator.
 
     Returns:
-        The columns behind the source and each operator, and the failures in the order of the records.
+        The columns behind the source and each operator, and the failures.
     """
     behind = {source: columns}
     failures: list[Failure] = []
@@ -78,18 +80,28 @@ def run_steps(
         above = behind[step.parent]
         failed: dict[int, Exception] = {}
         does = step.does
-        made = _kept(does, above, failed) if isinstance(does, Keeps) else _mapped(does, step, above, failed)
+        if isinstance(does, Keeps):
+            made = _kept(does, above, failed)
+        elif isinstance(does, Keys):
+            made = _keyed(does, above, failed)
+        else:
+            made = _mapped(does, step, above, failed)
         behind[step.node] = made
         counters.add(f"in:{step.node}", int(above.rows.sum()))
         counters.add(f"out:{step.node}", int(made.rows.sum()))
         failures += (Failure(row, position, step.node, error) for row, error in failed.items())
-    return behind, sorted(failures, key=lambda failure: failure[:2])
+    return behind, failures
 
 
 def _kept(does: Keeps, above: Columns, failed: dict[int, Exception]) -> Columns:
     true = true_rows(does.where, above.frame(), above.rows, failed)
     rows = above.rows & (~true if does.negate else true)
-    return Columns(above.fields, above.null_values, above.without_fields, _without(rows, failed))
+    return replace(above, rows=without(rows, failed))
+
+
+def _keyed(does: Keys, above: Columns, failed: dict[int, Exception]) -> Columns:
+    keys = computed(does.key, above.frame(), above.rows, failed)
+    return replace(above, rows=without(above.rows, failed), keys=keys)
 
 
 def _mapped(does: ValueFields, step: ColumnStep, above: Columns, failed: dict[int, Exception]) -> Columns:
@@ -101,11 +113,11 @@ def _mapped(does: ValueFields, step: ColumnStep, above: Columns, failed: dict[in
     for name, expression in does.computed:
         errors: dict[int, Exception] = {}
         made[name] = _null_where(above.null_values, computed(expression, frame, rows, errors))
-        rows = _without(rows, errors)
+        rows = without(rows, errors)
         failed.update(errors)
     moved = {behind: above.fields[before] for behind, before in step.moved if before in above.fields}
-    kept = _without(above.rows, failed)
-    return Columns({**moved, **made}, above.null_values, np.zeros(len(kept), np.bool_), kept)
+    kept = without(above.rows, failed)
+    return Columns({**moved, **made}, above.null_values, np.zeros(len(kept), np.bool_), kept, above.keys)
 
 
 def _fail_without_fields(does: ValueFields, without: Bools, rows: Bools, failed: dict[int, Exception]) -> Bools:
@@ -127,7 +139,8 @@ def _null_where(null: Bools, column: FieldColumn) -> FieldColumn:
     return FieldColumn(np.where(null, np.uint8(ABSENT), column.kinds), column.ints, column.floats, texts)
 
 
-def _without(rows: Bools, failed: Mapping[int, Exception]) -> Bools:
+def without(rows: Bools, failed: Mapping[int, Exception]) -> Bools:
+    """The records but those that have failed."""
     if not failed:
         return rows
     rows = rows.copy()

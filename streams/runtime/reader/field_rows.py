@@ -21,6 +21,7 @@ from streams.runtime.reader.route import tasks_of
 
 def field_rows(
     columns: RecordColumns,
+    new_keys: pa.DictionaryArray | None,
     timestamps: npt.NDArray[np.int64],
     seq: int,
     fields: Mapping[str, FieldColumn],
@@ -32,6 +33,7 @@ def field_rows(
 
     Args:
         columns: The records.
+        new_keys: The keys, if they are not the records' own.
         timestamps: Event times.
         seq: `seq` of all rows.
         fields: Decoded fields by path.
@@ -42,7 +44,7 @@ def field_rows(
     Returns:
         The rows, and the task of each.
     """
-    keys = columns.keys.dictionary_encode()
+    keys = columns.keys.dictionary_encode() if new_keys is None else new_keys
     arrays: dict[str, pa.Array] = {
         "offset": pa.array(columns.offsets),
         "seq": pa.array(np.full(len(columns), seq, np.int32)),
@@ -54,6 +56,8 @@ def field_rows(
         arrays.update(_cells(path, field))
     if with_source:
         arrays["source_value"] = columns.values
+    if new_keys is not None:
+        arrays["source_key"] = columns.keys if with_source else pa.nulls(len(columns))
     if columns.headers is not None:
         arrays["headers"] = columns.headers
     return pa.RecordBatch.from_pydict(arrays), _routes(keys, columns.partition, tasks)

@@ -62,6 +62,7 @@ class ReaderPipeline:
             for entry in sub.entries
             if entry.transport == "object"
         }
+        self._keyed = {entry.index for entry in sub.entries if entry.transport == "columns" and entry.keyed_by}
         self._routings = RoutingDigests()
         self._run.letters_by_partition = all(entry.entry.by_partition for entry in self._entries.values())
         self._nodes = _head_nodes(sub, self._run, self._entries)
@@ -110,7 +111,10 @@ class ReaderPipeline:
         for source in self._sources:
             if columns.topic in source.topics:
                 for entry, rows, routes in source.read(columns, self._tasks):
-                    yield from _cut(columns.topic, columns.partition, entry, rows, routes)
+                    for task, part in split_by_task(rows, routes):
+                        if entry in self._keyed:
+                            self._routings.add(task, entry, part)
+                        yield task, RowBatch(columns.topic, columns.partition, entry, compact_keys(part))
         for node in self._nodes.values():
             node.context.attempt(node.processor.flush)
         yield from self._gathered(columns.topic, columns.partition)
@@ -141,9 +145,8 @@ class ReaderPipeline:
         letters, order, keys = self._run.take_dead_letters()
         if order:
             batch = letters.to_batch().take(pa.array(order))
-            yield from _cut(
-                topic, partition, DEAD_LETTER_ENTRY, batch, self._routes([keys[row] for row in order], partition)
-            )
+            for task, rows in split_by_task(batch, self._routes([keys[row] for row in order], partition)):
+                yield task, RowBatch(topic, partition, DEAD_LETTER_ENTRY, compact_keys(rows))
 
     def _routed(
         self, topic: str, partition: int, entry: TaskInput, batch: pa.RecordBatch
@@ -165,14 +168,6 @@ class ReaderPipeline:
 
     def _routes(self, keys: Collection[bytes | None], partition: int) -> npt.NDArray[np.int32]:
         return tasks_of(pa.array(list(keys), pa.binary()), partition, self._tasks)
-
-
-def _cut(
-    topic: str, partition: int, entry: int, rows: pa.RecordBatch, routes: npt.NDArray[np.int32]
-) -> Iterator[tuple[int, RowBatch]]:
-    """Split rows by task."""
-    for task, part in split_by_task(rows, routes):
-        yield task, RowBatch(topic, partition, entry, compact_keys(part))
 
 
 def _head_nodes(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,9 @@ import pyarrow as pa
 
 from state.kafka.columns import RecordColumns
 from streams.model.record import Record
-from streams.operators.expressions.vector import Bools
-from streams.runtime.handlers import Stage
 from streams.runtime.nodes import NodeRunner
-from streams.runtime.reader.column_steps import Columns, run_steps
+from streams.runtime.reader.column_reader import ColumnReader, EntryColumns
+from streams.runtime.reader.column_steps import Columns
 from streams.runtime.reader.field_rows import field_rows
 from streams.runtime.reader.json_fields import JsonFields, read_fields
 from streams.runtime.reader.route import tasks_of
@@ -64,7 +62,7 @@ class SourceReader:
         ]
         self._operators = [(at, nodes[name]) for at, name in enumerate(children) if name in nodes]
         self._paths = list(sub.columns.paths[source.name])
-        self._steps = [step for step in sub.columns.steps if step.source == source.name]
+        self._columns = ColumnReader(sub, source.name, [entry for _, entry in self._direct], run)
         self._any_columns = any(entry.transport == "columns" for _, entry in self._direct)
         time_field = None if self._operators else self._times.field
         if time_field is not None and time_field not in self._paths:
@@ -95,36 +93,23 @@ class SourceReader:
         if rejected:
             timestamps = timestamps.copy()
             timestamps[list(rejected)] = DROPPED
-        behind = self._behind(rows, fields, timestamps != DROPPED, rejected)
-        yield from self._direct_rows(columns, timestamps, behind, tasks)
-
-    def _behind(
-        self, rows: SourceRows, fields: JsonFields, kept: Bools, rejected: Mapping[int, Exception]
-    ) -> dict[str, Columns]:
-        """The columns behind the source and the operators that work on columns; handles all errors in the order of the records."""
-        read = Columns(
-            dict(zip(self._paths, fields.fields, strict=False)), fields.null_values, fields.without_fields, kept
-        )
-        behind, failures = run_steps(self._steps, self._source.name, read, self._run.counters)
-        failed: list[tuple[int, Stage, str, Exception]]
-        failed = [(row, "deserialization", self._source.name, error) for row, error in rejected.items()]
-        failed += [(failure.row, "processing", failure.node, failure.error) for failure in failures]
-        for row, stage, node, error in sorted(failed, key=itemgetter(0)):
-            self._run.handlers.handle(stage, node, rows.origin(row), error)
-        return behind
+        by_path = dict(zip(self._paths, fields.fields, strict=False))
+        read = Columns(by_path, fields.null_values, fields.without_fields, timestamps != DROPPED)
+        yield from self._direct_rows(columns, timestamps, self._columns.read(rows, read, rejected), tasks)
 
     def _direct_rows(
         self,
         columns: RecordColumns,
         timestamps: npt.NDArray[np.int64],
-        behind: Mapping[str, Columns],
+        entries: Mapping[int, EntryColumns],
         tasks: int,
     ) -> Iterator[EntryRows]:
         for branch, entry in self._direct:
             if entry.rows_of != entry.index:
                 continue
             seq = branch << BRANCH_BITS
-            made = behind[entry.from_node]
+            found = entries[entry.index]
+            made = found.columns
             if entry.transport == "columns":
                 cells = {
                     path: made.fields[path]
@@ -134,7 +119,7 @@ class SourceReader:
                     if path in made.fields
                 }
                 with_source = self._run.settings.keeps_source_bytes
-                batch, routes = field_rows(columns, timestamps, seq, cells, made.flags, tasks, with_source)
+                batch, routes = field_rows(columns, found.keys, timestamps, seq, cells, made.flags, tasks, with_source)
             else:
                 batch = _raw_rows(columns, timestamps, seq)
                 routes = tasks_of(columns.keys, columns.partition, tasks)

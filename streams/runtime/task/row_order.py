@@ -70,12 +70,12 @@ def _turn_away(batch: RowBatch, sub: SubTopology, run: StepContext) -> None:
 
 
 def columns_as_raw(batch: RowBatch) -> SourceRows:
-    """Rows of a columns entry as originally read, with the original value where it was sent along."""
+    """Rows of a columns entry as originally read, with the original key and value as far as they were sent along."""
     rows = batch.rows
     nothing = pa.nulls(rows.num_rows, pa.binary())
     names = rows.schema.names
     columns = {name: rows.column(name) for name in ("offset", "timestamp", "headers") if name in names}
-    columns["key"] = rows.column("key").cast(pa.binary())
+    columns["key"] = rows.column("source_key" if "source_key" in names else "key").cast(pa.binary())
     columns["value"] = rows.column("source_value") if "source_value" in names else nothing
     return TaskRows(RowBatch(batch.topic, batch.partition, batch.entry, pa.RecordBatch.from_pydict(columns))).rows
 

@@ -1,4 +1,4 @@
-"""The operators of a head that work on columns: filters and mappers of values by expressions, in front of aggregates of fields.
+"""The operators of a head that work on columns: filters, mappers and new keys by expressions, in front of aggregates of fields.
 
 Such an operator stays on columns if everything that it forwards to does, too: other such operators, and aggregates that read
 fields. What each reads is pushed down to the source, which decodes only these fields (projection), and rows that a
@@ -15,6 +15,7 @@ from typing import TypeAlias
 from streams.model.expressions.expression import Col
 from streams.model.expressions.fields import ValueFields
 from streams.serdes.base import Serde, serde_identity
+from streams.serdes.columns import reads_alone
 from streams.serdes.json import is_plain_json
 from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode
 from streams.topology.specs.base import ColumnFunction, Keeps
@@ -22,8 +23,27 @@ from streams.topology.specs.base import ColumnFunction, Keeps
 Paths: TypeAlias = dict[str, None]
 """Distinct dotted paths, in order."""
 
+_WRAPPED = "is wrapped, and wrappers see whole records"
+
 KeySerde: TypeAlias = Callable[[Node, Node], Serde]
 """Of a receiving node and the sending one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why something is not on columns.
+
+    Attributes:
+        node: The node that is the reason.
+        why: What the node does, as the rest of a sentence that begins with it.
+    """
+
+    node: str
+    why: str
+
+    def told_by(self, node: str) -> str:
+        """The sentence; its subject is left out where it is the node that the sentence is about."""
+        return self.why if node == self.node else f"'{self.node}' {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +79,7 @@ class ColumnHead:
     steps: tuple[ColumnStep, ...] = ()
     aggregates: frozenset[str] = frozenset()
     paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, Reason] = field(default_factory=dict)
 
     def source_of(self, name: str) -> str:
         """The source of the columns of a step; a source's own name stays."""
@@ -86,7 +106,7 @@ class _Search:
         self._key_serde = key_serde
         self._needs: dict[str, Paths] = {}
         self._moved: dict[str, dict[str, str]] = {}
-        self._reasons: dict[str, str] = {}
+        self._reasons: dict[str, Reason] = {}
         """Head node or aggregate -> why it takes whole records."""
 
     def found(self) -> ColumnHead:
@@ -111,54 +131,61 @@ class _Search:
         }
         return ColumnHead(tuple(steps), frozenset(aggregates), paths, self._reasons)
 
-    def _why_no_columns(self, node: ProcessorNode) -> str | None:
+    def _why_no_columns(self, node: ProcessorNode) -> Reason | None:
         """Why a node of the task takes whole records in any case."""
+        if node.wrapper is not None:
+            return Reason(node.name, _WRAPPED)
         if node.spec.projection is None:
-            return f"'{node.name}' {node.spec.whole_records}"
+            return Reason(node.name, node.spec.whole_records)
         looked_up = [
             other.name for other in self._nodes.values() if other is not node and set(other.stores) & set(node.stores)
         ]
         if looked_up:
-            return f"'{looked_up[0]}' uses the store of '{node.name}', and columns are processed before other records"
+            return Reason(
+                looked_up[0], f"uses the store of '{node.name}', and columns are processed before other records"
+            )
         for other in self._nodes.values():
             if isinstance(other, ProcessorNode) and other.spec.sees_stream_time:
-                return f"'{other.name}' may look at stream time, which columns move before other records"
+                return Reason(other.name, "may look at stream time, which columns move before other records")
         return None
 
-    def _why_no_step(self, node: ProcessorNode) -> str | None:
+    def _why_no_step(self, node: ProcessorNode) -> Reason | None:
         """Why a node of the head takes whole records; if it need not, what it reads is noted."""
         does = node.spec.on_columns
         if isinstance(does, str):
-            return f"'{node.name}' {does}"
+            return Reason(node.name, does)
         if node.wrapper is not None:
-            return f"'{node.name}' is wrapped, and wrappers see whole records"
+            return Reason(node.name, _WRAPPED)
         children = [child for child in self._nodes.values() if node.name in child.parents]
         if not children:
-            return f"'{node.name}' feeds nothing"
+            return Reason(node.name, "feeds nothing")
         needed: Paths = {}
         for child in children:
             if (why := self._why_no_columns_between(node, child)) is not None:
                 return why
             needed |= self._needs_of(child)
         self._needs[node.name] = needed
-        return self._inside_computed(node.name, does, needed)
+        inside = self._inside_computed(node.name, does, needed)
+        return None if inside is None else Reason(node.name, inside)
 
-    def _why_no_columns_between(self, node: ProcessorNode, child: Node) -> str | None:
+    def _why_no_columns_between(self, node: ProcessorNode, child: Node) -> Reason | None:
         if isinstance(child, SinkNode):
-            return f"'{child.name}', which '{node.name}' feeds, writes whole records"
+            return Reason(child.name, f"gets records of '{node.name}', and writes them whole")
         if child.name in self._reasons:
             return self._reasons[child.name]
+        if child.name in self._head:
+            return None
+        serde = self._key_serde(child, node)
+        if self._new_keys(node.name):
+            # A key that several records have is written once.
+            return None if reads_alone(serde) else Reason(child.name, f"has keys of {serde!r}, which may use headers")
         source = self._source_above(node.name)
-        same_keys = (
-            child.name in self._head
-            or source is None
-            or serde_identity(self._key_serde(child, node)) == serde_identity(source.key_serde)
-        )
-        return None if same_keys else f"'{child.name}' has another serde of keys than the source"
+        same_keys = source is None or serde_identity(serde) == serde_identity(source.key_serde)
+        return None if same_keys else Reason(child.name, "has another serde of keys than the source")
 
     def _inside_computed(self, name: str, does: ColumnFunction, needed: Iterable[str]) -> str | None:
         """Notes the paths that a mapper takes over; why some of them are not columns."""
-        if isinstance(does, Keeps):
+        if not isinstance(does, ValueFields):
             return None
         computed = dict(does.computed)
         moved = self._moved[name] = {}
@@ -169,9 +196,9 @@ class _Search:
                 if does.everything and not first.isdecimal():
                     moved[path] = path
                 elif does.everything:
-                    return f"'{path}' would be an element of an array behind '{name}'"
+                    return f"makes an object, but '{path}' is an element of an array"
             elif dot and not isinstance(expression, Col):
-                return f"'{path}' is within a field that '{name}' computes"
+                return f"computes the field that '{path}' is within"
             elif dot and isinstance(expression, Col):
                 moved[path] = f"{expression.path}.{rest}"
         return None
@@ -182,9 +209,10 @@ class _Search:
         if node.name not in self._head:
             return dict.fromkeys(node.spec.projection or ())
         does = node.spec.on_columns
-        if isinstance(does, Keeps):
-            return {**dict.fromkeys(does.where.paths), **self._needs[node.name]}
-        assert isinstance(does, ValueFields), "others take whole records"
+        assert not isinstance(does, str), "it would have a reason"
+        if not isinstance(does, ValueFields):
+            read = does.where if isinstance(does, Keeps) else does.key
+            return {**dict.fromkeys(read.paths), **self._needs[node.name]}
         return dict.fromkeys(
             [path for _, one in does.computed for path in one.paths] + list(self._moved[node.name].values())
         )
@@ -215,7 +243,7 @@ class _Search:
             above = self._nodes[parent]
             why = _unfit_source(above) if isinstance(above, SourceNode) else None
             if why is None and not isinstance(above, SourceNode) and parent not in steps:
-                why = self._reasons.get(parent, f"its records come from '{parent}'")
+                why = self._reasons.get(parent, Reason(parent, "makes whole records"))
             if why is not None:
                 self._reasons[node.name] = why
                 return False
@@ -228,6 +256,11 @@ class _Search:
                 needed |= self._needs_of(node)
         return needed
 
+    def _new_keys(self, name: str) -> bool:
+        """Whether a node of the head, or one above it, makes new keys."""
+        node = self._nodes[name]
+        return isinstance(node, ProcessorNode) and (node.key_changing or any(map(self._new_keys, node.parents)))
+
     def _source_above(self, name: str) -> SourceNode | None:
         node = self._nodes[name]
         while isinstance(node, ProcessorNode) and len(node.parents) == 1:
@@ -235,8 +268,8 @@ class _Search:
         return node if isinstance(node, SourceNode) else None
 
 
-def _unfit_source(source: Node) -> str | None:
+def _unfit_source(source: Node) -> Reason | None:
     assert isinstance(source, SourceNode), "columns come from sources"
     if is_plain_json(source.value_serde):
         return None
-    return f"the values of '{source.name}' are not plain JSON: columns need JsonSerde() without a type"
+    return Reason(source.name, "reads values that are not plain JSON: columns need JsonSerde() without a type")

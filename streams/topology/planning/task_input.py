@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from streams.serdes.base import Serde
+from streams.serdes.base import Serde, serde_identity
 from streams.topology.graph import Graph, Node, ProcessorNode, SinkNode, SourceNode
 from streams.topology.planning.column_head import ColumnHead
 
@@ -24,9 +24,10 @@ class TaskInput:
         node: The receiving node: a stateful processor, one behind such a processor, or a sink.
         from_node: The sending node: a source or a node of the head.
         transport: `raw`: Kafka's bytes, unchanged; `object`: objects made by head operators, with the key written by
-            `key_serde` and the value pickled; `columns`: the key as in `raw`, and only `fields` of the value.
+            `key_serde` and the value pickled; `columns`: the key as in `raw`, or written by `key_serde` where it is new, and only
+            `fields` of the value.
         source: The source whose serdes read the bytes, if these are Kafka's, or of whose records these are columns; else None.
-        key_serde: The serde of the key in transit; for `raw` and `columns`, the source's.
+        key_serde: The serde of the key in transit; the source's, where the key is.
         fields: The dotted paths to decode, for `columns`.
         rows_of: The input whose rows this one reads. Several nodes that need columns of one node share the rows of the
             first of them, which then have the fields of all.
@@ -66,7 +67,7 @@ def task_inputs(
         for parent in node.parents:
             above = nodes[parent]
             if node.name in columns.aggregates:
-                entries.append(_of_columns(entries, nodes, node, parent, columns))
+                entries.append(_of_columns(topology, entries, nodes, node, parent, columns))
             elif isinstance(above, SourceNode):
                 at = len(entries)
                 entries.append(TaskInput(at, node.name, parent, "raw", parent, above.key_serde, rows_of=at))
@@ -102,23 +103,26 @@ def _way(nodes: dict[str, Node], name: str) -> list[ProcessorNode]:
 
 
 def _of_columns(
-    entries: list[TaskInput], nodes: dict[str, Node], node: Node, parent: str, columns: ColumnHead
+    topology: Graph, entries: list[TaskInput], nodes: dict[str, Node], node: Node, parent: str, columns: ColumnHead
 ) -> TaskInput:
     source = nodes[columns.source_of(parent)]
     assert isinstance(source, SourceNode), "columns come from sources"
     assert isinstance(node, ProcessorNode), "sinks take whole records"
+    keyed_by = tuple(one.name for one in _way(nodes, parent) if one.key_changing)
+    key_serde = key_serde_of(topology, nodes, node, nodes[parent]) if keyed_by else source.key_serde
     index = len(entries)
-    shared = (one.index for one in entries if (one.transport, one.from_node) == ("columns", parent))
-    projection = node.spec.projection or ()
+    rows = ("columns", parent, serde_identity(key_serde))
+    shared = (one.index for one in entries if (one.transport, one.from_node, serde_identity(one.key_serde)) == rows)
     return TaskInput(
         index,
         node.name,
         parent,
         "columns",
         source.name,
-        source.key_serde,
-        projection,
+        key_serde,
+        node.spec.projection or (),
         rows_of=next(shared, index),
+        keyed_by=keyed_by,
     )
 
 

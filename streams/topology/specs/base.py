@@ -42,8 +42,19 @@ class Keeps:
     negate: bool
 
 
-ColumnFunction: TypeAlias = Keeps | ValueFields
-"""What an operator does to columns: it keeps rows, or makes new fields."""
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """New keys for columns.
+
+    Attributes:
+        key: The expression that computes them.
+    """
+
+    key: Expression
+
+
+ColumnFunction: TypeAlias = Keeps | Keys | ValueFields
+"""What an operator does to columns: it keeps rows, makes new keys, or makes new fields."""
 
 
 class NodeSpec(ABC):

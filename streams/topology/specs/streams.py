@@ -18,10 +18,11 @@ from streams.operators.enrich.enrich import Enrich, OnError
 from streams.operators.enrich.user_client import UserClient
 from streams.operators.processor import AnyProcessor
 from streams.operators.stateless.filter import Filter
+from streams.operators.stateless.map import SelectKey
 from streams.operators.stateless.map_values import MapValues
 from streams.operators.stateless.pass_through import PassThrough, PassThroughTogether
 from streams.topology.node_kind import NodeKind
-from streams.topology.specs.base import ColumnFunction, Keeps, NodeSpec, Parameters
+from streams.topology.specs.base import ColumnFunction, Keeps, Keys, NodeSpec, Parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,31 @@ class MapValuesSpec(NodeSpec):
         if self.fields is None:
             return "calls a function, which takes whole values: write it as fields(...), such as fields('user', n=col('a.n') * 2)"
         return self.fields
+
+
+@dataclass(frozen=True, slots=True)
+class SelectKeySpec(NodeSpec):
+    """Maps each record to a new key.
+
+    Attributes:
+        selector: `(key, value) -> key`.
+        expression: The expression that the selector computes; None: a function.
+    """
+
+    kind = NodeKind.KSTREAM_KEY_SELECT
+    selector: Callable[[Any, Any], Any]
+    expression: Expression | None
+
+    def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
+        """An operator without stores."""
+        return SelectKey(self.selector)
+
+    @property
+    def on_columns(self) -> ColumnFunction | str:
+        """The expression, if there is one."""
+        if self.expression is None:
+            return "calls a function, which takes whole values: write it as an expression, such as col('user')"
+        return Keys(self.expression)
 
 
 @dataclass(frozen=True, slots=True)
