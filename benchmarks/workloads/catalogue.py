@@ -8,7 +8,7 @@ from benchmarks.workloads.base import Workload
 from benchmarks.workloads.counts import Counts
 from benchmarks.workloads.devices import DevicesWorkload
 from benchmarks.workloads.enrich import Enrich
-from benchmarks.workloads.joins import JoinInner, JoinLeft, JoinThreeDays
+from benchmarks.workloads.joins import JoinInner, JoinLeft, JoinPython, JoinThreeDays
 from benchmarks.workloads.nexmark import BidderSessions, HighestBid, HotItems
 from benchmarks.workloads.paced import Latency, Recovery
 from benchmarks.workloads.passthrough import Passthrough
@@ -26,6 +26,7 @@ WORKLOADS: Mapping[str, Workload] = {
         WindowsPython(),
         Counts(),
         JoinInner(),
+        JoinPython(),
         JoinLeft(),
         JoinThreeDays(),
         Sessions(),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
@@ -14,10 +13,12 @@ from benchmarks.generators.text import texts
 from benchmarks.verify.compare import Verdict, compare, table_of
 from benchmarks.verify.windows import hopping
 from benchmarks.workloads.base import Output, RunConfig, Workload, windowed_key
-from streams import StreamsBuilder, TimeWindows, Topology, agg
+from streams import StreamsBuilder, TimeWindows, Topology, agg, col, fields
 from topologies.devices_data import device_names
 
 GROUPS = 100
+WITH_GROUP = fields(right="group", v=col("left.v.0"))
+"""A reading's first sensor with its device's group."""
 
 
 class Enrich(Workload):
@@ -39,8 +40,8 @@ class Enrich(Workload):
         builder = StreamsBuilder()
         table = builder.table(config.topics["table"])
         windows = TimeWindows.of_size_and_grace(config.parameters["window_ms"], config.parameters["grace_ms"])
-        joined = builder.stream(config.topics["events"]).join(table, with_group)
-        by_group = joined.group_by(lambda key, value: value["group"]).windowed_by(windows)
+        joined = builder.stream(config.topics["events"]).join(table, WITH_GROUP)
+        by_group = joined.group_by(col("group")).windowed_by(windows)
         by_group.aggregate(count=agg.count(), mean=agg.mean("v")).to_stream().to(config.topics["out"])
         return builder.build()
 
@@ -51,11 +52,6 @@ class Enrich(Workload):
         values, records = found.last_values()
         rows = [(*windowed_key(key), value["count"], value["mean"]) for key, value in values.items()]
         return Verdict(compare(expected, table_of(rows, list(expected)), ["key", "start"]), records)
-
-
-def with_group(reading: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    """A reading's first sensor with its device's group."""
-    return {"group": row["group"], "v": reading["v"][0]}
 
 
 def group_of(devices: Ints) -> Ints:

@@ -11,9 +11,12 @@ from benchmarks.generators.records import Batch, Columns
 from benchmarks.verify.compare import Verdict, compare, table_of
 from benchmarks.verify.joins import stream_join
 from benchmarks.workloads.base import Output, RunConfig, Workload
-from streams import JoinWindows, StreamsBuilder, Topology
+from streams import JoinWindows, StreamsBuilder, Topology, col, fields
 
 Event = dict[str, Any]
+
+PAIR = fields(left="n", l=col("left.n"), r=col("right.n"))
+"""A pair; `r` is null for a left record without a match. (`left=` says that two values are joined.)"""
 
 
 class JoinInner(Workload):
@@ -41,7 +44,7 @@ class JoinInner(Workload):
     def topology(self, config: RunConfig) -> Topology:
         builder = StreamsBuilder()
         left, right = builder.stream(config.topics["left"]), builder.stream(config.topics["right"])
-        left.join(right, both, _windows(config)).to(config.topics["out"])
+        left.join(right, PAIR, _windows(config)).to(config.topics["out"])
         return builder.build()
 
     def columns(self, size: str) -> tuple[Columns, Columns]:
@@ -58,6 +61,19 @@ class JoinInner(Workload):
         return Verdict(lines, len(rows))
 
 
+class JoinPython(JoinInner):
+    """The inner join with a function as joiner."""
+
+    name = "join-python"
+    title = "the same with a Python function as joiner"
+
+    def topology(self, config: RunConfig) -> Topology:
+        builder = StreamsBuilder()
+        left, right = builder.stream(config.topics["left"]), builder.stream(config.topics["right"])
+        left.join(right, both, _windows(config)).to(config.topics["out"])
+        return builder.build()
+
+
 class JoinLeft(JoinInner):
     """The left join; unmatched left records are emitted once their window has closed."""
 
@@ -68,18 +84,13 @@ class JoinLeft(JoinInner):
     def topology(self, config: RunConfig) -> Topology:
         builder = StreamsBuilder()
         left, right = builder.stream(config.topics["left"]), builder.stream(config.topics["right"])
-        left.left_join(right, either, _windows(config)).to(config.topics["out"])
+        left.left_join(right, PAIR, _windows(config)).to(config.topics["out"])
         return builder.build()
 
 
 def both(left: Event, right: Event) -> Event:
-    """A pair."""
+    """A pair, by a function."""
     return {"l": left["n"], "r": right["n"]}
-
-
-def either(left: Event, right: Event | None) -> Event:
-    """A pair, or a left record without a match."""
-    return {"l": left["n"], "r": None if right is None else right["n"]}
 
 
 def _windows(config: RunConfig) -> JoinWindows:

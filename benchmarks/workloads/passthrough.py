@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -11,9 +10,9 @@ from benchmarks.generators import readings
 from benchmarks.generators.records import Batch
 from benchmarks.verify.compare import Verdict, compare, table_of
 from benchmarks.workloads.base import Output, RunConfig, Workload, number_of
-from streams import StreamsBuilder, Topology
+from streams import StreamsBuilder, Topology, col, fields
 
-Reading = dict[str, Any]
+FAHRENHEIT = fields("s", f=col("v.0") * 1.8 + 32)
 
 
 class Passthrough(Workload):
@@ -28,7 +27,9 @@ class Passthrough(Workload):
 
     def topology(self, config: RunConfig) -> Topology:
         builder = StreamsBuilder()
-        builder.stream(config.topics["events"]).filter(is_even).map_values(fahrenheit).to(config.topics["out"])
+        builder.stream(config.topics["events"]).filter(col("s") % 2 == 0).map_values(FAHRENHEIT).to(
+            config.topics["out"]
+        )
         return builder.build()
 
     def verify(self, size: str, found: Output) -> Verdict:
@@ -38,13 +39,3 @@ class Passthrough(Workload):
         rows = found.rows(lambda key, value: (number_of(key), value["s"], value["f"]))
         lines = compare(expected, table_of(rows, list(expected)), ["key", "s"], duplicates=found.duplicates)
         return Verdict(lines, len(rows))
-
-
-def is_even(reading: Reading) -> bool:
-    """Whether a reading has an even sequence number."""
-    return bool(reading["s"] % 2 == 0)
-
-
-def fahrenheit(reading: Reading) -> Reading:
-    """A reading's sequence number and its first sensor in degrees Fahrenheit."""
-    return {"s": reading["s"], "f": reading["v"][0] * 1.8 + 32}

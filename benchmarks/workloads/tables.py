@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,9 +13,12 @@ from benchmarks.generators.text import padded, texts
 from benchmarks.verify.compare import Verdict, compare, table_of
 from benchmarks.verify.joins import as_of
 from benchmarks.workloads.base import Output, RunConfig, Workload
-from streams import Materialized, StreamsBuilder, Topology
+from streams import Materialized, StreamsBuilder, Topology, col, fields
 
-Value = dict[str, Any]
+WITH_VERSION = fields(left="n", version=col("right.version"))
+"""An event with its key's version, which is null without one."""
+ANSWER = fields(left="p", right="n")
+"""A probe with the number of the row that it has found."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class TableJoin(Workload):
     def topology(self, config: RunConfig) -> Topology:
         builder = StreamsBuilder()
         table = builder.table(config.topics["table"], materialized=Materialized(name="versions"))
-        builder.stream(config.topics["events"]).left_join(table, with_version).to(config.topics["out"])
+        builder.stream(config.topics["events"]).left_join(table, WITH_VERSION).to(config.topics["out"])
         return builder.build()
 
     def verify(self, size: str, found: Output) -> Verdict:
@@ -82,11 +84,6 @@ class TableJoin(Workload):
         ties = [as_of(events, table, tie=tie)[event] == version for tie in ("right", "left")]
         share = float(1 - (ties[0] | ties[1]).mean())
         return Verdict(lines, len(event), {"out_of_time": round(share, 6)})
-
-
-def with_version(event: Value, row: Value | None) -> Value:
-    """An event with its key's version."""
-    return {"n": event["n"], "version": None if row is None else row["version"]}
 
 
 class TableFill(Workload):
@@ -132,7 +129,7 @@ class TableFill(Workload):
     def topology(self, config: RunConfig) -> Topology:
         builder = StreamsBuilder()
         table = builder.table(config.topics["rows"], materialized=Materialized(name="rows"))
-        builder.stream(config.topics["probes"]).join(table, answered).to(config.topics["out"])
+        builder.stream(config.topics["probes"]).join(table, ANSWER).to(config.topics["out"])
         return builder.build()
 
     def verify(self, size: str, found: Output) -> Verdict:
@@ -151,11 +148,6 @@ class TableFill(Workload):
         rows = found.rows(lambda key, value: (value["p"], value["n"]))
         lines = compare(expected, table_of(rows, ["p", "n"]), ["p", "n"], duplicates=found.duplicates)
         return Verdict(lines, len(rows))
-
-
-def answered(probe: Value, row: Value) -> Value:
-    """A probe with the number of the row that it has found."""
-    return {"p": probe["p"], "n": row["n"]}
 
 
 class Restore(TableFill):
