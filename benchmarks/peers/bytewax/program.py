@@ -16,7 +16,7 @@ import bytewax.operators.windowing as win
 import orjson
 from bytewax.connectors.kafka import KafkaSinkMessage
 from bytewax.connectors.kafka import operators as kop
-from bytewax.dataflow import Dataflow, KeyedStream, Stream
+from bytewax.dataflow import Dataflow, Stream
 from bytewax.recovery import RecoveryConfig, init_db_dir
 from bytewax.run import cli_main
 
@@ -97,7 +97,7 @@ class Workloads:
     def _duration(self, parameter: str) -> timedelta:
         return timedelta(milliseconds=self._parameters[parameter])
 
-    def _source(self, role: str) -> KeyedStream:
+    def _source(self, role: str) -> op.KeyedStream:
         """Key, and milliseconds with the parsed value and the topic."""
         found = kop.input(role, self.flow, brokers=self._brokers, topics=[self._config["topics"][role]])
         return op.map(f"parse_{role}", found.oks, _parsed)

@@ -60,14 +60,13 @@ class Workloads:
     def _tumbling(self, add: Callable[..., Any], first: list[Any], result: Callable[[Any], Value]) -> None:
         out, size_ms = self._topic("out"), self._parameters["window_ms"]
         keep_s = (size_ms + self._parameters["grace_ms"]) / 1000
-        table = self._table("windows").tumbling(size_ms / 1000, expires=keep_s).relative_to_stream()
+        table = self._table("windows", lambda: first).tumbling(size_ms / 1000, expires=keep_s).relative_to_stream()
 
         @self.app.agent(self._topic("events"))
         async def count(readings: Any) -> None:
             async for event in readings.events():
                 key, reading = event.key, event.value
-                old = table[key].current(event)
-                table[key] = new = add(first if old is None else old, reading)
+                table[key] = new = add(table[key].current(event), reading)
                 start = round(event.message.timestamp * 1000) // size_ms * size_ms
                 await out.send(key=f"{key}|{start}", value=result(new))
 
@@ -103,8 +102,8 @@ class Workloads:
     def _topic(self, role: str) -> Any:
         return self.app.topic(self._config["topics"][role], key_type=str, value_serializer="json")
 
-    def _table(self, name: str) -> Any:
-        return self.app.Table(name, key_type=str, partitions=self._config["partitions"])
+    def _table(self, name: str, default: Callable[[], Any] | None = None) -> Any:
+        return self.app.Table(name, default=default, key_type=str, partitions=self._config["partitions"])
 
 
 def _mean(new: list[Any]) -> Value:
