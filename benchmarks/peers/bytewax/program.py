@@ -45,6 +45,12 @@ class Workloads:
         windower = win.TumblingWindower(self._duration("window_ms"), EPOCH)
         self._fold(windower, lambda reading: reading["v"][0], lambda key, meta: f"{key}|{_ms(meta.open_time)}")
 
+    def windows_by_hand(self) -> None:
+        """The same by a user's function that keeps the windows of a key, and emits one at each update."""
+        size_ms, grace_ms = self._parameters["window_ms"], self._parameters["grace_ms"]
+        updates = op.stateful_flat_map("windows", self._source("events"), _windower(size_ms, grace_ms))
+        self._sink(op.map("rekey", updates, lambda item: item[1]))
+
     def sessions(self) -> None:
         """Count and mean in sessions, once each has closed."""
         windower = win.SessionWindower(self._duration("gap_ms"))
@@ -71,22 +77,14 @@ class Workloads:
 
     def table_join(self) -> None:
         """A left join with the newest row of a table, by hand."""
-        self._with_table("events", "table", _with_version)
+        merged = op.merge("both", self._source("table"), self._source("events"))
+        rows = self._config["topics"]["table"]
 
-    def table_fill(self) -> None:
-        """A table and probes of it, by hand."""
-        self._with_table("probes", "rows", _answer)
-
-    def _with_table(self, stream: str, table: str, join: Callable[[Value, Value | None], Value | None]) -> None:
-        merged = op.merge("both", self._source(table), self._source(stream))
-        rows = self._config["topics"][table]
-
-        def step(row: Value | None, item: tuple[int, Value, str]) -> tuple[Value | None, list[Value]]:
+        def step(version: int | None, item: tuple[int, Value, str]) -> tuple[int | None, list[Value]]:
             _, value, topic = item
             if topic == rows:
-                return value, []
-            result = join(value, row)
-            return row, [] if result is None else [result]
+                return value["version"], []
+            return version, [{"n": value["n"], "version": version}]
 
         self._sink(op.stateful_flat_map("join", merged, step))
 
@@ -153,6 +151,23 @@ def _window(item: tuple[str, tuple[Any, Any]], key_of: Callable[[str, Any], str]
     return key_of(key, meta), {"count": window[0], "mean": window[1] / window[0]}
 
 
+def _windower(size_ms: int, grace_ms: int) -> Callable[..., Any]:
+    def step(state: Any, item: tuple[int, Value, str]) -> tuple[Any, list[tuple[str, Value]]]:
+        ms, reading, _ = item
+        windows, latest = state or ({}, 0)
+        start = ms // size_ms * size_ms
+        if start + size_ms + grace_ms <= latest:
+            return (windows, latest), []
+        count, total, t = windows.get(start, (0, 0.0, 0))
+        windows[start] = new = (count + 1, total + reading["v"][0], max(t, reading["t"]))
+        latest = max(latest, ms)
+        windows = {at: window for at, window in windows.items() if at + size_ms + grace_ms > latest}
+        key = f"{reading['d']}|{start}"
+        return (windows, latest), [(key, {"count": new[0], "mean": new[1] / new[0], "t": new[2]})]
+
+    return step
+
+
 def _joiner(roles: dict[str, str], before_ms: int, after_ms: int) -> Callable[..., Any]:
     """Keeps all rows of a key: Bytewax keeps no order between partitions, so nothing says when a row is of no more use."""
 
@@ -170,23 +185,15 @@ def _joiner(roles: dict[str, str], before_ms: int, after_ms: int) -> Callable[..
     return step
 
 
-def _with_version(event: Value, row: Value | None) -> Value:
-    return {"n": event["n"], "version": None if row is None else row["version"]}
-
-
-def _answer(probe: Value, row: Value | None) -> Value | None:
-    return None if row is None else {"p": probe["p"], "n": row["n"]}
-
-
 METHODS = {
     "passthrough": Workloads.passthrough,
     "windows": Workloads.windows,
-    "windows-python": Workloads.windows,
+    "windows-python": Workloads.windows_by_hand,
+    "latency": Workloads.windows_by_hand,
     "sessions": Workloads.sessions,
     "shuffle": Workloads.shuffle,
     "join-inner": Workloads.join_inner,
     "table-join": Workloads.table_join,
-    "table-fill": Workloads.table_fill,
 }
 
 
