@@ -32,6 +32,7 @@ class Peer:
     not_supported: Mapping[str, str] = field(default_factory=dict)
     retracts: bool = True
     sliding: str = "both"
+    closes: tuple[str, ...] = ()
     stores: str = "."
     version: str = ""
 
@@ -58,7 +59,8 @@ def find(name: str) -> Peer:
         raise PeerError(f"there is no peer '{name}'; there are: {', '.join(names())}")
     values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     try:
-        values["command"], values["workloads"] = tuple(values["command"]), tuple(values["workloads"])
+        for sequence in ("command", "workloads", "closes"):
+            values[sequence] = tuple(values.get(sequence, ()))
         return Peer(name, **values)
     except (KeyError, TypeError) as error:
         raise PeerError(f"{path}: {error}") from error

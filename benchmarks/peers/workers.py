@@ -1,8 +1,7 @@
 """Runs a peer's program in as many processes as the configuration's `threads` says: `workers.py PROGRAM CONFIG`.
 
-Python peers share their work between the members of a consumer group, and one process has one interpreter lock. SIGTERM goes on
-to all processes; when one of them ends by itself, all end. It uses the standard library only, for
-peers have environments of their own.
+Python peers share their work between the members of a consumer group, and one process has one interpreter lock. SIGTERM goes
+on to all processes; when one of them ends by itself, all end. The peers' environments run it: it uses the standard library only.
 """
 
 from __future__ import annotations

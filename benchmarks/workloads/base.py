@@ -20,6 +20,8 @@ from streams import Topology
 
 PARTITIONS = 4
 SIZES = ("smoke", "small", "full")
+CLOSING_MS = 3_600_000
+"""How far the closing records of each round are behind those before."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ class Workload(ABC):
         sample = padded('{"n":NNNNNNNN,"v":10.000', 100)
         for role in self.inputs:
             values = texts(sample, {"NNNNNNNN": np.full(PARTITIONS, 99_999_999 - round_)}, PARTITIONS)
-            times = np.full(PARTITIONS, end_ms + 3_600_000 * round_)
+            times = np.full(PARTITIONS, end_ms + CLOSING_MS * round_)
             yield Batch(role, pa.array(keys, pa.binary()), values, times)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
+from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -164,6 +165,36 @@ def results_of(results: Sequence[tuple[str, str | None]]) -> pd.DataFrame:
     return pd.DataFrame({"key": [key for key, _ in results], "value": [value for _, value in results]}, dtype=object)
 
 
+class Progress:
+    """Commits what the queries have processed to a consumer group, which Spark itself does not do, so that others see the lag.
+
+    Args:
+        run: The run; the group is named like its application.
+    """
+
+    def __init__(self, run: Run) -> None:
+        servers, group = run.bootstrap_servers, run.application_id
+        self._group = Consumer({"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False})
+        self._committed: dict[tuple[str, int], int] = {}
+
+    def commit(self, spark: SparkSession) -> None:
+        """Commits the ends of the last micro-batches, of several queries over one topic the smaller one."""
+        ends: dict[tuple[str, int], int] = {}
+        for query in spark.streams.active:
+            progress = query.lastProgress
+            if progress is None:
+                return
+            for source in progress.sources:
+                for topic, partitions in json.loads(source.endOffset or "{}").items():
+                    for partition, offset in partitions.items():
+                        place = (topic, int(partition))
+                        ends[place] = min(offset, ends.get(place, offset))
+        if ends and ends != self._committed:
+            offsets = [TopicPartition(*place, offset) for place, offset in ends.items()]
+            self._group.commit(offsets=offsets, asynchronous=False)
+            self._committed = ends
+
+
 def main(workloads: Mapping[str, Any], arguments: Sequence[str]) -> int:
     """Runs the workload of a configuration file until SIGTERM.
 
@@ -183,7 +214,9 @@ def main(workloads: Mapping[str, Any], arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     spark = run.session()
     start(run, spark)
+    progress = Progress(run)
     while not stop.wait(0.2):
+        progress.commit(spark)
         for query in spark.streams.active:
             if query.exception() is not None:
                 print(query.exception(), file=sys.stderr)
