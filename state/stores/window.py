@@ -102,9 +102,19 @@ class WindowBytesStore:
         starts: npt.NDArray[np.int64],
         values: pa.BinaryArray,
         timestamps: npt.NDArray[np.int64],
+        newest: int = MAX_TIME,
     ) -> None:
-        """Writes a column of rows, as `put` row by row would."""
-        window_columns.put(self._buffer, self._segments, self._duplicates, (keys, starts, values, timestamps))
+        """Writes a column of rows, as `put` row by row would.
+
+        Args:
+            keys: Keys.
+            starts: Starts of windows, ms.
+            values: Local values, null deletes.
+            timestamps: Of the changelog records, ms.
+            newest: The caller knows that no row in the store starts later, so that duplicates need not be looked for, ms.
+        """
+        columns = (keys, starts, values, timestamps)
+        window_columns.put(self._buffer, self._segments, self._duplicates, columns, newest)
 
     def fetch_columns(self, keys: pa.BinaryArray, starts: npt.NDArray[np.int64]) -> pa.BinaryArray:
         """The local values of a column of windows, null where there is none (`fetch` for a column)."""

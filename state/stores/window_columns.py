@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.stores.codec import MAX_SEQUENCE, WINDOW_SUFFIX
+from state.stores.codec import MAX_SEQUENCE, MAX_TIME, WINDOW_SUFFIX
 from state.stores.found_rows import WindowRows
 from state.stores.local_keys import key_ranges, own_rows, ranges_by_segment, segment_prefixes, suffixes
 from state.stores.segments import Segments
@@ -17,7 +18,9 @@ WindowColumns = tuple[pa.BinaryArray, Int64s, pa.BinaryArray, Int64s]
 """Keys, starts, values, timestamps."""
 
 
-def put(buffer: WriteBuffer, segments: Segments, duplicates: bool, columns: WindowColumns) -> None:
+def put(
+    buffer: WriteBuffer, segments: Segments, duplicates: bool, columns: WindowColumns, newest: int = MAX_TIME
+) -> None:
     """Writes rows in their order.
 
     Args:
@@ -25,6 +28,7 @@ def put(buffer: WriteBuffer, segments: Segments, duplicates: bool, columns: Wind
         segments: Its segments.
         duplicates: Every put adds a row.
         columns: The rows.
+        newest: No row that is there starts later, ms.
     """
     keys, starts, values, timestamps = columns
     filed = starts // segments.width_ms
@@ -40,29 +44,33 @@ def put(buffer: WriteBuffer, segments: Segments, duplicates: bool, columns: Wind
     for segment in np.unique(filed).tolist():
         segments.touch(segment)
     fronts = joined(segment_prefixes(segments, filed), keys, suffixes((starts, ">i8")))
-    sequences = next_sequences(buffer, fronts) if duplicates else 0
+    sequences = next_sequences(buffer, fronts, starts <= newest) if duplicates else 0
     rows = joined(fronts, suffixes((sequences, ">i4")) if duplicates else pa.scalar(bytes(4), pa.binary()))
     buffer.put_columns(rows, values, timestamps)
 
 
-def next_sequences(buffer: WriteBuffer, fronts: pa.BinaryArray) -> Int64s:
+def next_sequences(buffer: WriteBuffer, fronts: pa.BinaryArray, possible: npt.NDArray[np.bool_]) -> Int64s:
     """The sequence number of each new row: those of the same key and start count on from the store's, in the order of the rows.
 
     Args:
         buffer: The store's writes over its table.
         fronts: Local keys of the rows without their sequence numbers.
+        possible: Which rows may have earlier ones of their key and start in the store.
     """
     order = sorted_rows(fronts)
     numbers, repeats = numbered(fronts, order)
-    heads = fronts.take(pa.array(order[repeats[order] == 0]))
-    bases = np.zeros(len(heads), np.int64)
+    firsts = order[repeats[order] == 0]
+    bases = np.zeros(len(firsts), np.int64)
+    asked = np.flatnonzero(possible[firsts])
+    heads = fronts.take(pa.array(firsts[asked]))
     zero = joined(heads, pa.scalar(bytes(4), pa.binary()))
     # Nearly always there is none.
-    known = np.flatnonzero(buffer.get_columns(zero).is_valid().to_numpy(zero_copy_only=False))
+    there = buffer.get_columns(zero).is_valid().to_numpy(zero_copy_only=False) if len(asked) else np.empty(0, np.bool_)
+    known = asked[there]
     if len(known):
-        lowers = zero.take(pa.array(known))
+        lowers = zero.filter(pa.array(there))
         last = pa.scalar(MAX_SEQUENCE.to_bytes(4, "big") + b"\x00", pa.binary())
-        found = buffer.scan_ranges(lowers, joined(heads.take(pa.array(known)), last))
+        found = buffer.scan_ranges(lowers, joined(heads.filter(pa.array(there)), last))
         lengths = pc.binary_length(lowers).to_numpy()[found.ranges]
         own = np.flatnonzero(pc.binary_length(found.keys).to_numpy() == lengths)
         sequences = numbers_at(found.keys.take(pa.array(own)), -8) & MAX_SEQUENCE

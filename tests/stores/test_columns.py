@@ -183,7 +183,8 @@ def put_columns(spec, store, rows):
     if spec.kind is StoreKind.SESSION:
         store.put_columns(keys, starts, starts + lengths, values, starts)
     elif spec.kind is StoreKind.WINDOW:
-        store.put_columns(keys, starts, values, starts)
+        newest = max((start for _, start, _ in store.fetch_all(0, 1000)), default=-1)
+        store.put_columns(keys, starts, values, starts, newest)
     else:
         local = binary(None if value is None else b"%08d" % start + value for _, start, _, value in rows)
         store.put_columns(keys, local, starts)

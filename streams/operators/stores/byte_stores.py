@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from state.stores.codec import MAX_TIME
 from state.stores.found_rows import SessionRows, WindowRows
 from state.tables.table import RangeRows
 
@@ -67,8 +68,9 @@ class WindowBytes(Protocol):
         starts: npt.NDArray[np.int64],
         values: pa.BinaryArray,
         timestamps: npt.NDArray[np.int64],
+        newest: int = MAX_TIME,
     ) -> None:
-        """`put` for columns of rows."""
+        """`put` for columns of rows; no row that is there starts later than `newest`."""
 
     def fetch_columns(self, keys: pa.BinaryArray, starts: npt.NDArray[np.int64]) -> pa.BinaryArray:
         """`multi_fetch` for a column, null where a window has no value."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from state.stores.found_rows import WindowRows
 from streams.model.record import Headers, ValueAndTimestamp, Windowed
+from streams.model.times import MAX_TIME
 from streams.operators.columnar import Int64s
 from streams.operators.stores.byte_stores import WindowBytes
 from streams.operators.stores.cached_row import CachedRow
@@ -45,9 +46,9 @@ class TypedWindowStore:
         """`fetch_range` for a column of keys' bytes; values are bytes, too."""
         return self._rows.fetch_ranges(keys, from_ms, to_ms)
 
-    def put_columns(self, keys: pa.BinaryArray, starts: Int64s, values: pa.BinaryArray) -> None:
-        """`put` for columns of rows, whose sizes are checked already (`Codec.check_all`)."""
-        self._rows.put_columns(keys, starts, values, starts)
+    def put_columns(self, keys: pa.BinaryArray, starts: Int64s, values: pa.BinaryArray, newest: int = MAX_TIME) -> None:
+        """`put` for columns of rows, whose sizes are checked already (`Codec.check_all`); `newest`: no row there is newer."""
+        self._rows.put_columns(keys, starts, values, starts, newest)
 
     def fetch_all(self, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[Any, int, Any]]:
         """Rows of all keys with from_ms <= time <= to_ms, by time, then key bytes, then arrival."""
