@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from streams.model.record import Headers, Record
-from streams.model.times import NO_TIME
+from streams.model.times import MAX_TIME, NO_TIME
 from streams.model.waiting import LEFT, RIGHT
 from streams.operators.columnar import Int64s
 from streams.operators.join.options import JoinSide, StreamJoin
@@ -152,6 +152,12 @@ class StreamStreamJoin(Operator):
     def _keep(self, record: Record) -> None:
         self.kept(record.timestamp)
         self.store.put(record.key, record.timestamp, record.value)
+
+    def latest_in(self, store: str) -> int:
+        """A time that no row in a store is newer than, so that later ones need not be looked for."""
+        # A store without this entry was written by a program of another form.
+        latest: int = self.state.get(store, MAX_TIME)
+        return latest
 
     def kept(self, timestamp: int) -> None:
         """Note the newest time in this side's store, which compat mode uses."""

@@ -94,7 +94,7 @@ class Codec:
             self.fitting(keys[row].as_py(), before + values[row].as_py())
 
     @property
-    def reader(self) -> Callable[[bytes], Any]:
+    def reader(self) -> Callable[[Any], Any]:
         """`read_value` as a function, the fastest there is."""
         return loads if is_plain_json(self._value_serde) else self.read_value
 
@@ -120,8 +120,16 @@ class Codec:
         """Whether values are stored as plain JSON."""
         return is_plain_json(self._value_serde)
 
+    def writes_as(self, other: Codec) -> bool:
+        """Whether both write equal values as equal bytes. The name of the store may be in the bytes of some serdes."""
+        return is_plain_json(self._value_serde) and is_plain_json(other._value_serde)
+
+    def cells(self, values: Sequence[Any]) -> list[bytes | None]:
+        """The bytes of many values, None for None."""
+        return write_all(self._value_serde, self._topic, values)
+
     def values(self, values: Sequence[Any]) -> BinaryColumn:
-        """The bytes of many values, null for None."""
+        """The same as a column."""
         return value_column(values, self._value_serde, self._topic)
 
     def timestamped_column(

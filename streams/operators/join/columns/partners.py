@@ -64,10 +64,18 @@ class Partners:
         stores: The window stores of the nodes, by index.
         keys: The keys of the step's records in each of the stores.
         timestamps: int64[n], of the records.
+        latest: For each store a time that none of its rows is newer than, ms.
     """
 
-    def __init__(self, stores: Sequence[TypedWindowStore], keys: Sequence[StoreKeys], timestamps: Int64s) -> None:
+    def __init__(
+        self,
+        stores: Sequence[TypedWindowStore],
+        keys: Sequence[StoreKeys],
+        timestamps: Int64s,
+        latest: Sequence[int],
+    ) -> None:
         self._stores = stores
+        self._latest = np.array(latest, np.int64)
         self._keys = keys
         self._timestamps = timestamps
         # The groups of all stores are numbered through.
@@ -107,8 +115,9 @@ class Partners:
 
     def _fetched(self, looking: Int64s, asking: Int64s, reach: Reach) -> tuple[Int64s, Int64s, pa.BinaryArray]:
         """Group, time and value of the rows of the stores that any record may meet, sorted by group, time and arrival."""
+        upper = np.minimum(reach.upper, self._latest[reach.stores])
         by_lower = asking[np.argsort(reach.lower[asking], kind="stable")]
-        groups, lows, highs = ranges(*grouped(looking, by_lower, self._count), reach.lower, reach.upper)
+        groups, lows, highs = ranges(*grouped(looking, by_lower, self._count), reach.lower, upper)
         found = []
         for index, (store, keys) in enumerate(zip(self._stores, self._keys, strict=True)):
             here = slice(*np.searchsorted(groups, self._bounds[index : index + 2]))

@@ -25,17 +25,21 @@ class JoinRecords:
     Attributes:
         batch: The records.
         nodes: int64[n], the index of each record's node.
+        has_value: Which records have a value.
     """
 
     batch: ColumnarBatch
     nodes: Int64s
+    has_value: Bools
 
     @classmethod
     def of(cls, batches: Sequence[ColumnarBatch]) -> JoinRecords:
         """The records of one batch for each node."""
-        batch = concatenated(batches)
-        order = np.argsort(batch.order, kind="stable")
-        return cls(batch.take(order), np.repeat(np.arange(len(batches)), [len(one) for one in batches])[order])
+        whole = concatenated(batches)
+        order = np.argsort(whole.order, kind="stable")
+        batch = whole.take(order)
+        nodes = np.repeat(np.arange(len(batches)), [len(one) for one in batches])[order]
+        return cls(batch, nodes, np.array([value is not None for value in batch.values], np.bool_))
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -45,11 +49,6 @@ class JoinRecords:
         """Which records have a key and a value."""
         complete: Bools = (self.batch.keys.codes != NULL_KEY) & self.has_value
         return complete
-
-    @property
-    def has_value(self) -> Bools:
-        """Which records have a value."""
-        return np.fromiter((value is not None for value in self.batch.values), np.bool_, len(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +89,20 @@ def _sorted(keys: KeyColumn, data: Sequence[bytes]) -> StoreKeys:
     if (codes[keys.codes != NULL_KEY] == NULL_KEY).any():
         raise ValueError("a null key cannot be looked up or stored")
     return StoreKeys(distinct.dictionary.take(by_bytes), codes)
+
+
+def read_by(which: npt.NDArray[Any], codecs: Sequence[Codec], data: Sequence[bytes | None]) -> list[Any]:
+    """The values that bytes from several stores stand for.
+
+    Args:
+        which: The index of the store of each cell.
+        codecs: How to read, by store.
+        data: The bytes.
+    """
+    readers = [codec.reader for codec in codecs]
+    if all(reader is readers[0] for reader in readers):
+        return list(map(readers[0], data))
+    return [readers[index](cell) for index, cell in zip(which.tolist(), data, strict=True)]
 
 
 def placed(parts: Sequence[tuple[ColumnarBatch, Int64s]]) -> tuple[ColumnarBatch, Int64s]:

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from state.kafka.columns import binary_column
 from streams.model.waiting import LEFT, RIGHT
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, OneByOne
 from streams.operators.join.columns.partners import Pairs, Partners, Reach
-from streams.operators.join.columns.records import Bools, JoinRecords, StoreKeys, placed, runs, store_keys
+from streams.operators.join.columns.records import Bools, JoinRecords, StoreKeys, placed, read_by, runs, store_keys
 from streams.operators.join.columns.waiting import WaitingStep
 from streams.operators.join.stream_stream_join import StreamStreamJoin
 
@@ -69,11 +70,13 @@ class _JoinStep:
             oldest_open = self._by_side([one.oldest_open(self._time) for one in sides])
             self._open = self._complete & (self._timestamps >= oldest_open)
         self._cells = self._written(self._open)
+        self._column = binary_column(self._cells)
 
     def run(self) -> None:
         """Compute everything, then write, then forward."""
         keys = store_keys(self._batch.keys, [one.store.codec for one in self._sides])
-        partners = Partners([one.store for one in self._sides], keys, self._timestamps)
+        latest = [one.latest_in(one.side.store) for one in self._sides]
+        partners = Partners([one.store for one in self._sides], keys, self._timestamps, latest)
         pairs = partners.find(self._open, self._records.nodes, self._reach())
         results = [(self._joined(pairs), 2 * pairs.rows + 1)]
         without_key = self._alone_without_key()
@@ -115,18 +118,17 @@ class _JoinStep:
 
     def _joined(self, pairs: Pairs) -> ColumnarBatch:
         """The results of all pairs."""
-        batch, joiner = self._batch, self._sides[LEFT].join.joiner
-        readers = [one.store.codec.reader for one in self._sides]
+        batch, joiner, cells = self._batch, self._sides[LEFT].join.joiner, self._cells
         values, objects = batch.values, batch.keys.objects
-        keys, from_left = batch.keys.codes[pairs.rows].tolist(), self._is_left[pairs.rows].tolist()
-        results: list[Any] = []
-        columns = zip(pairs.rows.tolist(), pairs.partners.tolist(), pairs.stored_cells, keys, from_left, strict=True)
-        for row, partner, cell, key, is_left in columns:
-            data = self._cells[partner] if cell is None else cell
-            if is_left:
-                results.append(joiner(objects[key], values[row], readers[RIGHT](data)))
-            else:
-                results.append(joiner(objects[key], readers[LEFT](data), values[row]))
+        found = zip(pairs.partners.tolist(), pairs.stored_cells, strict=True)
+        data = [cells[partner] if cell is None else cell for partner, cell in found]
+        from_left = self._is_left[pairs.rows]
+        others = read_by(1 - self._records.nodes[pairs.rows], [one.store.codec for one in self._sides], data)
+        columns = (pairs.rows.tolist(), batch.keys.codes[pairs.rows].tolist(), others, from_left.tolist())
+        results = [
+            joiner(objects[key], values[row], other) if is_left else joiner(objects[key], other, values[row])
+            for row, key, other, is_left in zip(*columns, strict=True)
+        ]
         self._check_unchanged(pairs.rows)
         return self._results(pairs.rows, results, np.maximum(self._timestamps[pairs.rows], pairs.times))
 
@@ -143,23 +145,27 @@ class _JoinStep:
         )
 
     def _written(self, chosen: Bools) -> list[bytes | None]:
-        """The bytes of some records' values in their stores."""
+        """The bytes of some records' values in their stores; None for the others."""
         cells: list[bytes | None] = [None] * len(chosen)
-        for side, operator in enumerate(self._sides):
-            rows = np.flatnonzero(chosen & (self._records.nodes == side)).tolist()
-            written = operator.store.codec.values([self._batch.values[row] for row in rows]).to_pylist()
-            if None in written:
-                raise OneByOne("a value that is written as null is not stored")
+        codecs = [one.store.codec for one in self._sides]
+        alike = codecs[LEFT].writes_as(codecs[RIGHT])
+        for side, codec in enumerate(codecs):
+            rows = np.flatnonzero(chosen & (alike | (self._records.nodes == side))).tolist()
+            written = codec.cells([self._batch.values[row] for row in rows])
             for row, cell in zip(rows, written, strict=True):
+                if cell is None:
+                    raise OneByOne("a value that is written as null is not stored")
                 cells[row] = cell
+            if alike:
+                break
         return cells
 
     def _check_unchanged(self, rows: Int64s) -> None:
         """Leave joiners that change their arguments to the one-by-one way, where each result is written before the next joiner."""
         paired = np.zeros(len(self._records), np.bool_)
         paired[rows] = True
-        cells = self._written(paired)
-        if any(cells[row] != self._cells[row] for row in np.flatnonzero(paired).tolist()):
+        written, before = self._written(paired), self._cells
+        if any(written[row] != before[row] for row in np.flatnonzero(paired).tolist()):
             raise OneByOne("the joiner changes its arguments")
 
     def _alone_without_key(self) -> Int64s:
@@ -176,7 +182,7 @@ class _JoinStep:
     def _rows_of(self, side: int, keys: StoreKeys) -> tuple[pa.BinaryArray, Int64s, pa.BinaryArray]:
         """The rows to put into the store of a side: keys, times, values."""
         rows = np.flatnonzero(self._open & (self._records.nodes == side))
-        values = pa.array([self._cells[row] for row in rows.tolist()], pa.binary())
+        values = self._column.take(pa.array(rows))
         key_cells = keys.cells.take(pa.array(keys.codes[rows]))
         self._sides[side].store.codec.check_all(key_cells, values)
         return key_cells, self._timestamps[rows], values
@@ -185,8 +191,8 @@ class _JoinStep:
         self._sides[LEFT].time.observe(int(self._time[-1]))
         for operator, (keys, times, values) in zip(self._sides, puts, strict=True):
             if len(times):
-                operator.kept(int(times.max()))
                 operator.store.put_columns(keys, times, values)
+                operator.kept(int(times.max()))
 
     def _drop(self, without_key: Int64s) -> None:
         """Drop the records that give nothing, in order."""
