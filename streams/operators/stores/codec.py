@@ -18,7 +18,7 @@ from streams.model.record import ValueAndTimestamp
 from streams.operators.columnar import KeyColumn
 from streams.operators.encoded_values import value_column
 from streams.serdes.base import Serde
-from streams.serdes.columns import read_all
+from streams.serdes.columns import read_all, write_all
 from streams.serdes.json import is_plain_json
 
 _TIMESTAMP = 8
