@@ -68,6 +68,13 @@ def is_identity(order: Int64s) -> bool:
     return bool((order == np.arange(len(order))).all())
 
 
+def inverse(order: Int64s) -> Int64s:
+    """For each row its place in an order."""
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    return places
+
+
 def last_of_each(column: pa.BinaryArray) -> Int64s:
     """The last row of each distinct cell, in the order of the cells."""
     cells = BinaryCells(column)

@@ -61,12 +61,15 @@ class Block:
         lasts, firsts = block_kernels.distinct(cells.addresses, order, MEMCMP)
         if len(lasts) == len(order):
             return cls(columns, order)
-        in_time = np.argsort(firsts)
-        rows = lasts[in_time]
-        places = np.empty_like(in_time)
-        places[in_time] = np.arange(len(in_time))
+        # The place of each key among the first writes, and the row of its last write there.
+        is_first = np.zeros(len(order), np.bool_)
+        is_first[firsts] = True
+        places = (np.cumsum(is_first) - 1)[firsts]
+        rows = np.empty_like(places)
+        rows[places] = lasts
         taken = pa.array(rows)
-        return cls(EntryColumns(columns.keys.take(taken), columns.values.take(taken), columns.timestamps[rows]), places)
+        kept = EntryColumns(columns.keys.take(taken), columns.values.take(taken), columns.timestamps[rows])
+        return cls(kept, places)
 
     def followed_by(self, newer: Block) -> Block:
         """This block with the writes of a newer one."""

@@ -26,6 +26,7 @@ from state.tables.blocks import (
     without_deleted,
 )
 from state.tables.buffer_memory import BufferMemory
+from state.tables.columns import get_in_order, scan_in_order
 from state.tables.merge import overlay
 from state.tables.open import DiskTable
 from state.tables.table import OrderedTable, RangeRows, Row, RowChange
@@ -35,6 +36,8 @@ Entry = tuple["bytes | None", int]
 
 # Memory of Python's objects around one entry: two bytes objects, a tuple, an int, a dictionary's slot.
 _ENTRY_OVERHEAD = 250
+# Up to here searching every block costs less than merging them.
+_FEW_BLOCKS = 4
 # Bounds of a part of a step that has spilled.
 _PART_ROWS = 100_000
 _PART_BYTES = 16 * 1024 * 1024
@@ -58,7 +61,7 @@ class WriteBuffer:
         # Sorted only for stores that are scanned, so that point lookups never pay for it.
         self._sorted: SortedList | None = None
         self._unsorted: list[bytes] = []
-        # Oldest first, each less than half as large as the one before.
+        # Oldest first.
         self._blocks: list[Block] = []
         self._spilled = False
         memory.register(self)
@@ -138,6 +141,9 @@ class WriteBuffer:
     def get_columns(self, keys: pa.BinaryArray) -> pa.BinaryArray:
         """The values of a column of keys as this step sees them; see `OrderedTable.get_columns`."""
         self._pack()
+        return get_in_order(self._get_sorted, keys) if self.dirty else self._table.get_columns(keys)
+
+    def _get_sorted(self, keys: pa.BinaryArray) -> pa.BinaryArray:
         found: list[pa.BinaryArray] = []
         places: npt.NDArray[np.int64] = np.empty(len(keys), np.int64)
         missing = np.arange(len(keys))
@@ -194,6 +200,11 @@ class WriteBuffer:
     def scan_ranges(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
         """Rows of several ranges as this step sees them; see `OrderedTable.scan_ranges`."""
         self._pack()
+        return (
+            scan_in_order(self._scan_sorted, lowers, uppers) if self.dirty else self._table.scan_ranges(lowers, uppers)
+        )
+
+    def _scan_sorted(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
         layers = [block.changes_in(lowers, uppers) for block in reversed(self._blocks)]
         if self._spilled:
             stored = self._scratch().scan_ranges(lowers, uppers)
@@ -277,9 +288,9 @@ class WriteBuffer:
             self._blocks, self._sorted, self._unsorted = [], None, []
 
     def _add(self, block: Block) -> None:
-        """Adds the newest block; it is merged with those that are not much larger, so that blocks stay few."""
+        """Adds the newest block. Where there are several, it is merged with those that are not much larger."""
         self._blocks.append(block)
-        while len(self._blocks) > 1 and len(self._blocks[-2]) <= 2 * len(self._blocks[-1]):
+        while len(self._blocks) > _FEW_BLOCKS and len(self._blocks[-2]) <= 2 * len(self._blocks[-1]):
             self._merge_last()
 
     def _merge_last(self) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from state.column_kernels import BYTES, COUNTERS, FULL, MEMCMP, NEEDED, NULLS, ROWS, ColumnBuffers
 from state.kafka.columns import BinaryCells
-from state.tables.binary_columns import is_identity, sorted_rows
+from state.tables.columns import get_in_order, scan_in_order
 from state.tables.native import kernels
 from state.tables.native.library import Library
 from state.tables.table import Columns, RangeRows
@@ -34,13 +34,8 @@ class ColumnReader:
         self._functions = kernel_functions(library)
 
     def get_columns(self, keys: pa.BinaryArray) -> pa.BinaryArray:
-        """See `OrderedTable`. Keys are looked up in their order, which costs half of any other order."""
-        order = sorted_rows(keys)
-        if is_identity(order):
-            return self._get_sorted(keys)
-        places = np.empty_like(order)
-        places[order] = np.arange(len(order))
-        return self._get_sorted(keys.take(pa.array(order))).take(pa.array(places))
+        """See `OrderedTable`."""
+        return get_in_order(self._get_sorted, keys)
 
     def _get_sorted(self, keys: pa.BinaryArray) -> pa.BinaryArray:
         count = len(keys)
@@ -57,15 +52,7 @@ class ColumnReader:
 
     def scan_ranges(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
         """See `OrderedTable`."""
-        order = sorted_rows(lowers)
-        if is_identity(order):
-            return self._scan_sorted(lowers, uppers)
-        sorted_ = pa.array(order)
-        found = self._scan_sorted(lowers.take(sorted_), uppers.take(sorted_))
-        ranges = order[found.ranges]
-        rows = np.argsort(ranges, kind="stable")
-        taken = pa.array(rows)
-        return RangeRows(ranges[rows].astype(np.int32), found.keys.take(taken), found.values.take(taken))
+        return scan_in_order(self._scan_sorted, lowers, uppers)
 
     def _scan_sorted(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
         iterator = self._library.create_iterator(self._database, self._options)
