@@ -79,6 +79,9 @@ class TableMaterializer:
             change = Change(new, old if self._send_old else None, is_latest)
             self._ctx.forward(record.with_value(change))
         else:
+            if (before := self._pending_together) is not None:
+                self._pending_together = None
+                self._update_each(before.batch)
             entry = self._store.entry(record.key)
             entry.set(new, record.timestamp)
             if self._caching:
@@ -97,7 +100,7 @@ class TableMaterializer:
         return None if self._store is None else TableUpdates(self._store, batch, self._caching)
 
     def update_together(self, batch: ColumnarBatch, updates: TableUpdates | None) -> Callable[[], None]:
-        """`update` for all records of a step that has no other updates; returns its effects, which cannot fail.
+        """`update` for all records of a batch; returns its effects, which cannot fail.
 
         Args:
             batch: The argument of `updates`.
@@ -108,6 +111,8 @@ class TableMaterializer:
         """
         if self._store is None or updates is None:
             return partial(self._ctx.forward_batch, batch.with_values(_changes(batch.values)))
+        if self._caching and (self._pending or self._pending_together is not None):
+            return partial(self._update_each, batch)
         if self._caching:
             return partial(setattr, self, "_pending_together", updates)
         every = np.arange(len(batch))
@@ -134,8 +139,7 @@ class TableMaterializer:
             stored = updates.stored(last[read])
             olds = store.codec.old_values(stored) if self._send_old else None
         except Exception:
-            for row, value in enumerate(updates.batch.values):
-                self.update(updates.batch.record(row), value)
+            self._update_each(updates.batch)
             return
         forwarded = np.ones(len(batch), np.bool_)
         forwarded[read] = ~deletes[read] | stored.is_valid().to_numpy(zero_copy_only=False)
@@ -146,6 +150,10 @@ class TableMaterializer:
         order = np.arange(len(batch))
         results = ColumnarBatch(batch.keys, batch.values, batch.timestamps, order, batch.headers, held=held)
         self._emit_together(store, rows, results, olds, order[forwarded])
+
+    def _update_each(self, batch: ColumnarBatch) -> None:
+        for record in batch.records():
+            self.update(record, record.value)
 
     def _emit_together(
         self,
