@@ -66,6 +66,25 @@ def failing(value: Any) -> Any:
     return value
 
 
+def appended(key: Any, value: Any, aggregate: list[Any]) -> list[Any]:
+    """Changes the aggregate."""
+    if key == "text" and len(aggregate) == 2:
+        raise ValueError("three")
+    aggregate += value
+    return aggregate
+
+
+def removed(key: Any, value: Any, aggregate: list[Any]) -> list[Any] | None:
+    """Changes the aggregate, or deletes the group."""
+    aggregate.remove(value[0])
+    return aggregate or None
+
+
+def shortened(left: list[Any], right: list[Any]) -> list[Any] | None:
+    """Deletes the group of one."""
+    return left[1:] or None
+
+
 def spoilt(key: Any, value: Any, row: Any) -> Any:
     """Fails for some records, after it has changed others."""
     if value == 3:
@@ -106,6 +125,16 @@ PROGRAMS: dict[str, Program] = {
         .branch(lambda key, value: failing(value[2]) is None, Branched("none"))
         .default_branch(Branched("rest"))
         .items()
+    ],
+    "grouped tables": lambda builder, stream, table: [
+        (groups := table.group_by(lambda key, value: (str(failing(value)), [key])))
+        .count(materialized=Materialized(name="counted"))
+        .to_stream()
+        .to("counts"),
+        groups.aggregate(list, appended, removed, materialized=Materialized(name="keys")).to_stream().to("keys"),
+        groups.reduce(lambda left, right: left + right, shortened, materialized=Materialized(name="all"))
+        .to_stream()
+        .to("all"),
     ],
     "derived tables below": lambda builder, stream, table: [
         table.filter(lambda key, value: value != 3).map_values(failing).to_stream().to("derived"),

@@ -181,6 +181,15 @@ class TableAggregateSpec(CachingTableSpec):
     adder: Callable[[Any, Any, Any], Any]
     subtractor: Callable[[Any, Any, Any], Any]
 
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together, with a cache."""
+        return (
+            OperatorBatches
+            if self.caching
+            else "without a cache each aggregate is written, and read for the next update"
+        )
+
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store."""
         (aggregates,) = stores
