@@ -224,9 +224,7 @@ class KTable(TableJoinMixin[K, V], Generic[K, V]):
         if callable(mapper):
             selector, mapper = mapper, None
         name = operator_name("to_stream", mapper if named is None else named)
-        port = self._graph.stateless(
-            OperatorSpec(NodeKind.KTABLE_TOSTREAM, TableToStream), self._port, name
-        )
+        port = self._graph.stateless(OperatorSpec(NodeKind.KTABLE_TOSTREAM, TableToStream), self._port, name)
         stream: KStream[Any, V] = KStream(self._graph, port)
         return stream if selector is None else stream.select_key(selector)
 

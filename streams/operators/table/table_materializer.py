@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from streams.operators.encoded_values import null_values
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 from streams.operators.pending import Pending, emit_pending
+from streams.operators.result_columns import Changes
 from streams.operators.stores.cached_row import CachedRow
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.operators.stores.versioned import NOT_PUT, VALID_TO_UNDEFINED, TypedVersionedStore
@@ -110,7 +110,7 @@ class TableMaterializer:
             Exception: A row cannot be written.
         """
         if self._store is None or updates is None:
-            return partial(self._ctx.forward_batch, batch.with_values(_changes(batch.values)))
+            return partial(self._ctx.forward_batch, batch.with_values(Changes(batch.values, None)))
         if self._caching and (self._pending or self._pending_together is not None):
             return partial(self._update_each, batch)
         if self._caching:
@@ -176,8 +176,9 @@ class TableMaterializer:
         if not self._ctx.has_children:
             self._ctx.count_forwarded(len(forwarded))
             return
-        results = batch.with_values(_changes(batch.values, olds))
-        self._ctx.forward_batch(results if len(forwarded) == len(batch) else results.take(forwarded))
+        if len(forwarded) < len(batch):
+            batch, olds = batch.take(forwarded), None if olds is None else [olds[row] for row in forwarded.tolist()]
+        self._ctx.forward_batch(batch.with_values(Changes(batch.values, olds)))
 
     def _emit_with_old(
         self, store: TypedTimestampedKeyValueStore, key: Any, headers: Headers, entry: CachedRow
@@ -199,10 +200,6 @@ class TableMaterializer:
             return
         old = None if before is None else before.value
         self._ctx.forward(record.with_value(Change(new, old, newer == VALID_TO_UNDEFINED)))
-
-
-def _changes(new: Sequence[Any], old: Sequence[Any] | None = None) -> list[Change]:
-    return list(map(Change, new, repeat(None) if old is None else old))
 
 
 class TableOperator(Operator):
