@@ -28,7 +28,7 @@ from streams.dsl.options.keywords import GroupedKeywords
 from streams.dsl.suppressed import Suppressed
 from streams.model.typing import K2, V2, K, KeyValueMapper, KeyValuePredicate, V, ValueMapper, ValuePredicate
 from streams.operators.table.table_group_by import TableGroupBy
-from streams.operators.table.table_to_stream import TableToStream, TableToStreamTogether
+from streams.operators.table.table_to_stream import TableToStream
 from streams.operators.table.table_transform_values import ValueTransformer
 from streams.serdes.base import Serde
 from streams.topology.node_kind import NodeKind
@@ -224,9 +224,7 @@ class KTable(TableJoinMixin[K, V], Generic[K, V]):
         if callable(mapper):
             selector, mapper = mapper, None
         name = operator_name("to_stream", mapper if named is None else named)
-        port = self._graph.stateless(
-            OperatorSpec(NodeKind.KTABLE_TOSTREAM, TableToStream, TableToStreamTogether), self._port, name
-        )
+        port = self._graph.stateless(OperatorSpec(NodeKind.KTABLE_TOSTREAM, TableToStream), self._port, name)
         stream: KStream[Any, V] = KStream(self._graph, port)
         return stream if selector is None else stream.select_key(selector)
 

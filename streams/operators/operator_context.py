@@ -39,8 +39,8 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
     def has_children(self) -> bool:
         """Whether any node receives what this one forwards."""
 
-    def forward_batch(self, batch: ColumnarBatch) -> None:
-        """Forward records together, to all children."""
+    def forward_batch(self, batch: ColumnarBatch, child: str | None = None) -> None:
+        """Forward records together, to all children or only to the named one."""
 
     def count_forwarded(self, number: int) -> None:
         """Count records as forwarded by this node which another node of its group forwards together with its own.
@@ -48,6 +48,9 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
         Nodes with the same children let one of them forward the records of all, so that these stay in order. A negative number
         takes records back that `forward_batch` has counted.
         """
+
+    def refuse(self, batch: ColumnarBatch, row: int, error: Exception) -> None:
+        """Apply the processing policy to a record for which the operator has failed, as if `process` had raised the error."""
 
     def drop_batch(self, batch: ColumnarBatch, reason: str) -> None:
         """`drop` for records that were processed together."""

@@ -6,6 +6,7 @@ They are sequences of the objects that other operators expect, which are made on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from typing import Any, overload
 
 import numpy as np
@@ -131,6 +132,9 @@ class Changes(Sequence[Any]):
         if isinstance(row, slice):
             return Changes(self.new[row], None if self._old is None else self._old[row])
         return Change(self.new[row], None if self._old is None else self._old[row])
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(Change, self.new, repeat(None) if self._old is None else self._old)
 
 
 def _packed(numbers: npt.NDArray[np.int64]) -> pa.BinaryArray:

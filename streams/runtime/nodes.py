@@ -173,16 +173,16 @@ class NodeContext:
         """See `OperatorContext`."""
         return bool(self._receivers)
 
-    def forward_batch(self, batch: ColumnarBatch) -> None:
+    def forward_batch(self, batch: ColumnarBatch, child: str | None = None) -> None:
         """See `OperatorContext`."""
         if not len(batch):
             return
         if self._alternating and len(self._batch_receivers) > 1:
             for _, record in each_record(batch, self._run):
-                self.forward(record)
+                self.forward(record, child)
             return
         self.count_forwarded(len(batch))
-        self._hand_on(batch)
+        self._hand_on(batch, child)
 
     def _hand_on(self, batch: ColumnarBatch, child: str | None = None) -> None:
         for receiver in self._batch_receivers.values() if child is None else [self._batch_receivers[child]]:
@@ -213,6 +213,11 @@ class NodeContext:
     def drop_many(self, count: int, reason: str) -> None:
         """`drop` for a number of records that were processed as columns."""
         self._run.counters.add(f"dropped:{self.node}:{reason}", count)
+
+    def refuse(self, batch: ColumnarBatch, row: int, error: Exception) -> None:
+        """See `OperatorContext`."""
+        with at_record(batch, row, self._run):
+            guard(error, self.node, self._run)
 
     def drop_batch(self, batch: ColumnarBatch, reason: str) -> None:
         """See `OperatorContext`."""

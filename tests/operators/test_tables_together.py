@@ -6,11 +6,20 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
+from state.stores.spec import StoreKind, StoreSpec
+from state.stores.task_store import TaskStore
+from state.tables.memory import MemoryTable
 from streams import Branched, Consumed, JsonSerde, Materialized, StreamsBuilder, StringSerde, Topology
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable import KTable
+from streams.model.record import Record
+from streams.operators.columnar import ColumnarBatch, KeyColumn
+from streams.operators.stores.codec import Codec
+from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
+from streams.operators.table.table_source import TableSource
 from tests.both_ways import Fed, check_both_ways
 
 VALUES = (b'{"a": 1}', b'{"b":[1,2], "c": 1e2}', b"null", None, b"3", b'"text"', b'{"a":2}')
@@ -57,6 +66,25 @@ def failing(value: Any) -> Any:
     return value
 
 
+def appended(key: Any, value: Any, aggregate: list[Any]) -> list[Any]:
+    """Changes the aggregate."""
+    if key == "text" and len(aggregate) == 2:
+        raise ValueError("three")
+    aggregate += value
+    return aggregate
+
+
+def removed(key: Any, value: Any, aggregate: list[Any]) -> list[Any] | None:
+    """Changes the aggregate, or deletes the group."""
+    aggregate.remove(value[0])
+    return aggregate or None
+
+
+def shortened(left: list[Any], right: list[Any]) -> list[Any] | None:
+    """Deletes the group of one."""
+    return left[1:] or None
+
+
 def spoilt(key: Any, value: Any, row: Any) -> Any:
     """Fails for some records, after it has changed others."""
     if value == 3:
@@ -97,6 +125,16 @@ PROGRAMS: dict[str, Program] = {
         .branch(lambda key, value: failing(value[2]) is None, Branched("none"))
         .default_branch(Branched("rest"))
         .items()
+    ],
+    "grouped tables": lambda builder, stream, table: [
+        (groups := table.group_by(lambda key, value: (str(failing(value)), [key])))
+        .count(materialized=Materialized(name="counted"))
+        .to_stream()
+        .to("counts"),
+        groups.aggregate(list, appended, removed, materialized=Materialized(name="keys")).to_stream().to("keys"),
+        groups.reduce(lambda left, right: left + right, shortened, materialized=Materialized(name="all"))
+        .to_stream()
+        .to("all"),
     ],
     "derived tables below": lambda builder, stream, table: [
         table.filter(lambda key, value: value != 3).map_values(failing).to_stream().to("derived"),
@@ -165,3 +203,55 @@ def test_rows_that_the_store_cannot_take(caching: bool) -> None:
         builder.build(), feed(4, ["in", "table"]), partitions={"in": 2, "table": 2}, processing="skip"
     )
     assert found.counters["dropped:KTABLE-SOURCE-table:processing"]
+
+
+def test_a_table_that_gets_several_batches_in_a_step() -> None:
+    """As behind an operator that has results at once, and others at the end of the step."""
+
+    def results(parts: int) -> tuple[list[Any], list[Any]]:
+        rng = random.Random(8)
+        store = TaskStore(MemoryTable(), [StoreSpec("rows", StoreKind.TIMESTAMPED_KEY_VALUE)])
+        context = Context(TypedTimestampedKeyValueStore(store.store("rows"), Codec("log", StringSerde(), JsonSerde())))
+        operator = TableSource("rows", send_old=True)
+        operator.init(context)  # type: ignore[arg-type]
+        keys = [rng.choice("abcdef") for _ in range(60)]
+        values = [rng.choice([None, 1, 2]) for _ in keys]
+        times = np.array([rng.randrange(9) for _ in keys])
+        for rows in np.array_split(np.arange(len(keys)), parts):
+            at = rows.tolist()
+            records = [values[row] for row in at]
+            batch = ColumnarBatch(KeyColumn.of([keys[row] for row in at]), records, times[rows], rows)
+            operator.process_together(batch, {})()
+        operator.flush()
+        return context.forwarded, list(store.changelog())
+
+    together, log = results(1)
+    assert together
+    for parts in (2, 5):
+        found, its_log = results(parts)
+        assert found == together
+        assert [(name, one.keys, one.values, one.timestamps.tolist()) for name, one in its_log] == [
+            (name, one.keys, one.values, one.timestamps.tolist()) for name, one in log
+        ]
+
+
+class Context:
+    """What a table needs of `OperatorContext`."""
+
+    has_children = True
+
+    def __init__(self, rows: TypedTimestampedKeyValueStore) -> None:
+        self.rows = rows
+        self.forwarded: list[Record] = []
+
+    def store(self, name: str) -> TypedTimestampedKeyValueStore:
+        return self.rows
+
+    def forward(self, record: Record) -> None:
+        self.forwarded.append(record)
+
+    def forward_batch(self, batch: ColumnarBatch) -> None:
+        self.forwarded += batch.records()
+
+    def attempt(self, action: Callable[[], None], held: object) -> None:
+        action()

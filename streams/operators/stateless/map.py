@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from streams.model.record import Record
+from streams.operators.columnar import ColumnarBatch, KeyColumn
 from streams.operators.operator import Operator
+from streams.operators.operator_batches import call_each
 from streams.operators.stateless.results import pair
 
 
@@ -22,11 +25,18 @@ class Map(Operator):
 
     def process(self, record: Record) -> None:
         """Forward the result, with the record's timestamp and headers."""
-        made = self.fn(record.key, record.value)
-        key, value = (
-            made if type(made) is tuple and len(made) == 2 else pair(self.fn, "map", "a tuple (key, value)", made)
-        )
+        key, value = self._mapped(record.key, record.value)
         self.ctx.forward(Record(key, value, record.timestamp, record.headers))
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """Forward the results."""
+        records, pairs = call_each(self.ctx, batch, self._mapped)
+        keys = KeyColumn.of([key for key, _ in pairs])
+        self.ctx.forward_batch(replace(records, keys=keys, values=[value for _, value in pairs]))
+
+    def _mapped(self, key: Any, value: Any) -> tuple[Any, Any]:
+        made = self.fn(key, value)
+        return made if type(made) is tuple and len(made) == 2 else pair(self.fn, "map", "a tuple (key, value)", made)
 
 
 class SelectKey(Operator):
@@ -42,3 +52,8 @@ class SelectKey(Operator):
     def process(self, record: Record) -> None:
         """Forward the result, with the record's value, timestamp and headers."""
         self.ctx.forward(record.with_key(self.fn(record.key, record.value)))
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """Forward the results."""
+        records, keys = call_each(self.ctx, batch, self.fn)
+        self.ctx.forward_batch(replace(records, keys=KeyColumn.of(keys)))

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.model.record import Record
+from streams.operators.columnar import ColumnarBatch
 from streams.operators.operator import Operator
+from streams.operators.operator_batches import call_each
 
 
 class MapValues(Operator):
@@ -22,3 +24,8 @@ class MapValues(Operator):
     def process(self, record: Record) -> None:
         """Forward the result, with the record's key, timestamp and headers."""
         self.ctx.forward(record.with_value(self.fn(record.key, record.value)))
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """Forward the results."""
+        records, values = call_each(self.ctx, batch, self.fn)
+        self.ctx.forward_batch(records.with_values(values))

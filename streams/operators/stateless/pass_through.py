@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from streams.model.record import Record
 from streams.operators.columnar import ColumnarBatch
 from streams.operators.operator import Operator
@@ -16,13 +14,6 @@ class PassThrough(Operator):
         """Forward the record."""
         self.ctx.forward(record)
 
-
-class PassThroughTogether:
-    """`PassThrough` for all records of a step."""
-
-    def __init__(self, operators: Sequence[PassThrough]) -> None:
-        (self._operator,) = operators
-
-    def process_batches(self, batches: Sequence[ColumnarBatch]) -> None:
+    def process_together(self, batch: ColumnarBatch) -> None:
         """Forward the records."""
-        self._operator.ctx.forward_batch(batches[0])
+        self.ctx.forward_batch(batch)

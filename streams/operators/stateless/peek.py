@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.model.record import Record
+from streams.operators.columnar import ColumnarBatch
 from streams.operators.operator import Operator
+from streams.operators.operator_batches import call_each
 
 
 class Peek(Operator):
@@ -23,3 +25,8 @@ class Peek(Operator):
         """Call, then forward."""
         self.fn(record.key, record.value)
         self.ctx.forward(record)
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """Call for all records, then forward them."""
+        records, _ = call_each(self.ctx, batch, self.fn)
+        self.ctx.forward_batch(records)

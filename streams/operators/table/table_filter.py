@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from streams.model.record import Change, Record
+from streams.operators.columnar import ColumnarBatch, OneByOne
+from streams.operators.operator_batches import call_each
 from streams.operators.operator_context import OperatorContext
 from streams.operators.table.table_materializer import TableOperator
 
@@ -53,14 +57,28 @@ class TableFilter(TableOperator):
 
     def process(self, record: Record) -> None:
         """Forward the update, as a deletion if the new value does not match."""
-        change: Change = record.value
-        new = self._matching(record.key, change.new)
+        change = self._changed(record.key, record.value)
+        if change is not None:
+            self._table.update(record, *change)
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """Forward the updates, in a table without a store."""
+        if self._table.kept:
+            raise OneByOne
+        records, changes = call_each(self.ctx, batch, self._changed)
+        rows = np.array([row for row, change in enumerate(changes) if change is not None], np.int64)
+        forwarded = [change if self.send_old else change._replace(old=None) for change in changes if change is not None]
+        self.ctx.forward_batch(records.take(rows).with_values(forwarded))
+
+    def _changed(self, key: Any, change: Change) -> Change | None:
+        """What an update is here; None: nothing."""
+        new = self._matching(key, change.new)
         old = None
         if self.drops_needless or self.send_old:
-            old = self._table.value(record.key) if self._table.kept else self._matching(record.key, change.old)
+            old = self._table.value(key) if self._table.kept else self._matching(key, change.old)
         if new is None and old is None and self.drops_needless:
-            return
-        self._table.update(record, new, old, change.is_latest)
+            return None
+        return Change(new, old, change.is_latest)
 
     def _matching(self, key: Any, value: Any) -> Any:
         return value if value is not None and bool(self.predicate(key, value)) is not self.negate else None

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.model.record import Change, Record
+from streams.operators.columnar import ColumnarBatch, OneByOne
+from streams.operators.operator_batches import call_each
 from streams.operators.table.table_materializer import TableOperator
 
 
@@ -34,6 +36,17 @@ class TableMapValues(TableOperator):
         change: Change = record.value
         old = self._mapped(record.key, change.old) if self.send_old and not self._table.kept else None
         self._table.update(record, self._mapped(record.key, change.new), old, change.is_latest)
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """Map and forward, in a table without a store."""
+        if self._table.kept:
+            raise OneByOne
+        records, changes = call_each(self.ctx, batch, self._changed)
+        self.ctx.forward_batch(records.with_values(changes))
+
+    def _changed(self, key: Any, change: Change) -> Change:
+        old = self._mapped(key, change.old) if self.send_old else None
+        return Change(self._mapped(key, change.new), old, change.is_latest)
 
     def _mapped(self, key: Any, value: Any) -> Any:
         return None if value is None else self.fn(key, value)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from streams.operators.encoded_values import null_values
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 from streams.operators.pending import Pending, emit_pending
+from streams.operators.result_columns import Changes
 from streams.operators.stores.cached_row import CachedRow
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.operators.stores.versioned import NOT_PUT, VALID_TO_UNDEFINED, TypedVersionedStore
@@ -79,6 +79,9 @@ class TableMaterializer:
             change = Change(new, old if self._send_old else None, is_latest)
             self._ctx.forward(record.with_value(change))
         else:
+            if (before := self._pending_together) is not None:
+                self._pending_together = None
+                self._update_each(before.batch)
             entry = self._store.entry(record.key)
             entry.set(new, record.timestamp)
             if self._caching:
@@ -97,7 +100,7 @@ class TableMaterializer:
         return None if self._store is None else TableUpdates(self._store, batch, self._caching)
 
     def update_together(self, batch: ColumnarBatch, updates: TableUpdates | None) -> Callable[[], None]:
-        """`update` for all records of a step that has no other updates; returns its effects, which cannot fail.
+        """`update` for all records of a batch; returns its effects, which cannot fail.
 
         Args:
             batch: The argument of `updates`.
@@ -107,7 +110,9 @@ class TableMaterializer:
             Exception: A row cannot be written.
         """
         if self._store is None or updates is None:
-            return partial(self._ctx.forward_batch, batch.with_values(_changes(batch.values)))
+            return partial(self._ctx.forward_batch, batch.with_values(Changes(batch.values, None)))
+        if self._caching and (self._pending or self._pending_together is not None):
+            return partial(self._update_each, batch)
         if self._caching:
             return partial(setattr, self, "_pending_together", updates)
         every = np.arange(len(batch))
@@ -134,8 +139,7 @@ class TableMaterializer:
             stored = updates.stored(last[read])
             olds = store.codec.old_values(stored) if self._send_old else None
         except Exception:
-            for row, value in enumerate(updates.batch.values):
-                self.update(updates.batch.record(row), value)
+            self._update_each(updates.batch)
             return
         forwarded = np.ones(len(batch), np.bool_)
         forwarded[read] = ~deletes[read] | stored.is_valid().to_numpy(zero_copy_only=False)
@@ -146,6 +150,10 @@ class TableMaterializer:
         order = np.arange(len(batch))
         results = ColumnarBatch(batch.keys, batch.values, batch.timestamps, order, batch.headers, held=held)
         self._emit_together(store, rows, results, olds, order[forwarded])
+
+    def _update_each(self, batch: ColumnarBatch) -> None:
+        for record in batch.records():
+            self.update(record, record.value)
 
     def _emit_together(
         self,
@@ -168,8 +176,9 @@ class TableMaterializer:
         if not self._ctx.has_children:
             self._ctx.count_forwarded(len(forwarded))
             return
-        results = batch.with_values(_changes(batch.values, olds))
-        self._ctx.forward_batch(results if len(forwarded) == len(batch) else results.take(forwarded))
+        if len(forwarded) < len(batch):
+            batch, olds = batch.take(forwarded), None if olds is None else [olds[row] for row in forwarded.tolist()]
+        self._ctx.forward_batch(batch.with_values(Changes(batch.values, olds)))
 
     def _emit_with_old(
         self, store: TypedTimestampedKeyValueStore, key: Any, headers: Headers, entry: CachedRow
@@ -191,10 +200,6 @@ class TableMaterializer:
             return
         old = None if before is None else before.value
         self._ctx.forward(record.with_value(Change(new, old, newer == VALID_TO_UNDEFINED)))
-
-
-def _changes(new: Sequence[Any], old: Sequence[Any] | None = None) -> list[Change]:
-    return list(map(Change, new, repeat(None) if old is None else old))
 
 
 class TableOperator(Operator):

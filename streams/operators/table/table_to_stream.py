@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from streams.model.record import Record
 from streams.operators.columnar import ColumnarBatch
 from streams.operators.operator import Operator
@@ -17,16 +15,8 @@ class TableToStream(Operator):
         """Unwrap the change."""
         self.ctx.forward(record.with_value(record.value.new))
 
-
-class TableToStreamTogether:
-    """`TableToStream` for all updates of a step."""
-
-    def __init__(self, operators: Sequence[TableToStream]) -> None:
-        (self._operator,) = operators
-
-    def process_batches(self, batches: Sequence[ColumnarBatch]) -> None:
+    def process_together(self, batch: ColumnarBatch) -> None:
         """Unwrap the changes."""
-        (batch,) = batches
         changes = batch.values
         new = changes.new if isinstance(changes, Changes) else [change.new for change in changes]
-        self._operator.ctx.forward_batch(batch.with_values(new))
+        self.ctx.forward_batch(batch.with_values(new))

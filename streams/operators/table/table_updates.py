@@ -40,10 +40,7 @@ class TableUpdates:
         self.batch = batch
         self._store = store
         self._caching = caching
-        numbers: dict[bytes, int] = {}
-        of_object = [numbers.setdefault(key, len(numbers)) for key in store.codec.keys(batch.keys)]
-        self._number_of = numbers
-        self._numbers: Int64s = np.array(of_object, np.int64)[batch.keys.codes]
+        self._number_of, self._numbers = numbered(store.codec.keys(batch.keys), batch.keys)
         self._span = int(batch.order[-1]) + 1 if len(batch) else 1
         self._places: Int64s = self._numbers * self._span + batch.order
         self._by_place = np.argsort(self._places, kind="stable")
@@ -117,6 +114,18 @@ class TableUpdates:
         if self._caching:
             return values_at(self.batch.values, rows)
         return self._store.codec.read_values(self._value_column(rows).to_pylist())
+
+
+def numbered(data: Sequence[bytes], keys: KeyColumn) -> tuple[dict[bytes, int], Int64s]:
+    """The distinct keys' bytes with a number each, and the number of each row's key.
+
+    Args:
+        data: The bytes of `keys.objects`.
+        keys: The keys, none null.
+    """
+    number_of: dict[bytes, int] = {}
+    of_object = [number_of.setdefault(key, len(number_of)) for key in data]
+    return number_of, np.array(of_object, np.int64)[keys.codes]
 
 
 def look_up_stored(store: TypedTimestampedKeyValueStore, keys: KeyColumn, order: Int64s) -> list[object]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from streams.model.expressions.expression import Expression
 from streams.model.expressions.fields import ValueFields
 from streams.operators.columnar import BatchProcessor
+from streams.operators.operator_batches import BatchOperator, OperatorBatches
 from streams.operators.processor import AnyProcessor
 from streams.topology.node_kind import NodeKind
 
@@ -145,21 +146,21 @@ class OperatorSpec(NodeSpec):
     Attributes:
         kind: The kind of operator.
         supplier: Returns a new operator on each call.
-        together: What processes a step's records together, or why nothing does.
     """
 
     kind: NodeKind = field()
     supplier: Callable[[], AnyProcessor]
-    together: type[BatchProcessor] | str = "it takes records one by one"
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together, if the operator has a way."""
+        if isinstance(self.supplier(), BatchOperator):
+            return OperatorBatches
+        return "it takes records one by one"
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """What the supplier makes."""
         return self.supplier()
-
-    @property
-    def batches(self) -> type[BatchProcessor] | str:
-        """See `together`."""
-        return self.together
 
 
 @dataclass(frozen=True, slots=True)

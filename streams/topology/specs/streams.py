@@ -16,11 +16,12 @@ from streams.operators.columnar import BatchProcessor
 from streams.operators.enrich.calls import CallRules
 from streams.operators.enrich.enrich import Enrich, OnError
 from streams.operators.enrich.user_client import UserClient
+from streams.operators.operator_batches import OperatorBatches
 from streams.operators.processor import AnyProcessor
 from streams.operators.stateless.filter import Filter
 from streams.operators.stateless.map import SelectKey
 from streams.operators.stateless.map_values import MapValues
-from streams.operators.stateless.pass_through import PassThrough, PassThroughTogether
+from streams.operators.stateless.pass_through import PassThrough
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import ColumnFunction, Keeps, Keys, NodeSpec, Parameters
 
@@ -43,6 +44,11 @@ class FilterSpec(NodeSpec):
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator without stores."""
         return Filter(self.predicate, self.negate)
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together."""
+        return OperatorBatches
 
     @property
     def on_columns(self) -> ColumnFunction | str:
@@ -68,6 +74,11 @@ class MapValuesSpec(NodeSpec):
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator without stores."""
         return MapValues(self.mapper)
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together."""
+        return OperatorBatches
 
     @property
     def on_columns(self) -> ColumnFunction | str:
@@ -119,7 +130,7 @@ class MergeSpec(NodeSpec):
     @property
     def batches(self) -> type[BatchProcessor] | str:
         """Together."""
-        return PassThroughTogether
+        return OperatorBatches
 
     def dropped_by(self, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
         """The sides: a merge drops nothing itself."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from streams.operators.columnar import BatchProcessor
 from streams.operators.join.table_batches import TableBatches
+from streams.operators.operator_batches import OperatorBatches
 from streams.operators.processor import AnyProcessor
 from streams.operators.table.expiring_table import ExpiringTable
 from streams.operators.table.suppress import Suppress, SuppressRules
@@ -101,6 +102,11 @@ class TableFilterSpec(CachingTableSpec):
     old_is_exact: bool
     versioned: bool
 
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together, where there is no store."""
+        return OperatorBatches
+
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store, or without."""
         return TableFilter(
@@ -125,6 +131,11 @@ class TableMapValuesSpec(CachingTableSpec):
 
     kind = NodeKind.KTABLE_MAPVALUES
     mapper: Callable[[Any, Any], Any]
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together, where there is no store."""
+        return OperatorBatches
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store, or without."""
@@ -169,6 +180,15 @@ class TableAggregateSpec(CachingTableSpec):
     initializer: Callable[[], Any] | None
     adder: Callable[[Any, Any, Any], Any]
     subtractor: Callable[[Any, Any, Any], Any]
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together, with a cache."""
+        return (
+            OperatorBatches
+            if self.caching
+            else "without a cache each aggregate is written, and read for the next update"
+        )
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store."""

@@ -1,0 +1,63 @@
+"""The `BatchProcessor` of operators that process their records together without any other node, and calls of users' functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from streams.operators.columnar import ColumnarBatch
+from streams.operators.operator_context import OperatorContext
+
+
+@runtime_checkable
+class BatchOperator(Protocol):
+    """An operator with a way to process all records of a batch."""
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """`process` for all records; a record that fails has met its policy."""
+
+
+class OperatorBatches:
+    """Passes the records on to their operator.
+
+    Args:
+        operators: The operator.
+    """
+
+    def __init__(self, operators: Sequence[BatchOperator]) -> None:
+        (self._operator,) = operators
+
+    def process_batches(self, batches: Sequence[ColumnarBatch]) -> None:
+        """See `BatchProcessor`."""
+        self._operator.process_together(batches[0])
+
+
+def call_each(
+    ctx: OperatorContext, batch: ColumnarBatch, function: Callable[[Any, Any], Any]
+) -> tuple[ColumnarBatch, list[Any]]:
+    """Calls a user's function with the key and value of each record, once each, also where others fail.
+
+    Args:
+        ctx: The context of the operator, under whose policy records fail.
+        batch: The records.
+        function: `(key, value) -> result`.
+
+    Returns:
+        The records for which the function has not failed, and its results.
+    """
+    results: list[Any] = []
+    failed: list[int] = []
+    rows = zip(batch.keys, batch.values, strict=True)
+    while len(results) + len(failed) < len(batch):
+        try:
+            for key, value in rows:
+                results.append(function(key, value))
+        except Exception as error:
+            row = len(results) + len(failed)
+            failed.append(row)
+            ctx.refuse(batch, row, error)
+    if not failed:
+        return batch, results
+    return batch.take(np.setdiff1d(np.arange(len(batch)), failed)), results
