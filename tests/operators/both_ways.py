@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from random import Random
 from typing import Any, NamedTuple
 from unittest import mock
@@ -70,9 +70,15 @@ def steps(apart: int = 1, numbers: Sequence[Any] = NUMBERS) -> st.SearchStrategy
 @contextmanager
 def _without_fallback() -> Iterator[None]:
     """Within the context, a step that cannot be processed at once fails."""
-    places = [f"streams.operators.aggregate.columns.{one}_columns.process_one_by_one" for one in ("session", "sliding")]
+    fallbacks = (
+        "session_columns.process_one_by_one",
+        "sliding_columns.process_one_by_one",
+        "column_aggregate.ColumnAggregate._fold_what_can_be",
+    )
     error = AssertionError("the step is not processed at once")
-    with mock.patch(places[0], side_effect=error), mock.patch(places[1], side_effect=error):
+    with ExitStack() as patches:
+        for name in fallbacks:
+            patches.enter_context(mock.patch(f"streams.operators.aggregate.columns.{name}", side_effect=error))
         yield
 
 

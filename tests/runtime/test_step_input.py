@@ -57,8 +57,13 @@ def test_the_warm_up_runs_every_kernel_of_a_step_and_no_test_driver() -> None:
     modules, testing = done.stdout.splitlines()
     assert {
         "state.kafka.partitioner",
-        "streams.operators.aggregate.columns.accumulate",
+        "streams.operators.aggregate.columns.accumulators",
         "streams.operators.aggregate.columns.group_rows",
+        "streams.operators.aggregate.columns.json_cells",
+        "streams.operators.aggregate.columns.key_order",
+        "streams.operators.aggregate.columns.number_fold",
+        "streams.operators.aggregate.columns.session_rows",
+        "streams.operators.aggregate.columns.sliding_rows",
         "streams.operators.aggregate.columns.window_rows",
         "streams.runtime.reader.json_scan",
         "streams.runtime.task.merge",

@@ -100,6 +100,10 @@ class TypedTimestampedWindowStore:
         """The smallest start of a window that the store still takes, ms."""
         return self._rows.earliest_start
 
+    def fetch_columns(self, keys: pa.BinaryArray, starts: Int64s) -> pa.BinaryArray:
+        """The local values of a column of windows, null where there is none; updates in the step cache are not seen."""
+        return self._rows.fetch_columns(keys, starts)
+
     def fetch_ranges(self, keys: pa.BinaryArray, from_ms: Int64s, to_ms: Int64s) -> WindowRows:
         """`fetch_range` for the bytes of a column of keys; values are local values."""
         return self._rows.fetch_ranges(keys, from_ms, to_ms)

@@ -92,7 +92,8 @@ def _sum(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -
 
 def _mean(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
     sums = [accumulator[0] for accumulator in before]
-    if not _sums_fit(column, sums):
+    # An infinite sum was stored as null, to which nothing can be added.
+    if None in sums or not _sums_fit(column, sums):
         return None
     after, counts = _folded(SUM, column, rows, groups, sums)
     return [[x, old[1] + new] for x, old, new in zip(after, before, counts, strict=True)]

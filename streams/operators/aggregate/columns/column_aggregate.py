@@ -9,18 +9,19 @@ stored value and its result the emitted one, as in Kafka Streams' `count`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from streams.errors import RecordError, StreamsError
-from streams.model.aggregates import Aggregate
+from state.kafka.columns import BinaryColumn
+from streams.model.aggregates import BUILT_IN, Aggregate
 from streams.model.record import Change, Headers, Record, Window, Windowed
 from streams.model.windows import TimeWindows
 from streams.operators.aggregate.columns.accumulate import accumulate
 from streams.operators.aggregate.columns.aggregate_columns import columns_of
+from streams.operators.aggregate.columns.by_record import concerns_records, fail
 from streams.operators.aggregate.columns.column_rows import ColumnRows, FieldColumn
+from streams.operators.aggregate.columns.folded_groups import FoldedGroups, Folding
 from streams.operators.aggregate.columns.group_rows import Groups, group
 from streams.operators.aggregate.columns.window_rows import Assigned, assign
 from streams.operators.aggregate.field_aggregates import FieldAggregates
@@ -73,6 +74,7 @@ class ColumnAggregate(Operator):
         self._time = StreamTime(ctx.state)
         self._fields = FieldAggregates(self.aggregates, self.bare)
         self._pending: Pending = {}
+        self._folded: FoldedGroups | None = None
 
     def process(self, record: Record) -> None:
         """Add one record to its group or windows."""
@@ -104,10 +106,11 @@ class ColumnAggregate(Operator):
             self._time.observe(pairs.stream_time)
         self.ctx.drop_many(pairs.late, "late")
         at = at[pairs.rows]
-        self._fold_what_can_be(rows, columns, at, group(rows.key_codes[at], pairs.starts), failed)
+        groups = group(rows.key_codes[at], pairs.starts)
+        if not self._fold_at_once(rows, columns, at, groups):
+            self._fold_what_can_be(rows, columns, at, groups, failed)
         for row, error in sorted(failed.items()):
-            with self.ctx.resume(rows.place(row)):
-                self.ctx.attempt(partial(_fail, error))
+            fail(self.ctx, rows, row, error)
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """Advance stream time, which closes windows."""
@@ -117,6 +120,10 @@ class ColumnAggregate(Operator):
     def flush(self) -> None:
         """Emit each group's last value, in order of time."""
         emit_pending(self.ctx, self.store, self._pending, self._emit)
+        folded, self._folded = self._folded, None
+        if folded is not None:
+            self._put(folded)
+            self.ctx.forward_batch(folded.results)
         if self.windows is not None:
             self.ctx.expire(self.store_name, self._time.now)
 
@@ -143,6 +150,33 @@ class ColumnAggregate(Operator):
         else:
             self._emit(None, headers, entry)
 
+    def _fold_at_once(self, rows: ColumnRows, columns: list[FieldColumn | None], at: Any, groups: Groups) -> bool:
+        """Fold all groups if nothing but arrays is needed for that; returns whether that was possible."""
+        if not all(type(aggregate) in BUILT_IN for aggregate in self.aggregates.values()):
+            return False
+        size_ms = None if self.windows is None else self.windows.size_ms
+        folding = Folding(self._fields, self.store.codec, self._stored, size_ms, self.send_old)
+        try:
+            self._folded = folding.fold(rows, columns, at, groups)
+        except Exception as error:
+            if not concerns_records(error):
+                raise
+            return False
+        return True
+
+    def _stored(self, keys: BinaryColumn, starts: Any) -> BinaryColumn:
+        """The local values of groups."""
+        if isinstance(self.store, TypedTimestampedWindowStore):
+            return self.store.fetch_columns(keys, starts)
+        return self.store.stored_column(keys.to_pylist())
+
+    def _put(self, folded: FoldedGroups) -> None:
+        """Write the groups, in the order of their updates."""
+        if isinstance(self.store, TypedTimestampedWindowStore):
+            self.store.put_columns(folded.keys, folded.starts, folded.values, folded.timestamps)
+        else:
+            self.store.put_column(folded.keys, folded.values, folded.timestamps)
+
     def _fold_what_can_be(
         self, rows: ColumnRows, columns: list[FieldColumn | None], at: Any, groups: Groups, failed: dict[int, Exception]
     ) -> None:
@@ -158,10 +192,8 @@ class ColumnAggregate(Operator):
         try:
             self._fold(rows, columns, at, groups)
         except Exception as error:
-            if isinstance(error, MemoryError) or (
-                isinstance(error, StreamsError) and not isinstance(error, RecordError)
-            ):
-                raise  # not caused by a record
+            if not concerns_records(error):
+                raise
             count = len(groups.codes)
             if count == 1:
                 failed.update(dict.fromkeys(at.tolist(), error))
@@ -205,7 +237,3 @@ class ColumnAggregate(Operator):
             key = Windowed(key, Window(entry.start, entry.start + self.windows.size_ms))
         change = Change(self._fields.result(entry.value), self._fields.result(old))
         self.ctx.forward(Record(key, change, entry.timestamp, headers))
-
-
-def _fail(error: Exception) -> None:
-    raise error

@@ -6,7 +6,7 @@ Each number is thus written by orjson, as `JsonSerde` would write it, but no Pyt
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -38,15 +38,16 @@ class Cells(NamedTuple):
     ends: Int64s
 
 
+_NO_CELLS: Final = Cells(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
+
 Part: TypeAlias = "bytes | Cells"
 """A text that is the same in all rows, or one for each."""
 
 
 def number_cells(numbers: Numbers) -> Cells:
     """Numbers as JSON, null where one is missing."""
-    count = len(numbers.kinds)
-    if not count:
-        return Cells(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
+    if not len(numbers.kinds):
+        return _NO_CELLS
     if (numbers.kinds == INT).all():
         text = orjson.dumps(np.ascontiguousarray(numbers.ints), option=orjson.OPT_SERIALIZE_NUMPY)
     elif (numbers.kinds == FLOAT).all():
@@ -60,10 +61,12 @@ def number_cells(numbers: Numbers) -> Cells:
 
 def value_cells(values: Sequence[Any]) -> Cells:
     """Any values as JSON."""
+    if not values:
+        return _NO_CELLS
     texts = [orjson.dumps(value) for value in values]
     ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
     data = np.frombuffer(b"".join(texts), np.uint8)
-    return Cells(data, np.concatenate(([0], ends[:-1])) if texts else ends, ends)
+    return Cells(data, np.concatenate(([0], ends[:-1])), ends)
 
 
 def joined(parts: Sequence[Part], count: int) -> pa.BinaryArray:
@@ -72,12 +75,14 @@ def joined(parts: Sequence[Part], count: int) -> pa.BinaryArray:
     Raises:
         OneByOne: The texts are too long for one column.
     """
+    if not count:
+        return pa.array([], pa.binary())
     lengths = np.full(count, sum(len(part) for part in parts if isinstance(part, bytes)), np.int64)
     for part in parts:
         if isinstance(part, Cells):
             lengths += part.ends - part.starts
     ends = np.cumsum(lengths)
-    size = int(ends[-1]) if count else 0
+    size = int(ends[-1])
     if size > _MOST_BYTES:
         raise OneByOne
     places, data = ends - lengths, np.empty(size, np.uint8)
