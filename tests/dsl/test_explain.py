@@ -112,9 +112,9 @@ def aggregate(stream: KStream, field: str = "a") -> None:
             lambda s: (
                 s.group_by_key().windowed_by(windows).emit_strategy(EmitStrategy.on_window_close()).mean("a", "m")
             ),
-            "emits its results on close",
+            "emits on close",
         ),
-        (lambda s: s.group_by_key().aggregate(int, lambda v, n: n + 1, Materialized("m")), "calls functions"),
+        (lambda s: s.group_by_key().aggregate(int, lambda v, n: n + 1, Materialized("m")), "aggregates with functions"),
         (
             lambda s: aggregate(s.filter(*PLAIN)) or s.group_by_key(key_serde=Int64Serde()).count(Materialized("n")),
             None,

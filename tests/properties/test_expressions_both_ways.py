@@ -17,6 +17,8 @@ from streams import (
     KGroupedStream,
     KStream,
     Materialized,
+    SessionWindows,
+    SlidingWindows,
     StreamsBuilder,
     TimeWindows,
     Topology,
@@ -91,6 +93,16 @@ def windowed(grouped: KGroupedStream) -> None:
     ).to_stream().to("out")
 
 
+def sessions(grouped: KGroupedStream) -> None:
+    of = grouped.windowed_by(SessionWindows.of_inactivity_gap_and_grace(4, 5))
+    of.aggregate(n=agg.count(), x=agg.sum(col("a") * 2), materialized=Materialized("s")).to_stream().to("out")
+
+
+def sliding(grouped: KGroupedStream) -> None:
+    of = grouped.windowed_by(SlidingWindows.of_time_difference_and_grace(4, 5))
+    of.aggregate(n=agg.count(), x=agg.max(col("a") + 1), materialized=Materialized("s")).to_stream().to("out")
+
+
 def both(grouped: KGroupedStream) -> None:
     plain(grouped)
     windowed(grouped)
@@ -106,6 +118,7 @@ def rekeyed_twice(stream: KStream) -> KStream:
     )
 
 
+DEAD_LETTERS = {"deserialization": "dlq", "processing": "dlq", "dead_letter_topic": "dead"}
 HEADS: list[Callable[[KStream], KStream]] = [a_filter, filters, mapped, extended, renamed, rekeyed, rekeyed_twice]
 
 
@@ -115,18 +128,20 @@ def program(head: Callable[[KStream], KStream], tail: Callable[[KGroupedStream],
     return builder.build()
 
 
-@pytest.mark.parametrize("policy", ["dlq", "skip"])
-@pytest.mark.parametrize("tail", [plain, windowed, both])
+@pytest.mark.parametrize("tail", [plain, windowed, sessions, sliding, both])
 @pytest.mark.parametrize("head", HEADS)
 @given(given_steps=steps)
-@settings(max_examples=8)
+@settings(max_examples=6)
 def test_both_ways_leave_the_same_behind(
-    head: Callable[[KStream], KStream], tail: Callable[[KGroupedStream], None], policy: str, given_steps: Any
+    head: Callable[[KStream], KStream], tail: Callable[[KGroupedStream], None], given_steps: Any
 ) -> None:
-    errors = {"deserialization": policy, "processing": policy}
-    if policy == "dlq":
-        errors["dead_letter_topic"] = "dead"
-    check_both_ways(program(head, tail), fed(given_steps), **errors)
+    check_both_ways(program(head, tail), fed(given_steps), **DEAD_LETTERS)
+
+
+@given(given_steps=steps)
+@settings(max_examples=20)
+def test_both_ways_skip_the_same_records(given_steps: Any) -> None:
+    check_both_ways(program(extended, both), fed(given_steps), deserialization="skip", processing="skip")
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -144,8 +159,7 @@ def test_branches_of_columns_share_what_is_above_them(given_steps: Any) -> None:
     plain(wanted.group_by_key())
     windowed(wanted.map_values(fields(a=col("a") / col("b"), b=col("t") == "warm")).group_by_key())
     topology = builder.build()
-    settings_of_test = {"deserialization": "dlq", "processing": "dlq", "dead_letter_topic": "dead"}
-    check_both_ways(topology, fed(given_steps), **settings_of_test)
+    check_both_ways(topology, fed(given_steps), **DEAD_LETTERS)
 
 
 def fed(given_steps: Sequence[Sequence[tuple[bytes | None, bytes | None, int]]]) -> list[list[Fed]]:
