@@ -27,7 +27,7 @@ def write(results: Sequence[Result], folder: Path) -> list[Path]:
     if not chosen:
         return []
     folder.mkdir(parents=True, exist_ok=True)
-    return [_bars(chosen, *figure, folder / f"{name}.svg") for name, figure in _FIGURES.items()]
+    return [_dots(chosen, *figure, folder / f"{name}.svg") for name, figure in _FIGURES.items()]
 
 
 def _largest(results: Sequence[Result]) -> list[Result]:
@@ -40,30 +40,36 @@ def _largest(results: Sequence[Result]) -> list[Result]:
     return list(found.values())
 
 
-def _bars(results: Sequence[Result], figure: str, title: str, path: Path) -> Path:
-    """Horizontal bars, one group a workload; a whisker is the range of the runs."""
+def _dots(results: Sequence[Result], figure: str, title: str, path: Path) -> Path:
+    """A row for each workload, a dot for each peer; a line through it is the range of the runs.
+
+    Dots, because the axis is logarithmic: bars would have lengths that mean nothing.
+    """
     import matplotlib as mpl
 
     mpl.use("svg")
     # The same results give the same file: no random ids and no date.
     mpl.rcParams["svg.hashsalt"] = "benchmarks"
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     workloads = [name for name in WORKLOADS if any(one.workload == name for one in results)]
     peers = sorted({one.peer for one in results}, key=lambda name: (name != OURS, name))
-    height = 0.8 / len(peers)
+    height = 0.6 / len(peers)
     canvas, axes = pyplot.subplots(figsize=(9, 1.2 + len(workloads) * max(0.5, 0.18 * len(peers))))
     for number, peer in enumerate(peers):
         mine = {one.workload: one for one in results if one.peer == peer}
         spreads = [(row, mine[name].spread(figure)) for row, name in enumerate(workloads) if name in mine]
-        bars = [(row, spread) for row, spread in spreads if spread is not None]
-        if bars:
-            _draw(axes, bars, number * height, height, next(iter(mine.values())).title)
-    axes.set_yticks([row + 0.4 - height / 2 for row in range(len(workloads))], workloads)
+        dots = [(row, spread) for row, spread in spreads if spread is not None]
+        if dots:
+            _draw(axes, dots, (number + 0.5) * height - 0.3, next(iter(mine.values())).title)
+    axes.set_yticks(range(len(workloads)), workloads)
     axes.invert_yaxis()
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, place: f"{value:,g}"))
+    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
     axes.set_title(title)
-    axes.grid(axis="x", alpha=0.3)
+    axes.grid(alpha=0.3, which="both")
     axes.legend()
     canvas.tight_layout()
     canvas.savefig(path, format="svg", metadata={"Date": None})
@@ -71,9 +77,7 @@ def _bars(results: Sequence[Result], figure: str, title: str, path: Path) -> Pat
     return path
 
 
-def _draw(
-    axes: Any, bars: Sequence[tuple[int, tuple[float, float, float]]], at: float, height: float, name: str
-) -> None:
-    middle = [spread[0] for _, spread in bars]
-    ranges = [[spread[0] - spread[1] for _, spread in bars], [spread[2] - spread[0] for _, spread in bars]]
-    axes.barh([row + at for row, _ in bars], middle, height, xerr=ranges, label=name)
+def _draw(axes: Any, dots: Sequence[tuple[int, tuple[float, float, float]]], at: float, name: str) -> None:
+    middle = [spread[0] for _, spread in dots]
+    ranges = [[spread[0] - spread[1] for _, spread in dots], [spread[2] - spread[0] for _, spread in dots]]
+    axes.errorbar(middle, [row + at for row, _ in dots], xerr=ranges, fmt="o", label=name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.growth import SERIES
 from benchmarks.harness import plots
 from benchmarks.harness.peers import OURS, ROOT
 from benchmarks.harness.result import RESULTS, Result, read
@@ -56,8 +57,30 @@ def _page(results: Sequence[Result], pictures: Sequence[Path]) -> str:
         if mine:
             columns = _OF_PROCEDURE.get(workload.procedure, _COLUMNS)
             parts += [f"## {name}: {workload.title}", *(_table(size, columns) for size in _by_size(mine))]
+    parts += _growth(results)
     parts.append("## Machines, versions and commits\n\n" + "\n".join(_origin(one) for one in main))
     return "\n\n".join(parts) + "\n"
+
+
+def _growth(results: Sequence[Result]) -> list[str]:
+    """A section with a table for each series that has results."""
+    parts = []
+    for name, series in SERIES.items():
+        rows = []
+        for value in series.values:
+            mine = [one for one in results if one.label == f"growth-{name}-{value:g}"]
+            for one in sorted(mine, key=_ours_first):
+                cells = " | ".join(cell(one.spread(figure)) for figure in _COLUMNS)
+                rows.append(f"| {value:,g} | {one.title} | {one.parameters['records']:,} | {cells} |")
+        if rows:
+            head = f"| {series.title} | | records | {' | '.join(_COLUMNS.values())} |"
+            line = f"|---|---|---|{'---|' * len(_COLUMNS)}"
+            parts.append(
+                "\n".join(
+                    [f"### {series.title[0].upper()}{series.title[1:]} (`{series.workload}`)", "", head, line, *rows]
+                )
+            )
+    return ["## Growth", *parts] if parts else []
 
 
 def _by_size(results: Sequence[Result]) -> list[list[Result]]:

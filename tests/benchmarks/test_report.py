@@ -43,6 +43,16 @@ def test_results_with_a_label_are_for_comparisons_only(tmp_path: Path) -> None:
     assert "before" not in text
 
 
+def test_a_series_has_a_table_with_a_row_for_each_value(tmp_path: Path) -> None:
+    results = [a_result("streams", a_run(rate), label=f"growth-tasks-{tasks}") for tasks, rate in ((16, 90), (2, 80))]
+    lines = page(tmp_path, *results).splitlines()
+    rows = [line for line in lines[lines.index("### Tasks (`counts`)") :] if line.startswith("| ")]
+    assert [row.split(" | ")[:4] for row in rows[1:]] == [
+        ["| 2", "Streams", "8,000,000", "80"],
+        ["| 16", "Streams", "8,000,000", "90"],
+    ]
+
+
 def test_a_file_reads_back_as_the_result_that_was_saved(tmp_path: Path) -> None:
     saved = result.described(
         workload="windows",
