@@ -45,6 +45,10 @@ class Workloads:
         windower = win.TumblingWindower(self._duration("window_ms"), EPOCH)
         self._fold(windower, lambda reading: reading["v"][0], lambda key, meta: f"{key}|{_ms(meta.open_time)}")
 
+    def counts(self) -> None:
+        """Count and mean without windows."""
+        self._sink(op.stateful_map("total", self._source("events"), _total))
+
     def windows_by_hand(self) -> None:
         """The same by a user's function that keeps the windows of a key, and emits one at each update."""
         size_ms, grace_ms = self._parameters["window_ms"], self._parameters["grace_ms"]
@@ -151,6 +155,12 @@ def _window(item: tuple[str, tuple[Any, Any]], key_of: Callable[[str, Any], str]
     return key_of(key, meta), {"count": window[0], "mean": window[1] / window[0]}
 
 
+def _total(state: tuple[int, float] | None, item: tuple[int, Value, str]) -> tuple[tuple[int, float], Value]:
+    count, total = state or (0, 0.0)
+    count, total = count + 1, total + item[1]["v"]
+    return (count, total), {"count": count, "mean": total / count}
+
+
 def _windower(size_ms: int, grace_ms: int) -> Callable[..., Any]:
     def step(state: Any, item: tuple[int, Value, str]) -> tuple[Any, list[tuple[str, Value]]]:
         ms, reading, _ = item
@@ -189,6 +199,7 @@ METHODS = {
     "passthrough": Workloads.passthrough,
     "windows": Workloads.windows,
     "windows-python": Workloads.windows_by_hand,
+    "counts": Workloads.counts,
     "latency": Workloads.windows_by_hand,
     "sessions": Workloads.sessions,
     "shuffle": Workloads.shuffle,

@@ -49,6 +49,17 @@ class Workloads:
         """Count and mean in a table of tumbling windows."""
         self._tumbling(lambda old, reading: [old[0] + 1, old[1] + reading["v"][0]], [0, 0.0], _mean)
 
+    def counts(self) -> None:
+        """Count and mean without windows."""
+        out, totals = self._topic("out"), self._table("totals", lambda: [0, 0.0])
+
+        @self.app.agent(self._topic("events"))
+        async def count(events: Any) -> None:
+            async for key, event in events.items():
+                old = totals[key]
+                totals[key] = new = [old[0] + 1, old[1] + event["v"]]
+                await out.send(key=key, value=_mean(new))
+
     def latency(self) -> None:
         """The same with the largest `t`."""
         self._tumbling(
@@ -114,6 +125,7 @@ METHODS = {
     "passthrough": Workloads.passthrough,
     "windows": Workloads.windows,
     "windows-python": Workloads.windows,
+    "counts": Workloads.counts,
     "latency": Workloads.latency,
     "recovery": Workloads.latency,
     "table-join": Workloads.table_join,

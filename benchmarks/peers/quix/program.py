@@ -67,6 +67,10 @@ class Workloads:
         results = self._tumbling(self._sensors()).agg(window=reduce).current()
         self._write_windows(results.apply(_mean_of_reduced))
 
+    def counts(self) -> None:
+        """Count and mean without windows."""
+        self._sink(self._values().apply(_total, stateful=True))
+
     def latency(self) -> None:
         """The same with the largest `t`."""
         readings = self._source("events").apply(lambda reading: {"v": reading["v"][0], "t": reading["t"]})
@@ -184,6 +188,13 @@ def _count(_: Any, state: State) -> int:
     return count
 
 
+def _total(value: float, state: State) -> Value:
+    count, total = state.get("total", [0, 0.0])
+    count, total = count + 1, total + value
+    state.set("total", [count, total])
+    return {"count": count, "mean": total / count}
+
+
 def _missing(number: int, state: State) -> int:
     """The number of missing readings if it has changed, otherwise -1."""
     seen, first, last, before = state.get("seen", [0, number, number, 0])
@@ -235,6 +246,7 @@ METHODS = {
     "shuffle": Workloads.shuffle,
     "windows": Workloads.windows,
     "windows-python": Workloads.windows_python,
+    "counts": Workloads.counts,
     "latency": Workloads.latency,
     "recovery": Workloads.latency,
     "devices": Workloads.devices,

@@ -62,6 +62,11 @@ def events(run: Run, spark: SparkSession) -> DataFrame:
     return _late(run, run.read(spark, "events", EVENT)).select("key", "timestamp", "ms", "v")
 
 
+def all_events(run: Run, spark: SparkSession) -> DataFrame:
+    """`v` of events, without a watermark."""
+    return run.read(spark, "events", EVENT).select("key", "timestamp", "ms", "v")
+
+
 def both_sides(run: Run, spark: SparkSession) -> DataFrame:
     """`role` and `n` of the events of two topics."""
     return _late(run, run.read_both(spark, "left", "right", EVENT)).select("key", "timestamp", "ms", "role", "n")
@@ -108,6 +113,17 @@ def tumbling(parameters: Mapping[str, int]) -> Step:
                 changed.add(start)
         results = [(f"{key}|{start}", _mean_and_time(*windows[start])) for start in sorted(changed)]
         return Answer({start: kept for start, kept in windows.items() if start + size > watermark} or None, results)
+
+    return step
+
+
+def totals(parameters: Mapping[str, int]) -> Step:
+    """Count and mean without windows."""
+
+    def step(key: str, state: State, rows: Sequence[Row], watermark: int) -> Answer:
+        count, total = state or (0, 0.0)
+        count, total = count + len(rows), total + sum(value for _, value in rows)
+        return Answer((count, total), [(key, _mean(count, total))])
 
     return step
 
@@ -261,6 +277,7 @@ def _pair(left: int, right: int | None) -> str:
 PROGRAMS: Final[Mapping[str, Program]] = {
     "windows": Program(readings, tumbling),
     "windows-python": Program(readings, tumbling),
+    "counts": Program(all_events, totals),
     "latency": Program(readings, tumbling),
     "recovery": Program(readings, tumbling),
     "sessions": Program(events, sessions),

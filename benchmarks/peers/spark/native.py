@@ -29,6 +29,12 @@ def windows(run: Run, spark: SparkSession) -> None:
     run.write(counted.select(_window_key(), as_json(count="count", mean="mean")), mode="update")
 
 
+def counts(run: Run, spark: SparkSession) -> None:
+    """Count and mean without windows."""
+    counted = run.read(spark, "events", EVENT).groupBy("key").agg(*_count_and_mean(F.col("v")))
+    run.write(counted.select("key", as_json(count="count", mean="mean")), mode="update")
+
+
 def latency(run: Run, spark: SparkSession) -> None:
     """The same with the largest `t`."""
     counted = _readings(run, spark).groupBy("key", _window(run))
@@ -152,6 +158,7 @@ WORKLOADS: Final[Mapping[str, Callable[[Run, SparkSession], None]]] = {
     "passthrough": passthrough,
     "devices": devices,
     "windows": windows,
+    "counts": counts,
     "latency": latency,
     "recovery": latency,
     "sessions": sessions,

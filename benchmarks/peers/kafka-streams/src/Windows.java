@@ -37,6 +37,18 @@ final class Windows {
         return Produced.with(WindowedSerdes.sessionWindowedSerdeFrom(String.class), values);
     }
 
+    /** The same without windows. */
+    static void counts(StreamsBuilder builder, Config config) {
+        events(builder, config)
+                .aggregate(
+                        () -> Values.Sum.NONE,
+                        (key, event, sum) -> sum.plus(event.v()),
+                        Materialized.with(Serdes.String(), SUM))
+                .toStream()
+                .mapValues(Values.Sum::mean)
+                .to(config.topic("out"), Produced.with(Serdes.String(), MEAN));
+    }
+
     static void tumbling(StreamsBuilder builder, Config config) {
         KTable<Windowed<String>, Values.Sum> sums = readings(builder, config)
                 .groupByKey()

@@ -12,6 +12,7 @@ final class Workloads {
             case "passthrough" -> Stateless.passthrough(builder, config);
             case "shuffle" -> Stateless.shuffle(builder, config);
             case "devices" -> Devices.build(builder, config);
+            case "counts" -> Windows.counts(builder, config);
             case "windows" -> Windows.tumbling(builder, config);
             case "latency", "recovery" -> Windows.tumblingWithTime(builder, config);
             case "sessions" -> Windows.sessions(builder, config);
