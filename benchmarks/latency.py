@@ -183,6 +183,8 @@ class Memory(threading.Thread):
         found: dict[str, int] = {}
         for process in [self._root, *self._descendants()]:
             try:
+                if _is_a_copy(process):
+                    continue
                 kind = _kind(process, self._root.pid)
                 found[kind] = found.get(kind, 0) + _pss(process.pid)
                 times = process.cpu_times()
@@ -204,6 +206,13 @@ def _pss(pid: int) -> int:
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
     return 0
+
+
+def _is_a_copy(process: psutil.Process) -> bool:
+    """Whether Java has forked the process and it will soon execute another program: until then, it shows Java's memory again."""
+    parent = process.parent()
+    line = process.cmdline()
+    return parent is not None and "java" in "".join(line[:1]) and line == parent.cmdline()
 
 
 def _kind(process: psutil.Process, root: int) -> str:
