@@ -13,6 +13,37 @@ _TIME_SIDE = struct.Struct(">qB")
 _NUMBER = struct.Struct(">q")
 _LENGTH = struct.Struct(">I")
 
+NUMBER_BYTES = _NUMBER.size
+"""Of the number at the end of a waiting record's key."""
+
+
+def waiting_key(time: int, side: int, key: bytes, number: int) -> bytes:
+    """The bytes of a `WaitingKey`."""
+    return _TIME_SIDE.pack(time, side) + key + _NUMBER.pack(number)
+
+
+def waiting_prefix(time: int, side: int, key: bytes) -> bytes:
+    """The first bytes of a `WaitingKey`, without its number, which has `NUMBER_BYTES`."""
+    return _TIME_SIDE.pack(time, side) + key
+
+
+def split_waiting_key(data: bytes) -> tuple[int, int, bytes]:
+    """Time, side and key of a `WaitingKey`."""
+    time, side = _TIME_SIDE.unpack_from(data)
+    return time, side, data[_TIME_SIDE.size : -NUMBER_BYTES]
+
+
+def waiting_record(side: int, headers: bytes, data: bytes) -> bytes:
+    """The bytes of a `WaitingRecord` with these encoded headers and this value."""
+    return b"".join((bytes((side,)), _LENGTH.pack(len(headers)), headers, data))
+
+
+def split_waiting_record(cell: bytes) -> tuple[bytes, bytes]:
+    """Encoded headers and value of a `WaitingRecord`."""
+    at = 1 + _LENGTH.size
+    end = at + _LENGTH.unpack_from(cell, 1)[0]
+    return cell[at:end], cell[end:]
+
 
 @dataclass(frozen=True, slots=True)
 class WaitingKeySerde(Serde[WaitingKey]):
@@ -24,7 +55,7 @@ class WaitingKeySerde(Serde[WaitingKey]):
             return None
         if not isinstance(value, WaitingKey):
             raise cannot_serialize(self, topic, value)
-        return _TIME_SIDE.pack(value.time, value.side) + value.key + _NUMBER.pack(value.number)
+        return waiting_key(*value)
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingKey | None:
         """The `WaitingKey`. Raises `SerdeError` if the bytes are too few."""
@@ -55,9 +86,8 @@ class WaitingSerde(Serde[WaitingRecord]):
             return None
         if not isinstance(value, WaitingRecord):
             raise cannot_serialize(self, topic, value)
-        cell = encode_headers(value.headers)
         data = (self.left if value.side else self.right).serialize(topic, value.value, value.headers)
-        return b"".join((bytes((value.side,)), _LENGTH.pack(len(cell)), cell, data or b""))
+        return waiting_record(value.side, encode_headers(value.headers), data or b"")
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingRecord | None:
         """The `WaitingRecord`. Raises `SerdeError` if the bytes are too few."""

@@ -82,7 +82,7 @@ class _JoinStep:
         without_key = self._alone_without_key()
         waiting = None
         if self._sides[LEFT].buffer is not None:
-            waiting = WaitingStep(self._sides, self._records, self._time, self._open, pairs)
+            waiting = WaitingStep(self._sides, self._records, self._time, self._open, pairs, self._cells)
             due, at = waiting.results()
             results += [(due, 2 * at), (self._without_key(without_key), 2 * without_key + 1)]
         puts = [self._rows_of(side, keys[side]) for side in (RIGHT, LEFT)]
