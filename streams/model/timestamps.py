@@ -143,6 +143,11 @@ class FieldTimestampExtractor:
         """A number n in the field means `n * first // second` ms; None if the field is text."""
         return _PER_MS.get(self.unit)
 
+    @property
+    def expression(self) -> Expression:
+        """The field as an expression."""
+        return Col(".".join(self.path))
+
     def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
         """The field's time in epoch ms. Raises `TimestampError` if the field is missing or not a time."""
         found: Any = record.value
@@ -171,6 +176,11 @@ class ExpressionTimestampExtractor:
     expression: Expression
     unit: str
     needs_record: bool = True
+
+    @property
+    def scale(self) -> tuple[int, int] | None:
+        """As for `FieldTimestampExtractor`."""
+        return _PER_MS.get(self.unit)
 
     def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
         """The expression's time in epoch ms. Raises `TimestampError` if it gives none."""

@@ -155,7 +155,8 @@ def test_both_ways_fail_at_the_same_record(head: Callable[[KStream], KStream], g
 @settings(max_examples=30)
 def test_branches_of_columns_share_what_is_above_them(given_steps: Any) -> None:
     builder = StreamsBuilder()
-    wanted = builder.stream("in", timestamp_extractor=timestamp_field("a")).filter(col("a") > col("b"))
+    time = timestamp_field(col("a") * 3 - col("b"))
+    wanted = builder.stream("in", timestamp_extractor=time).filter(col("a") > col("b"))
     plain(wanted.group_by_key())
     windowed(wanted.map_values(fields(a=col("a") / col("b"), b=col("t") == "warm")).group_by_key())
     topology = builder.build()

@@ -64,10 +64,9 @@ class SourceReader:
         self._paths = list(sub.columns.paths[source.name])
         self._columns = ColumnReader(sub, source.name, [entry for _, entry in self._direct], run)
         self._any_columns = any(entry.transport == "columns" for _, entry in self._direct)
-        time_field = None if self._operators else self._times.field
-        if time_field is not None and time_field not in self._paths:
-            self._paths.append(time_field)
-        self._time_field = time_field
+        time = None if self._operators else self._times.expression
+        self._paths += [path for path in (time.paths if time is not None else ()) if path not in self._paths]
+        self._time_by_fields = time is not None
 
     def read(self, columns: RecordColumns, tasks: int) -> Iterator[EntryRows]:
         """Read a piece of a topic-partition; rows made by operators accumulate in their entries.
@@ -77,23 +76,23 @@ class SourceReader:
         """
         run, source = self._run, self._source
         run.counters.add(f"in:{source.name}", len(columns))
-        by_field = self._time_field is not None
+        by_field = self._time_by_fields
         objects = bool(self._operators) or (self._times.needs_record and not by_field)
         rows = _python_rows(columns, objects)
         fields = JsonFields([], np.zeros(0, np.bool_), np.zeros(0, np.bool_), {})
         if self._any_columns or by_field:
             fields = read_fields(columns.values, self._paths, partial(source.value_serde.deserialize, columns.topic))
+        by_path = dict(zip(self._paths, fields.fields, strict=False))
         if objects:
             timestamps = self._read_objects(rows, columns.timestamps)
-        elif self._time_field is not None:
-            timestamps = self._times.of_field(rows, fields, self._paths.index(self._time_field))
+        elif by_field:
+            timestamps = self._times.of_fields(rows, by_path, fields.rejected)
         else:
             timestamps = self._times.column(rows, columns.timestamps)
         rejected = {row: error for row, error in fields.rejected.items() if timestamps[row] != DROPPED}
         if rejected:
             timestamps = timestamps.copy()
             timestamps[list(rejected)] = DROPPED
-        by_path = dict(zip(self._paths, fields.fields, strict=False))
         read = Columns(by_path, fields.null_values, fields.without_fields, timestamps != DROPPED)
         yield from self._direct_rows(columns, timestamps, self._columns.read(rows, read, rejected), tasks)
 

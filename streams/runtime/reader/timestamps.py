@@ -7,20 +7,30 @@ reads. Invariant: a timestamp that is turned away advances no time.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import numpy as np
 import numpy.typing as npt
 
+from streams.model.expressions.expression import Expression
 from streams.model.times import NO_TIME
-from streams.model.timestamps import ConsumedRecord, FieldTimestampExtractor, WallclockTimestampExtractor
-from streams.operators.aggregate.columns.column_rows import INT
+from streams.model.timestamps import (
+    ConsumedRecord,
+    ExpressionTimestampExtractor,
+    FieldTimestampExtractor,
+    WallclockTimestampExtractor,
+)
+from streams.operators.aggregate.columns.column_rows import INT, FieldColumn
+from streams.operators.expressions.evaluate import Frame, computed
 from streams.runtime.event_time import checked, latest, too_far
-from streams.runtime.reader.json_fields import JsonFields
 from streams.runtime.rows import NOW
 from streams.runtime.step_context import SourceRows, StepContext
 from streams.serdes.json import is_plain_json
 from streams.topology.graph import SourceNode
 
 DROPPED = -1
+
+_OF_FIELDS = (FieldTimestampExtractor, ExpressionTimestampExtractor)
 
 
 class TimestampReader:
@@ -62,23 +72,29 @@ class TimestampReader:
         return latest(self._run.settings, self._run.now_ms)
 
     @property
-    def field(self) -> str | None:
-        """Path of the JSON field that holds the time, if it can be read as a column; else None."""
+    def expression(self) -> Expression | None:
+        """The field of JSON values that holds the time, or what computes it of fields, if it can be a column; else None."""
         extractor = self._extractor
-        if (
-            isinstance(extractor, FieldTimestampExtractor)
-            and extractor.scale
-            and is_plain_json(self._source.value_serde)
-        ):
-            return ".".join(extractor.path)
+        if isinstance(extractor, _OF_FIELDS) and extractor.scale and is_plain_json(self._source.value_serde):
+            return extractor.expression
         return None
 
-    def of_field(self, rows: SourceRows, fields: JsonFields, index: int) -> npt.NDArray[np.int64]:
-        """Timestamps from a decoded field: integers at once, everything else as in `record`."""
-        assert isinstance(self._extractor, FieldTimestampExtractor), "only its fields are decoded as columns"
-        assert self._extractor.scale is not None, "only numbers are decoded as columns"
+    def of_fields(
+        self, rows: SourceRows, fields: Mapping[str, FieldColumn], rejected: Collection[int]
+    ) -> npt.NDArray[np.int64]:
+        """Timestamps from decoded fields: integers at once, everything else as in `record`.
+
+        Args:
+            rows: The records.
+            fields: The fields by path.
+            rejected: Rows that cannot be read, which the caller rejects.
+        """
+        assert isinstance(self._extractor, _OF_FIELDS), "others do not say which fields they read"
+        assert self._extractor.scale is not None, "only numbers are computed as columns"
         times, by = self._extractor.scale
-        column = fields.fields[index]
+        count = len(rows.offsets)
+        # Rows that fail here have no time in the column, and fail again as records.
+        column = computed(self._extractor.expression, Frame(count, fields), np.ones(count, np.bool_), {})
         simple = (column.kinds == INT) & (column.ints < 2**53) & (column.ints > -(2**53))
         timestamps = np.where(simple, column.ints * times // by, DROPPED)
         negative = int((simple & (timestamps < 0)).sum())
@@ -88,7 +104,7 @@ class TimestampReader:
             for row in np.flatnonzero(timestamps > self._latest).tolist():
                 timestamps[row] = self._turn_away(rows, row, int(timestamps[row]))
         for row in np.flatnonzero(~simple).tolist():
-            if row in fields.rejected:
+            if row in rejected:
                 timestamps[row] = 0  # not dropped here: the caller rejects the row with its own error
                 continue
             value = self._source.value_serde.deserialize(rows.topic, rows.values[row])
