@@ -51,8 +51,7 @@ class Workloads:
         grouped = kept.group_by(
             lambda number: f"c-{number:07d}", name="consumer", key_serializer="str", key_deserializer="str"
         )
-        counts = grouped.apply(_count, stateful=True).filter(lambda count: count % 10 == 0)
-        self._sink(counts.apply(lambda count: {"count": count}))
+        self._sink(grouped.apply(_count, stateful=True))
 
     # Windows.
 
@@ -182,10 +181,10 @@ class Workloads:
         results.to_topic(topic, key=None if key is None else lambda value: value[key])
 
 
-def _count(_: Any, state: State) -> int:
+def _count(_: Any, state: State) -> Value:
     count: int = state.get("count", 0) + 1
     state.set("count", count)
-    return count
+    return {"count": count}
 
 
 def _total(value: float, state: State) -> Value:
@@ -255,6 +254,7 @@ METHODS = {
     "nexmark-q7": Workloads.highest_bid,
     "nexmark-q11": Workloads.user_sessions,
     "join-inner": Workloads.join_inner,
+    "join-python": Workloads.join_inner,
     "join-3d": Workloads.join_inner,
     "join-left": Workloads.join_left,
     "table-join": Workloads.table_join,
