@@ -78,13 +78,14 @@ class Workloads:
 
     def devices(self) -> None:
         """B2: two windows and a detector of missing sequence numbers."""
-        sensors = self._sensors()
+        readings = self._source("events")  # an application has one dataframe for each topic
+        sensors = readings.apply(lambda reading: reading["v"][0])
         for role, size_ms in (("stats_1s", 1_000), ("stats_10s", 10_000)):
             found = sensors.tumbling_window(size_ms, 2_000).agg(
                 readings=agg.Count(), mean=agg.Mean(), min=agg.Min(), max=agg.Max(), last=agg.Last()
             )
             self._write_windows(found.current(), role)
-        numbers = self._source("events").apply(lambda reading: reading["s"])
+        numbers = readings.apply(lambda reading: reading["s"])
         self._sink(numbers.apply(_missing, stateful=True).filter(lambda missing: missing >= 0), "gaps")
 
     def sessions(self) -> None:
