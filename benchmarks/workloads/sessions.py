@@ -45,11 +45,11 @@ class Sessions(Workload):
         values, records = found.last_values()
         rows: list[Row] = [(*session_key(key), value["count"], value["mean"]) for key, value in values.items()]
         if not found.retracts:
-            rows = _last_of_each(rows)
+            rows = last_of_each(rows)
         return Verdict(compare(expected, table_of(rows, list(expected)), ["key", "start", "end"]), records)
 
 
-def _last_of_each(rows: list[Row]) -> list[Row]:
+def last_of_each(rows: list[Row]) -> list[Row]:
     """The sessions that lie in no other one of their key: what is left when those that grew are not deleted."""
     kept: list[Row] = []
     for row in sorted(rows, key=lambda one: (one[0], one[1], -one[2])):

@@ -51,8 +51,7 @@ class Workloads:
         grouped = kept.group_by(
             lambda number: f"c-{number:07d}", name="consumer", key_serializer="str", key_deserializer="str"
         )
-        counts = grouped.apply(_count, stateful=True).filter(lambda count: count % 10 == 0)
-        self._sink(counts.apply(lambda count: {"count": count}))
+        self._sink(grouped.apply(_count, stateful=True))
 
     # Windows.
 
@@ -79,13 +78,14 @@ class Workloads:
 
     def devices(self) -> None:
         """B2: two windows and a detector of missing sequence numbers."""
-        sensors = self._sensors()
+        readings = self._source("events")  # an application has one dataframe for each topic
+        sensors = readings.apply(lambda reading: reading["v"][0])
         for role, size_ms in (("stats_1s", 1_000), ("stats_10s", 10_000)):
             found = sensors.tumbling_window(size_ms, 2_000).agg(
                 readings=agg.Count(), mean=agg.Mean(), min=agg.Min(), max=agg.Max(), last=agg.Last()
             )
             self._write_windows(found.current(), role)
-        numbers = self._source("events").apply(lambda reading: reading["s"])
+        numbers = readings.apply(lambda reading: reading["s"])
         self._sink(numbers.apply(_missing, stateful=True).filter(lambda missing: missing >= 0), "gaps")
 
     def sessions(self) -> None:
@@ -182,10 +182,10 @@ class Workloads:
         results.to_topic(topic, key=None if key is None else lambda value: value[key])
 
 
-def _count(_: Any, state: State) -> int:
+def _count(_: Any, state: State) -> Value:
     count: int = state.get("count", 0) + 1
     state.set("count", count)
-    return count
+    return {"count": count}
 
 
 def _total(value: float, state: State) -> Value:
@@ -255,6 +255,7 @@ METHODS = {
     "nexmark-q7": Workloads.highest_bid,
     "nexmark-q11": Workloads.user_sessions,
     "join-inner": Workloads.join_inner,
+    "join-python": Workloads.join_inner,
     "join-3d": Workloads.join_inner,
     "join-left": Workloads.join_left,
     "table-join": Workloads.table_join,

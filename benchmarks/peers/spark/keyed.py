@@ -83,15 +83,6 @@ def rows_and_probes(run: Run, spark: SparkSession) -> DataFrame:
     return run.read_both(spark, "rows", "probes", f"{EVENT}, p long").select("key", "timestamp", "ms", "role", "n", "p")
 
 
-def consumers(run: Run, spark: SparkSession) -> DataFrame:
-    """The events of ShuffleBench by consumer, without a column."""
-    number = F.conv(F.hex(F.substring("value", 1, 8)), 16, 10).cast("decimal(20,0)").alias("h")
-    kept = run.read_bytes(spark, "events").select("timestamp", number).where("h % 1000000 < 200000")
-    consumer = F.expr(f"cast((h div 1000000) % {run.parameters['consumers']} as string)")
-    key = F.concat(F.lit("c-"), F.lpad(consumer, 7, "0")).alias("key")
-    return kept.select(key, "timestamp", F.unix_millis("timestamp").alias("ms"))
-
-
 def _late(run: Run, rows: DataFrame) -> DataFrame:
     return rows.withWatermark("timestamp", run.milliseconds("grace_ms"))
 
@@ -245,14 +236,12 @@ def table_fill(parameters: Mapping[str, int]) -> Step:
     return step
 
 
-def each_tenth(parameters: Mapping[str, int]) -> Step:
-    """A counter whose every tenth count is a result."""
+def count(parameters: Mapping[str, int]) -> Step:
+    """A counter."""
 
     def step(key: str, state: State, rows: Sequence[Row], watermark: int) -> Answer:
-        before = state or 0
-        count = before + len(rows)
-        tenths = range(before - before % 10 + 10, count + 1, 10)
-        return Answer(count, [(key, json.dumps({"count": tenth})) for tenth in tenths])
+        counted = (state or 0) + len(rows)
+        return Answer(counted, [(key, json.dumps({"count": counted}))])
 
     return step
 
@@ -283,9 +272,10 @@ PROGRAMS: Final[Mapping[str, Program]] = {
     "sessions": Program(events, sessions),
     "sliding": Program(events, sliding),
     "join-inner": Program(both_sides, join_inner, "append"),
+    "join-python": Program(both_sides, join_inner, "append"),
     "join-3d": Program(both_sides, join_inner, "append"),
     "join-left": Program(both_sides, join_left, "append"),
     "table-join": Program(events_and_table, table_join, "append"),
     "table-fill": Program(rows_and_probes, table_fill, "append"),
-    "shuffle": Program(consumers, each_tenth, "append"),
+    "shuffle": Program(Run.consumers, count),
 }

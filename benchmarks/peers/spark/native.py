@@ -67,6 +67,12 @@ def _statistics(run: Run, spark: SparkSession, role: str, size: str) -> None:
     run.write(found.select(_window_key(), value), role, "update")
 
 
+def shuffle(run: Run, spark: SparkSession) -> None:
+    """B3: a counter for each consumer."""
+    counted = run.consumers(spark).groupBy("key").count()
+    run.write(counted.select("key", as_json(count="count")), mode="update")
+
+
 def sessions(run: Run, spark: SparkSession) -> None:
     """Count and mean in session windows, which Spark emits only after they have closed."""
     counted = _sessions(run, run.read(spark, "events", EVENT), *_count_and_mean(F.col("v")))
@@ -165,6 +171,7 @@ WORKLOADS: Final[Mapping[str, Callable[[Run, SparkSession], None]]] = {
     "join-inner": join_inner,
     "join-3d": join_inner,
     "join-left": join_left,
+    "shuffle": shuffle,
     "nexmark-q5": hot_items,
     "nexmark-q7": highest_bid,
     "nexmark-q11": user_sessions,

@@ -120,6 +120,14 @@ class Run:
         }
         return spark.readStream.format("kafka").options(**options).load()
 
+    def consumers(self, spark: SparkSession) -> DataFrame:
+        """The events of ShuffleBench by consumer: `key`, `timestamp` and `ms`."""
+        number = F.conv(F.hex(F.substring("value", 1, 8)), 16, 10).cast("decimal(20,0)").alias("h")
+        kept = self.read_bytes(spark, "events").select("timestamp", number).where("h % 1000000 < 200000")
+        consumer = F.expr(f"cast((h div 1000000) % {self.parameters['consumers']} as string)")
+        key = F.concat(F.lit("c-"), F.lpad(consumer, 7, "0")).alias("key")
+        return kept.select(key, "timestamp", F.unix_millis("timestamp").alias("ms"))
+
     def write(self, results: DataFrame, role: str = "out", mode: str = "append") -> None:
         """Starts a query that writes `key` and `value` to a topic.
 
