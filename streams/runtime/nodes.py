@@ -1,7 +1,6 @@
 """Processor nodes at run time: the context of an operator, and the guard around each call.
 
-Invariant: an exception is attributed to the node that raised it (KIP-1033), not to those that forwarded to it; errors of
-stores, Kafka and the like are not caused by a record and are never skipped.
+Invariant: an exception is attributed to the node that raised it (KIP-1033), not to those that forwarded to it.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from streams.errors import RecordError, RecordFailedError, StreamsError, TopologyError
+from streams.errors import TopologyError
 from streams.model.record import Headers, HeldRecord, Record, RecordMetadata
 from streams.model.windows import Duration
 from streams.operators.columnar import BatchProcessor, ColumnarBatch, in_order
@@ -18,6 +17,7 @@ from streams.operators.dropped import dropped_record
 from streams.operators.operator_context import Mode
 from streams.operators.processor import AnyProcessor
 from streams.operators.punctuation import PunctuationType
+from streams.runtime.current_record import at_record, each_record, guard, may_be_the_records_fault
 from streams.runtime.forwarded import Forwarded
 from streams.runtime.step_context import StepContext
 from streams.runtime.task.punctuation import Punctuation, Punctuations
@@ -178,7 +178,7 @@ class NodeContext:
         if not len(batch):
             return
         if self._alternating and len(self._batch_receivers) > 1:
-            for _, record in each_record(batch, self._run):
+            for record in each_record(batch, self._run):
                 self.forward(record, child)
             return
         self.count_forwarded(len(batch))
@@ -223,7 +223,7 @@ class NodeContext:
         """See `OperatorContext`."""
         self._run.counters.add(f"dropped:{self.node}:{reason}", len(batch))
         if self._on_drop:
-            for _, record in each_record(batch, self._run):
+            for record in each_record(batch, self._run):
                 for receive in self._on_drop:
                     receive(dropped_record(record, reason, self.node))
 
@@ -292,7 +292,7 @@ class NodeRunner:
     def receive_each(self, batch: ColumnarBatch) -> None:
         """Process records one by one; their results go on together where that makes no difference."""
         with self.context.forwarding_together():
-            for _, record in each_record(batch, self._run):
+            for record in each_record(batch, self._run):
                 self.receive(record)
 
     def flush(self) -> None:
@@ -345,41 +345,3 @@ class NodeGroup:
             return
         for node, batch in zip(self._nodes, batches, strict=True):
             node.received += len(batch)
-
-
-@contextmanager
-def at_record(batch: ColumnarBatch, row: int, run: StepContext) -> Iterator[None]:
-    """Within the context, a record of a batch is the current one."""
-    held, position = run.held, run.position
-    run.held, run.position = batch.held.get(row, held), int(batch.order[row])
-    try:
-        with run.resume(batch.place(run.position)):
-            yield
-    finally:
-        run.held, run.position = held, position
-
-
-def each_record(batch: ColumnarBatch, run: StepContext) -> Iterator[tuple[int, Record]]:
-    """The rows of a batch and their records, each while its record is the current one."""
-    before = run.held, run.position, run.cursor
-    held, place = run.held, batch.place
-    try:
-        for row, (position, record) in enumerate(zip(batch.order.tolist(), batch.records(), strict=True)):
-            run.held = batch.held.get(row, held) if batch.held else held
-            run.position, run.cursor = position, place(position)
-            yield row, record
-    finally:
-        run.held, run.position, run.cursor = before
-
-
-def may_be_the_records_fault(error: Exception) -> bool:
-    """Whether a policy for records applies to an error raised while records were processed."""
-    not_the_records_fault = isinstance(error, StreamsError) and not isinstance(error, RecordError)
-    return not (not_the_records_fault or isinstance(error, RecordFailedError | MemoryError))
-
-
-def guard(error: Exception, node: str, run: StepContext) -> None:
-    """Apply the processing policy to an exception raised in a node."""
-    if not may_be_the_records_fault(error):
-        raise error
-    run.handlers.handle("processing", node, run.origin(), error)

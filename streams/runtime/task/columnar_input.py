@@ -15,7 +15,7 @@ from streams.errors import ValueNotPicklableError
 from streams.model.record import Headers
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, concatenated
 from streams.operators.encoded_values import EncodedValues
-from streams.runtime.nodes import at_record, may_be_the_records_fault
+from streams.runtime.current_record import at_record, may_be_the_records_fault
 from streams.runtime.rows import RowBatch
 from streams.runtime.step_context import SourceRows, StepContext
 from streams.runtime.task.row_order import TaskRows, merged

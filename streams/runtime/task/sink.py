@@ -12,8 +12,8 @@ from streams.model.record import Record, RecordContext, Windowed
 from streams.operators.columnar import NULL_KEY, ColumnarBatch
 from streams.operators.encoded_values import value_column
 from streams.operators.result_columns import WindowedKeys
+from streams.runtime.current_record import each_record, may_be_the_records_fault
 from streams.runtime.handlers import Origin
-from streams.runtime.nodes import each_record, may_be_the_records_fault
 from streams.runtime.outputs import Target
 from streams.runtime.step_context import StepContext
 from streams.runtime.task.collector import DEFAULT_PARTITION, SendBatch
@@ -58,7 +58,7 @@ class SinkRunner:
                 self.received += len(batch)
                 self._run.collector.add_batch(columns)
                 return
-        for _, record in each_record(batch, self._run):
+        for record in each_record(batch, self._run):
             self.receive(record)
 
     def _columns(self, target: Target, batch: ColumnarBatch) -> SendBatch:
