@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.stores.segments import Segments
-from state.tables.binary_columns import Int64s, joined
+from state.tables.binary_columns import Int64s, constant, joined
 from state.tables.table import RangeRows
 
 SEGMENT_PREFIX = 10
 """Bytes of store id and segment in front of a key."""
-_AFTER = pa.scalar(b"\x00", pa.binary())
+_AFTER = constant(b"\x00")
 
 
 def suffixes(*numbers: tuple[Int64s | int, str]) -> pa.BinaryArray:

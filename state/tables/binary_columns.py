@@ -16,7 +16,15 @@ from state.numba_kernels import as_pointer, kernel
 from state.tables import block_kernels
 
 Int64s = npt.NDArray[np.int64]
-NOTHING = pa.scalar(b"", pa.binary())
+
+
+def constant(data: bytes) -> pa.BinaryScalar:
+    """A constant for a module: `pa.scalar` would import pandas, which takes half a second of each start."""
+    bounds = np.array([0, len(data)], np.int32)
+    return pa.BinaryArray.from_buffers(pa.binary(), 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])[0]
+
+
+NOTHING = constant(b"")
 
 
 def packed(numbers: Int64s) -> pa.BinaryArray:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.kafka.columns import BinaryColumn
+from state.tables.binary_columns import NOTHING
 from streams.model.record import Change, Window, Windowed
 from streams.operators.columnar import Int64s, KeyColumn
 from streams.operators.encoded_values import WrittenValues
@@ -22,8 +23,6 @@ from streams.serdes.base import Serde
 from streams.serdes.columns import reads_alone
 from streams.serdes.json import is_plain_json
 from streams.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
-
-_NOTHING = pa.scalar(b"", pa.binary())
 
 
 class WindowedKeys(KeyColumn):
@@ -61,7 +60,7 @@ class WindowedKeys(KeyColumn):
         if base is None:
             return super().column(serde, topic)
         bounds = [self._starts] if type(serde) is TimeWindowedSerde else [self._ends, self._starts]
-        return pc.binary_join_element_wise(base, *map(_packed, bounds), _NOTHING)
+        return pc.binary_join_element_wise(base, *map(_packed, bounds), NOTHING)
 
     def base_column(self, serde: Serde, topic: str) -> pa.BinaryArray | None:
         """The bytes of the keys without their windows; None unless the serde writes them in front of the windows' bounds."""
