@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, TypeVar
 
 from benchmarks.generators.events import Events
 from benchmarks.generators.records import Batch
@@ -13,6 +14,7 @@ from streams import SessionWindows, SlidingWindows, StreamsBuilder, Topology, ag
 
 Row = tuple[int, int, int, int, float]
 """Key, start, end, count, mean."""
+R = TypeVar("R", bound="tuple[Any, ...]")
 
 
 class Sessions(Workload):
@@ -49,9 +51,9 @@ class Sessions(Workload):
         return Verdict(compare(expected, table_of(rows, list(expected)), ["key", "start", "end"]), records)
 
 
-def last_of_each(rows: list[Row]) -> list[Row]:
+def last_of_each(rows: list[R]) -> list[R]:
     """The sessions that lie in no other one of their key: what is left when those that grew are not deleted."""
-    kept: list[Row] = []
+    kept: list[R] = []
     for row in sorted(rows, key=lambda one: (one[0], one[1], -one[2])):
         if not kept or kept[-1][0] != row[0] or row[2] > kept[-1][2]:
             kept.append(row)
