@@ -151,8 +151,8 @@ def closing_key(partition: int, partitions: int) -> bytes:
 
 def windowed_key(key: bytes) -> tuple[int, int]:
     """The key's number and the window's start: of `k-0000123|<start>`, or of Kafka Streams' bytes `key, start (8)`."""
-    inner, bar, start = key.partition(b"|")
-    if bar and start.isdigit():
+    if b"\0" not in key:  # every start's bytes begin with it, and may have a bar, too
+        inner, start = key.split(b"|")
         return number_of(inner), int(start)
     return number_of(key[:-8]), int.from_bytes(key[-8:], "big")
 
@@ -162,9 +162,9 @@ def session_key(key: bytes) -> tuple[int, int, int]:
 
     The key is `key|<start>|<end>`, or has Kafka Streams' bytes: `key, end (8), start (8)`.
     """
-    parts = key.split(b"|")
-    if len(parts) == 3 and parts[1].isdigit() and parts[2].isdigit():
-        return number_of(parts[0]), int(parts[1]), int(parts[2])
+    if b"\0" not in key:
+        inner, start, end = key.split(b"|")
+        return number_of(inner), int(start), int(end)
     return number_of(key[:-16]), int.from_bytes(key[-8:], "big"), int.from_bytes(key[-16:-8], "big")
 
 

@@ -55,5 +55,7 @@ def test_keys_of_windows_are_read_as_texts_and_as_kafka_streams_bytes() -> None:
     start, end = (1_700_000_000_000).to_bytes(8, "big"), (1_700_000_000_124).to_bytes(8, "big")
     assert windowed_key(b"k-0000017|1700000000000") == (17, 1_700_000_000_000)
     assert windowed_key(b"k-0000017" + start) == (17, 1_700_000_000_000)
+    bar = int.from_bytes(start[:-2] + b"|5", "big")
+    assert windowed_key(b"k-0000017" + start[:-2] + b"|5") == (17, bar)
     assert session_key(b"k-0000017|1700000000000|1700000000124") == (17, 1_700_000_000_000, 1_700_000_000_124)
     assert session_key(b"k-0000017" + end + start) == (17, 1_700_000_000_000, 1_700_000_000_124)
