@@ -69,6 +69,7 @@ class Run:
             f"{state}.rocksdb.changelogCheckpointing.enabled": "true",
             **{name: value for name, value in self.settings.items() if name.startswith("spark.")},
         }
+        os.environ["PYSPARK_PYTHON"] = sys.executable  # the workers' Python
         builder = SparkSession.builder
         for name, value in settings.items():
             builder = builder.config(name, value)
