@@ -6,6 +6,7 @@ from state.errors import StateCorruptedError
 from streams import Materialized, StreamsBuilder, TimeWindows, agg
 from streams.errors import RecordFailedError, SerdeError
 from streams.operators.stores.cached_row import CachedRow
+from streams.operators.stores.codec import Codec
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.testing import TopologyTestDriver
 
@@ -32,7 +33,14 @@ def damage(monkeypatch):
             raise SerdeError(f"the row of {key!r} is no JSON")
         read(self, key, start, stored, codec)
 
-    return lambda: monkeypatch.setattr(CachedRow, "__init__", fail)
+    def fail_together(self, stored):
+        raise SerdeError("one of the rows is no JSON")
+
+    def damage():
+        monkeypatch.setattr(CachedRow, "__init__", fail)
+        monkeypatch.setattr(Codec, "old_values", fail_together)
+
+    return damage
 
 
 def send(driver):
@@ -67,10 +75,10 @@ def test_only_its_own_records_are_dropped(policy, windowed, damage):
 
 
 def test_a_damaged_store_is_no_records_fault(monkeypatch):
-    def broken(self, places):
+    def broken(self, keys):
         raise StateCorruptedError("/x", "bad block")
 
     with TopologyTestDriver(sums(False), processing="skip") as driver:
-        monkeypatch.setattr(TypedTimestampedKeyValueStore, "entries", broken)
+        monkeypatch.setattr(TypedTimestampedKeyValueStore, "stored_column", broken)
         with pytest.raises(StateCorruptedError):
             send(driver)
