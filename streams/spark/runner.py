@@ -27,7 +27,6 @@ from streams.microbatch.memory import ProcessMemory
 from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.spark.broker_watch import BrokerWatch, probe_of
 from streams.spark.checkpoint_files import checkpoint_files
-from streams.spark.jvm.inspectors import Inspectors
 from streams.spark.jvm.java_process import has_gone, needs_java
 from streams.spark.progress import Progress
 from streams.spark.query import Report, start_query
@@ -82,7 +81,6 @@ class StreamsApplication:
         self._first: Mapping[str, FirstBatch] = {}
         self._read: dict[str, SourceOffsets] = {}
         self._watch: BrokerWatch | None = None
-        self._inspectors: Inspectors | None = None
 
     def stop(self) -> None:
         """Makes `run` stop its queries and return; thread-safe."""
@@ -119,8 +117,6 @@ class StreamsApplication:
                 self.progress.say("starting Spark …")
             spark = session or start_session(self.config.application_id, self.config.spark, self.config.checkpoint_dir)
             start_workers(spark)
-            # Other queries in a session of the user's own may need these processes.
-            self._inspectors = Inspectors(spark) if own else None
             try:
                 # Installed again, because pyspark replaces the handler for Ctrl-C by its own when it starts.
                 with stopped_by_signals(self._interrupted), needs_java(self._stop.is_set):
@@ -200,14 +196,9 @@ class StreamsApplication:
 
         def report(batch_id: int, reports: list[Report]) -> None:
             self._steps += 1
-            if inspectors is not None:
-                inspectors.running(sub.name)
             self.progress.step(sub.name, batch_id, reports)
 
         gate = StopGate()
-        inspectors = self._inspectors
-        if inspectors is not None:
-            inspectors.started(sub.name)
         query = start_query(spark, job, config.checkpoint_dir, trigger, report, gate, self.make_source)
         self._gates[query.runId] = gate
         return query

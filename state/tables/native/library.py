@@ -23,7 +23,7 @@ from typing import Any
 from state.errors import StateError
 from state.machine_cache import cache_folder
 
-DISABLE_VARIABLE = "STREAMS_ROCKSDB_NATIVE"
+ENABLE_VARIABLE = "STREAMS_ROCKSDB_NATIVE"
 
 _P, _S, _FLAG = c_void_p, c_size_t, c_ubyte
 _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -189,8 +189,6 @@ def unpack(jar: Path, name: str, folder: Path) -> Path:
 @functools.lru_cache(maxsize=1)
 def find_library() -> Library | None:
     """The library of pyspark's jar; None if it cannot be used."""
-    if os.environ.get(DISABLE_VARIABLE, "1") == "0":
-        return None
     for jar in _jars():
         for name in _names():
             try:
@@ -211,5 +209,5 @@ def library() -> Library:
 
 
 def native_available() -> bool:
-    """Whether tables can use RocksDB's C API (environment `STREAMS_ROCKSDB_NATIVE=0` switches it off)."""
-    return find_library() is not None
+    """Whether tables use RocksDB's C API: where the environment has `STREAMS_ROCKSDB_NATIVE=1`, and the library is found."""
+    return os.environ.get(ENABLE_VARIABLE) == "1" and find_library() is not None
