@@ -26,34 +26,30 @@ def make_jar(path, content):
     return path
 
 
-def test_tables_are_native_where_the_library_is_there(tmp_path):
+def test_tables_are_native_where_that_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setenv(library.ENABLE_VARIABLE, "1")
     table = open_table(tmp_path / "db")
     assert isinstance(table, NativeTable)
-    table.close()
-
-
-def test_without_the_library_rocksdict_opens_the_same_files(tmp_path, monkeypatch, afresh):
-    table = open_table(tmp_path / "db")
     table.write([(b"a", b"1")])
     table.close()
-    monkeypatch.setenv(library.DISABLE_VARIABLE, "0")
-    library.find_library.cache_clear()
+    monkeypatch.delenv(library.ENABLE_VARIABLE)
     table = open_table(tmp_path / "db")
     assert isinstance(table, RocksTable)
     assert table.get(b"a") == b"1"
     table.close()
-    with pytest.raises(StateError, match="not found in pyspark's rocksdbjni jar"):
-        library.library()
 
 
 @pytest.mark.parametrize("broken", ["no jar", "another system", "rubbish"])
 def test_a_library_that_cannot_be_used_is_no_error(tmp_path, monkeypatch, afresh, broken):
     jar = make_jar(tmp_path / "rocksdbjni-1.jar", b"not a library")
+    monkeypatch.setenv(library.ENABLE_VARIABLE, "1")
     monkeypatch.setattr(library, "_jars", lambda: iter([] if broken == "no jar" else [jar]))
     monkeypatch.setattr(library, "cache_folder", lambda: tmp_path)
     if broken == "another system":
         monkeypatch.setattr(library.platform, "system", lambda: "Plan 9")
     assert not library.native_available()
+    with pytest.raises(StateError, match="not found in pyspark's rocksdbjni jar"):
+        library.library()
 
 
 def test_the_library_is_unpacked_once_and_as_a_whole(tmp_path):
