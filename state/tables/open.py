@@ -1,4 +1,4 @@
-"""`open_table`: a table on disk through RocksDB's C API where its library can be used, through rocksdict elsewhere."""
+"""`open_table`: a table on disk through rocksdict, or through RocksDB's C API where that is asked for and can be used."""
 
 from __future__ import annotations
 

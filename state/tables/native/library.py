@@ -2,8 +2,8 @@
 
 The library exports all of RocksDB's public C functions, and compiled kernels call them on Arrow buffers for a fraction of what a
 Python object per row costs. No JVM takes part. Invariants: the library is unpacked once per machine, and appears under its name
-only as a whole; where pyspark, the jar, the library or a function is missing, `native_available()` is False and rocksdict does
-the work. Loading starts no thread, so it may happen before a fork.
+only as a whole; where nobody asks for it (`STREAMS_ROCKSDB_NATIVE=1`), or pyspark, the jar, the library or a function is missing,
+`native_available()` is False and rocksdict does the work. Loading starts no thread, so it may happen before a fork.
 """
 
 from __future__ import annotations
