@@ -43,6 +43,11 @@ class ColumnBuffers:
         """The column's row in a kernel's table: ends (int32), data, validity bitmap, capacity."""
         return (self._ends.ctypes.data, self._data.ctypes.data, self._valid.ctypes.data, len(self._data))
 
+    @property
+    def capacity(self) -> int:
+        """Maximum number of bytes."""
+        return len(self._data)
+
     def enlarge(self, slots: int, capacity: int) -> None:
         """Makes room for more; what was appended so far stays."""
         if slots >= len(self._ends):

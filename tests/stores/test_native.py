@@ -4,6 +4,7 @@ import subprocess
 import sys
 import zipfile
 
+import pyarrow as pa
 import pytest
 
 from state.errors import StateError
@@ -100,3 +101,14 @@ print([name for name, f in made.items() if len(f.signatures) > before[name]])
 """
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert told.splitlines() == ["0", "[]"]
+
+
+@pytest.mark.timeout(60)
+def test_a_range_whose_rows_together_are_larger_than_the_first_buffers_is_read(tmp_path):
+    rows = [(b"%05d" % number, bytes([number % 256]) * 10_000) for number in range(30)]
+    table = NativeTable(tmp_path / "db")
+    table.write(rows)
+    found = table.scan_ranges(pa.array([b"0", b"00010"], pa.binary()), pa.array([b"1", b"1"], pa.binary()))
+    assert found.ranges.tolist() == [0] * 30 + [1] * 20
+    assert list(zip(found.keys.to_pylist(), found.values.to_pylist(), strict=True)) == rows + rows[10:]
+    table.close()

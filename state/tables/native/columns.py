@@ -101,7 +101,8 @@ class ColumnReader:
                 slots *= 2
                 ranges = np.concatenate([ranges, np.empty(slots - len(ranges), np.int32)])
             for which, column in enumerate(columns):
-                room = 2 * (int(counters[BYTES + which]) + int(counters[NEEDED])) if counters[FULL] == which else 0
+                # Not by the bytes used: a range that does not fit is taken back, and begun again.
+                room = 2 * (column.capacity + int(counters[NEEDED])) if counters[FULL] == which else 0
                 column.enlarge(slots, room)
         rows = int(counters[ROWS])
         keys, values = (column.array(rows, int(counters[BYTES + i]), 0) for i, column in enumerate(columns))
