@@ -27,13 +27,13 @@ def make_jar(path, content):
     return path
 
 
-def test_tables_are_native_where_that_is_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setenv(library.ENABLE_VARIABLE, "1")
+def test_tables_are_native_unless_that_is_switched_off(tmp_path, monkeypatch):
+    monkeypatch.delenv(library.SWITCH_VARIABLE, raising=False)
     table = open_table(tmp_path / "db")
     assert isinstance(table, NativeTable)
     table.write([(b"a", b"1")])
     table.close()
-    monkeypatch.delenv(library.ENABLE_VARIABLE)
+    monkeypatch.setenv(library.SWITCH_VARIABLE, "0")
     table = open_table(tmp_path / "db")
     assert isinstance(table, RocksTable)
     assert table.get(b"a") == b"1"
@@ -43,7 +43,7 @@ def test_tables_are_native_where_that_is_asked_for(tmp_path, monkeypatch):
 @pytest.mark.parametrize("broken", ["no jar", "another system", "rubbish"])
 def test_a_library_that_cannot_be_used_is_no_error(tmp_path, monkeypatch, afresh, broken):
     jar = make_jar(tmp_path / "rocksdbjni-1.jar", b"not a library")
-    monkeypatch.setenv(library.ENABLE_VARIABLE, "1")
+    monkeypatch.delenv(library.SWITCH_VARIABLE, raising=False)
     monkeypatch.setattr(library, "_jars", lambda: iter([] if broken == "no jar" else [jar]))
     monkeypatch.setattr(library, "cache_folder", lambda: tmp_path)
     if broken == "another system":

@@ -2,7 +2,7 @@
 
 The library exports all of RocksDB's public C functions, and compiled kernels call them on Arrow buffers for a fraction of what a
 Python object per row costs. No JVM takes part. Invariants: the library is unpacked once per machine, and appears under its name
-only as a whole; where nobody asks for it (`STREAMS_ROCKSDB_NATIVE=1`), or pyspark, the jar, the library or a function is missing,
+only as a whole; where it is switched off (`STREAMS_ROCKSDB_NATIVE=0`), or pyspark, the jar, the library or a function is missing,
 `native_available()` is False and rocksdict does the work. Loading starts no thread, so it may happen before a fork.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 from state.errors import StateError
 from state.machine_cache import cache_folder
 
-ENABLE_VARIABLE = "STREAMS_ROCKSDB_NATIVE"
+SWITCH_VARIABLE = "STREAMS_ROCKSDB_NATIVE"
 
 _P, _S, _FLAG = c_void_p, c_size_t, c_ubyte
 _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -209,5 +209,5 @@ def library() -> Library:
 
 
 def native_available() -> bool:
-    """Whether tables use RocksDB's C API: where the environment has `STREAMS_ROCKSDB_NATIVE=1`, and the library is found."""
-    return os.environ.get(ENABLE_VARIABLE) == "1" and find_library() is not None
+    """Whether tables use RocksDB's C API: where the library is found, unless the environment has `STREAMS_ROCKSDB_NATIVE=0`."""
+    return os.environ.get(SWITCH_VARIABLE) != "0" and find_library() is not None
