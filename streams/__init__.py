@@ -3,214 +3,24 @@
 This package has every name that a program needs to declare and run a topology. Its subpackages follow the flow of data: `dsl`
 builds a `topology`, which `application` and `spark` plan and run; `operators` process records for `runtime`; and `testing`
 runs a topology without Spark and Kafka.
+
+The names are imported when the first of them is used (PEP 562): `streams.api` says why.
 """
 
-# ruff: noqa: E402 - the check comes before the imports that it is about
+# ruff: noqa: F403 - the check comes before the imports that it is about
 import typing as _typing
 
 from streams import shadowing as _shadowing
 
 _shadowing.check_state_package()
 
-
-from streams.dsl.branched import Branched, BranchedKStream
-from streams.dsl.builder import StreamsBuilder
-from streams.dsl.cogrouped import (
-    CogroupedKStream,
-    SessionWindowedCogroupedKStream,
-    TimeWindowedCogroupedKStream,
-)
-from streams.dsl.global_table import GlobalKTable
-from streams.dsl.grouped import KGroupedStream, SessionWindowedKStream, TimeWindowedKStream
-from streams.dsl.grouped_table import KGroupedTable
-from streams.dsl.kstream import KStream
-from streams.dsl.ktable import KTable
-from streams.dsl.options import (
-    Consumed,
-    Grouped,
-    Joined,
-    Materialized,
-    Named,
-    Produced,
-    Repartitioned,
-    StreamJoined,
-)
-from streams.dsl.stores import Stores
-from streams.dsl.suppressed import BufferConfig, Suppressed
-from streams.dsl.topology_builder import TopologyBuilder
-from streams.errors import (
-    ApplicationFailedError,
-    ConfigError,
-    EnrichError,
-    RecordError,
-    RegistryError,
-    SerdeError,
-    StreamsError,
-    TimestampError,
-    TopologyError,
-    ValueNotPicklableError,
-)
-from streams.model.aggregates import Aggregate, AggregateFunctions, NumericAggregate, agg
-from streams.model.custom_windows import CalendarWindows, UnlimitedWindows
-from streams.model.expressions.expression import Expression, col, lit
-from streams.model.expressions.fields import fields
-from streams.model.record import Change, Record, RecordContext, RecordMetadata, ValueAndTimestamp, Window, Windowed
-from streams.model.timestamps import (
-    ConsumedRecord,
-    FailOnInvalidTimestamp,
-    LogAndSkipOnInvalidTimestamp,
-    TimestampExtractor,
-    UsePartitionTimeOnInvalidTimestamp,
-    WallclockTimestampExtractor,
-    timestamp_field,
-)
-from streams.model.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows, Windows
-from streams.operators.process.key_value_store import KeyValueStore, ReadOnlyKeyValueStore, TimestampedKeyValueStore
-from streams.operators.process.session_store import SessionStore
-from streams.operators.process.versioned_store import VersionedKeyValueStore
-from streams.operators.process.window_store import TimestampedWindowStore, WindowStore
-from streams.operators.processor import Processor, ProcessorContext
-from streams.operators.punctuation import Cancellable, PunctuationType
-from streams.operators.table.table_transform_values import ValueTransformer
-from streams.operators.wrapped import WrappedProcessor
-from streams.serdes import (
-    AvroSerde,
-    BooleanSerde,
-    BytesSerde,
-    Float32Serde,
-    Float64Serde,
-    Int16Serde,
-    Int32Serde,
-    Int64Serde,
-    JsonSchemaSerde,
-    JsonSerde,
-    ListSerde,
-    ProtobufSerde,
-    SchemaRegistry,
-    Serde,
-    SessionWindowedSerde,
-    StringSerde,
-    TimeWindowedSerde,
-    TupleSerde,
-    UuidSerde,
-    VersionedSerde,
-    VoidSerde,
-    serde_for,
-)
-from streams.spelling.answers import names_of_package as _names_of_package
-from streams.topology.topology import Topology
-
 if _typing.TYPE_CHECKING:
+    from streams.api import *
     from streams.spark.kafka_streams import KafkaStreams as KafkaStreams
     from streams.version import __version__ as __version__
+else:  # a type checker would believe that every name exists
+    from streams.spelling.answers import names_of_package as _names_of_package
 
-__all__ = [
-    "Aggregate",
-    "AggregateFunctions",
-    "ApplicationFailedError",
-    "AvroSerde",
-    "BooleanSerde",
-    "Branched",
-    "BranchedKStream",
-    "BufferConfig",
-    "BytesSerde",
-    "CalendarWindows",
-    "Cancellable",
-    "Change",
-    "CogroupedKStream",
-    "ConfigError",
-    "Consumed",
-    "ConsumedRecord",
-    "EmitStrategy",
-    "EnrichError",
-    "Expression",
-    "FailOnInvalidTimestamp",
-    "Float32Serde",
-    "Float64Serde",
-    "GlobalKTable",
-    "Grouped",
-    "Int16Serde",
-    "Int32Serde",
-    "Int64Serde",
-    "JoinWindows",
-    "Joined",
-    "JsonSchemaSerde",
-    "JsonSerde",
-    "KGroupedStream",
-    "KGroupedTable",
-    "KStream",
-    "KTable",
-    "KafkaStreams",
-    "KeyValueStore",
-    "ListSerde",
-    "LogAndSkipOnInvalidTimestamp",
-    "Materialized",
-    "Named",
-    "NumericAggregate",
-    "Processor",
-    "ProcessorContext",
-    "Produced",
-    "ProtobufSerde",
-    "PunctuationType",
-    "ReadOnlyKeyValueStore",
-    "Record",
-    "RecordContext",
-    "RecordError",
-    "RecordMetadata",
-    "RegistryError",
-    "Repartitioned",
-    "SchemaRegistry",
-    "Serde",
-    "SerdeError",
-    "SessionStore",
-    "SessionWindowedCogroupedKStream",
-    "SessionWindowedKStream",
-    "SessionWindowedSerde",
-    "SessionWindows",
-    "SlidingWindows",
-    "Stores",
-    "StreamJoined",
-    "StreamsBuilder",
-    "StreamsError",
-    "StringSerde",
-    "Suppressed",
-    "TimeWindowedCogroupedKStream",
-    "TimeWindowedKStream",
-    "TimeWindowedSerde",
-    "TimeWindows",
-    "TimestampError",
-    "TimestampExtractor",
-    "TimestampedKeyValueStore",
-    "TimestampedWindowStore",
-    "Topology",
-    "TopologyBuilder",
-    "TopologyError",
-    "TupleSerde",
-    "UnlimitedWindows",
-    "UsePartitionTimeOnInvalidTimestamp",
-    "UuidSerde",
-    "ValueAndTimestamp",
-    "ValueNotPicklableError",
-    "ValueTransformer",
-    "VersionedKeyValueStore",
-    "VersionedSerde",
-    "VoidSerde",
-    "WallclockTimestampExtractor",
-    "Window",
-    "WindowStore",
-    "Windowed",
-    "Windows",
-    "WrappedProcessor",
-    "agg",
-    "col",
-    "fields",
-    "lit",
-    "serde_for",
-    "timestamp_field",
-]
-
-if not _typing.TYPE_CHECKING:  # a type checker would believe that every name exists
-    # Each is loaded on its first use, for imports to stay quick: workers need neither the settings nor the version.
-    __getattr__ = _names_of_package(
-        __name__, __all__, {"KafkaStreams": "streams.spark.kafka_streams", "__version__": "streams.version"}
+    __getattr__, __dir__ = _names_of_package(
+        __name__, "streams.api", {"KafkaStreams": "streams.spark.kafka_streams", "__version__": "streams.version"}
     )

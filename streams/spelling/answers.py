@@ -113,25 +113,42 @@ def _missing(kind: type, name: str, owner: str) -> AttributeError:
     )
 
 
-def names_of_package(package: str, names: Collection[str], late: Mapping[str, str]) -> Callable[[str], Any]:
-    """A `__getattr__` for a package, with suggestions for `from streams import Serdes` and `streams.Serdes`.
+def names_of_package(
+    package: str, home: str, late: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package whose names are imported on first use (PEP 562).
+
+    For a name that does not exist, as in `from streams import Serdes` or `streams.Serdes`, the error has a suggestion.
 
     Args:
         package: The package's name.
-        names: The names in the package.
-        late: Name -> module, for names that are imported on first use.
+        home: The module that has most of the names. The first use of one imports all of them.
+        late: Name -> module, for names that are imported only if they are used themselves.
     """
 
-    def missing(name: str) -> Any:
-        if name in late:
-            return getattr(importlib.import_module(late[name]), name)
+    def names() -> list[str]:
+        return sorted([*importlib.import_module(home).__all__, *late])
+
+    def get(name: str) -> Any:
+        if name == "__all__":
+            return [one for one in names() if not one.startswith("_")]
+        if name not in late and name.startswith("_"):
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = importlib.import_module(late.get(name, home))
+        if name not in late and name not in module.__all__:
+            raise_missing(name)
+        found = getattr(module, name)
+        setattr(sys.modules[package], name, found)
+        return found
+
+    def raise_missing(name: str) -> None:
         # Names of modules and of Python's protocols are not names of classes.
         if not name[:1].isupper():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        error = UnknownNameError(_sentence(package, name, PACKAGE.get(name) or _alike(name, names)), name)
-        if sys._getframe(1).f_code.co_name == "_handle_fromlist":
+        error = UnknownNameError(_sentence(package, name, PACKAGE.get(name) or _alike(name, names())), name)
+        if sys._getframe(2).f_code.co_name == "_handle_fromlist":
             # The import would replace an AttributeError with a less informative error.
             raise ImportError(str(error), name=name) from None
         raise error
 
-    return missing
+    return get, lambda: sorted({*vars(sys.modules[package]), *names()})
