@@ -19,6 +19,16 @@ class MarkerLog(Protocol):
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
 
 
+def is_last(copy: MarkerCopy, end: int) -> bool:
+    """Whether no marker can come after a committed one, because only the control record of its transaction does.
+
+    Args:
+        copy: The committed marker.
+        end: The last stable offset of its partition.
+    """
+    return end == copy.offset + 2
+
+
 def read_last_marker(
     log: MarkerLog, commits: TopicPartition, known: int | None = None, end: int | None = None
 ) -> MarkerCopy | None:

@@ -25,7 +25,7 @@ from state.changelog.topics import changelog_topic, commits_topic
 from state.commit import guards
 from state.commit.crash_points import Faults
 from state.commit.decide import Decision, TaskIdentity, decide, expected_version
-from state.commit.last_marker import read_last_marker
+from state.commit.last_marker import is_last, read_last_marker
 from state.commit.marker import CommitMarker, MarkerCopy
 from state.commit.protocols import Effects, KafkaAccess, Producer, StoreAccess, TopicPartition
 from state.commit.transaction import StepInput, StepPoints, StepTransaction
@@ -62,9 +62,26 @@ class StopWatch:
 
 
 class CommitStep:
-    """Runs one step of one task, in the order that the module's docstring describes and explains."""
+    """Runs one step of one task, in the order that the module's docstring describes and explains.
 
-    def __init__(self, identity: TaskIdentity, kafka: KafkaAccess, stores: StoreAccess, crash: Faults) -> None:
+    Args:
+        identity: The task.
+        kafka: The log.
+        stores: The task's local stores.
+        crash: The crash points.
+        compared: Query and commits partition of the tasks whose last marker this process has read and compared with Spark's copy;
+            the step adds its own. Such a log is read again only if it has grown since. Default: it is always read.
+    """
+
+    def __init__(
+        self,
+        identity: TaskIdentity,
+        kafka: KafkaAccess,
+        stores: StoreAccess,
+        crash: Faults,
+        compared: set[tuple[str, TopicPartition]] | None = None,
+    ) -> None:
+        self._compared = set() if compared is None else compared
         self.identity = identity
         self._kafka = kafka
         self._stores = stores
@@ -119,10 +136,11 @@ class CommitStep:
             points.reach("after_init")
             watch.lap("fence")
             ends = self._ends()
-            last = read_last_marker(self._kafka, self._commits, copy.offset if copy else None, ends[self._commits])
+            last = self._last_marker(copy, ends[self._commits])
             found = last.marker if last else None
             points.reach("after_tail_read")
             decision = self._decide(step, known, found, ends)
+            self._compared.add((self.identity.query_id, self._commits))
             points.reach("after_decide")
             watch.lap("decide")
             if decision is Decision.SKIP and last is not None and found is not None:
@@ -167,6 +185,12 @@ class CommitStep:
         ends = self._kafka.log_ends([self._commits, *self._changelogs.values()])
         guards.check_decided(self.identity, ends)
         return {place: stable for place, (stable, _) in ends.items()}
+
+    def _last_marker(self, copy: MarkerCopy | None, end: int) -> MarkerCopy | None:
+        """The last marker of the task, read from the log unless it can only be Spark's copy."""
+        if copy is not None and is_last(copy, end) and (self.identity.query_id, self._commits) in self._compared:
+            return copy
+        return read_last_marker(self._kafka, self._commits, copy.offset if copy else None, end)
 
     def _decide(
         self,

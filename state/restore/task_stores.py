@@ -40,14 +40,21 @@ class WorkerMemory:
     Attributes:
         volatile: Stores with `persistent=False`, by task folder.
         trimmed: Where changelogs were trimmed, so that a trim is not repeated at every step.
+        compared: See `state.commit.step.CommitStep`.
     """
 
     volatile: dict[Path, MemoryTable] = field(default_factory=dict)
     trimmed: dict[TopicPartition, int] = field(default_factory=dict)
+    compared: set[tuple[str, TopicPartition]] = field(default_factory=set)
 
 
 # Keyed by process, because a fork copies them.
 _memories: dict[int, WorkerMemory] = {}
+
+
+def worker_memory() -> WorkerMemory:
+    """What this process retains; a forked process has its own."""
+    return _memories.setdefault(os.getpid(), WorkerMemory())
 
 
 def _wall_clock_ms() -> int:
@@ -94,7 +101,7 @@ class TaskStateManager:
         settings: RocksSettings = DEFAULT_SETTINGS,
     ) -> None:
         self._settings = settings
-        self._memory = memory or _memories.setdefault(os.getpid(), WorkerMemory())
+        self._memory = memory or worker_memory()
         self._trim_delay_ms = trim_delay_ms
         self._notes: Noted = {}
         self._source = source

@@ -45,7 +45,8 @@ TUNING: Mapping[str, int | bool] = {
     "level0_slowdown_writes_trigger": 40,
     "level0_stop_writes_trigger": 80,
     "max_background_jobs": 2,
-    # Cheap opening: no statistics, no scan of the files, few and small log files.
+    # Cheap opening: no statistics, no scan of the files, few and small log files, and no 16 threads that open a file each.
+    "max_file_opening_threads": 1,
     "skip_stats_update_on_db_open": True,
     "stats_dump_period_sec": 0,
     "stats_persist_period_sec": 0,

@@ -18,7 +18,7 @@ from state.commit.decide import Decision
 from state.commit.live import LiveKafka
 from state.commit.marker import MarkerCopy
 from state.commit.step import CommitStep, StepResult
-from state.restore.task_stores import TaskStateManager
+from state.restore.task_stores import TaskStateManager, worker_memory
 from state.tables.rocks_options import rocks_settings
 from streams.microbatch.job import QueryJob
 from streams.microbatch.rows import TaskInput
@@ -102,7 +102,7 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
         trim_delay_ms=job.trim_delay_ms,
         settings=rocks_settings(job.memory.cache_bytes),
     )
-    step = CommitStep(identity, kafka, stores, job.crash)
+    step = CommitStep(identity, kafka, stores, job.crash, worker_memory().compared)
 
     def tables(ends: Mapping[str, Any]) -> Mapping[str, Any]:
         return global_stores(job, topics_from_json(ends), kafka.begin_offset, batch.now_ms)

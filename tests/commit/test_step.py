@@ -51,6 +51,18 @@ class Points:
             raise DiedError
 
 
+class Reads(NothingHappens):
+    """Notes which partitions are read."""
+
+    def __init__(self, seen):
+        self.seen = seen
+
+    def before(self, event):
+        if event.kind == "read":
+            self.seen.append(event.where)
+        return super().before(event)
+
+
 class Send:
     topic, headers, partition_keys, partitions = "out", None, None, None
 
@@ -74,9 +86,10 @@ class Task:
         self.table = SimulatedTable()
         self.copy = None
         self.batch = 0
+        self.compared = set()
 
     def step(self, points=None, keep=True, fencing=False, **given):
-        step = CommitStep(IDENTITY, self.kafka, self.stores(), points or Points())
+        step = CommitStep(IDENTITY, self.kafka, self.stores(), points or Points(), self.compared)
         if fencing:
             step.start_fencing(self.copy)
         result = step.run(
@@ -279,6 +292,24 @@ def refuse(error):
         raise error
 
     return lock
+
+
+def test_the_last_marker_is_read_again_only_where_the_log_may_have_a_newer_one(task):
+    def reads(**given):
+        seen = []
+        task.kafka.hook = Reads(seen)
+        decision = task.step(**given).decision
+        return decision, seen.count(f"{COMMITS}-0")
+
+    assert reads() == (Decision.RUN, 1)
+    assert reads() == (Decision.RUN, 0)
+    assert reads(keep=False) == (Decision.RUN, 0)
+    # That step is repeated: the log has the marker of its first attempt.
+    assert reads() == (Decision.SKIP, 1)
+    assert reads() == (Decision.RUN, 0)
+    # Another process compares the log itself.
+    task.compared = set()
+    assert reads() == (Decision.RUN, 1)
 
 
 def test_a_fence_that_was_begun_is_ended_with_the_attempt(task):

@@ -286,7 +286,7 @@ class MicroBatch:
             table = cluster.table(host, job.sub.name, task)
             stores = SimulatedStores(cluster.kafka, identity, specs, table, host.memory, cluster.now_ms)
             attempt.stores = stores
-            step = CommitStep(identity, cluster.kafka, stores, job.crash)
+            step = CommitStep(identity, cluster.kafka, stores, job.crash, host.memory.compared)
             result, _ = run_step(job, step, context, rows, copy, lambda ends: {})
             cluster.say(f"{attempt}: {result.decision.value}, version {result.copy.marker.version}")
             return result.copy

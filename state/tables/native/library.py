@@ -84,6 +84,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "options_set_level0_stop_writes_trigger": (None, (_P, c_int)),
     "options_set_max_background_jobs": (None, (_P, c_int)),
     "options_set_max_open_files": (None, (_P, c_int)),
+    "options_set_max_file_opening_threads": (None, (_P, c_int)),
     "options_set_skip_stats_update_on_db_open": (None, (_P, _FLAG)),
     "options_set_stats_dump_period_sec": (None, (_P, c_int)),
     "options_set_stats_persist_period_sec": (None, (_P, c_int)),
