@@ -139,16 +139,16 @@ class TaskStateManager:
         except StateCorruptedError:
             self.directory.wipe()
             store = self._open(wait_s)
-        damaged = False
         try:
             yield store
         except StateCorruptedError:
-            damaged = True
+            store.close(failed=True)
+            self.directory.wipe()
             raise
-        finally:
-            store.close()
-            if damaged:
-                self.directory.wipe()
+        except BaseException:
+            store.close(failed=True)
+            raise
+        store.close()
 
     def restore_to(self, store: TaskStore, marker: CommitMarker | None, reach: Reach = nowhere) -> None:
         """Brings the stores to a marker and sets `report`; None = nothing was ever committed."""

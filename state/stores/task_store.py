@@ -21,6 +21,7 @@ from state.stores.position import StoreOrigin, StorePosition
 from state.stores.spec import StoreSpec
 from state.stores.table_stores import ByteStore, RestoredPart, TableStores
 from state.tables.buffer_memory import DEFAULT_SPILL_BYTES, BufferMemory, delete_left_scratch
+from state.tables.kept import KeptTables
 from state.tables.memory import MemoryTable
 from state.tables.open import open_table
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
@@ -37,6 +38,7 @@ class TaskStore:
         specs: The stores of its sub-topology.
         volatile: The table of the `persistent=False` stores; default: a fresh one.
         memory: Bound of the write buffers; default: none.
+        release: Ends the use of the table, with whether the step failed; default: closes it.
     """
 
     def __init__(
@@ -45,8 +47,10 @@ class TaskStore:
         specs: Sequence[StoreSpec],
         volatile: MemoryTable | None = None,
         memory: BufferMemory | None = None,
+        release: Callable[[bool], None] | None = None,
     ) -> None:
         self.table = table
+        self._release = release or (lambda failed: table.close())
         self.specs: Mapping[str, StoreSpec] = {spec.name: spec for spec in specs}
         self._memory = memory or BufferMemory()
         self._main = TableStores(table, [spec for spec in specs if spec.persistent], self._memory)
@@ -198,10 +202,14 @@ class TaskStore:
         """
         return self._state_of[store].rows(store)
 
-    def close(self) -> None:
-        """Forgets writes that were not applied and closes the table."""
+    def close(self, failed: bool = False) -> None:
+        """Forgets writes that were not applied, and ends the use of the table.
+
+        Args:
+            failed: The stores are no longer to be trusted: a table that would stay open (`KeptTables`) is closed.
+        """
         self._memory.clear()
-        self.table.close()
+        self._release(failed)
 
     def __enter__(self) -> TaskStore:
         return self
@@ -216,6 +224,7 @@ def open_task_store(
     spill_bytes: int = DEFAULT_SPILL_BYTES,
     settings: RocksSettings = DEFAULT_SETTINGS,
     volatile: MemoryTable | None = None,
+    kept: KeptTables | None = None,
 ) -> TaskStore:
     """Opens a task's stores on disk: the database in `<directory>/db`, scratch databases beside it.
 
@@ -225,18 +234,29 @@ def open_task_store(
         spill_bytes: Bound of the write buffers.
         settings: RocksDB's memory, and how long to wait for a locked database.
         volatile: See `TaskStore`.
+        kept: Where the database stays open afterwards; None: it is closed.
 
     Raises:
         StateLockedError: Another process has it open.
         StateCorruptedError: The database is damaged; delete the directory and restore.
     """
-    table = open_table(directory / "db", settings)
+    path = directory / "db"
+    table = open_table(path, settings) if kept is None else kept.take(path, settings)
+
+    def release(failed: bool) -> None:
+        if kept is None:
+            table.close()
+        elif failed:
+            kept.close(path, table)
+        else:
+            kept.give_back(path, table)
+
     try:
         # Only with the lock held: the scratch of a live process must not be touched.
         delete_left_scratch(directory)
-        return TaskStore(table, specs, volatile, BufferMemory(spill_bytes, directory, settings))
+        return TaskStore(table, specs, volatile, BufferMemory(spill_bytes, directory, settings), release)
     except BaseException:
-        table.close()
+        release(True)
         raise
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from state.errors import StateCorruptedError, StateError, StateLockedError
+from state.tables.release import request_release
 
 _Opened = TypeVar("_Opened")
-# An attempt that is just ending releases the database within milliseconds; another one has a step to end.
+# A process that only keeps a database open closes it within milliseconds; another one has a step to end.
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.002, 0.05
 # The text of RocksDB's lock error, and of no other: a path or "block checksum mismatch" contains "lock" too.
 _LOCKED = ("While lock file", "lock hold by current process")
@@ -32,6 +34,8 @@ def open_when_released(location: str, lock_timeout_s: float, attempt: Callable[[
                 raise named_error(location, str(error), opening=True) from error
             if time.monotonic() >= deadline:
                 raise StateLockedError(location, lock_timeout_s, str(error)) from error
+        if retry_s == _FIRST_RETRY_S:
+            request_release(Path(location))
         time.sleep(retry_s)
         retry_s = min(2 * retry_s, _LAST_RETRY_S)
 

@@ -19,6 +19,8 @@ from state.commit.live import LiveKafka
 from state.commit.marker import MarkerCopy
 from state.commit.step import CommitStep, StepResult
 from state.restore.task_stores import TaskStateManager, worker_memory
+from state.stores.task_store import open_task_store
+from state.tables.kept import kept_tables
 from state.tables.rocks_options import rocks_settings
 from streams.microbatch.job import QueryJob
 from streams.microbatch.rows import TaskInput
@@ -99,6 +101,7 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
         job.state_dir,
         job.spill_bytes,
         lock_timeout_s=patience_s,
+        open_store=partial(open_task_store, kept=kept_tables()),
         trim_delay_ms=job.trim_delay_ms,
         settings=rocks_settings(job.memory.cache_bytes),
     )

@@ -1,0 +1,168 @@
+"""Databases that stay open between steps: who has one, who gets it, and what deleted folders and kills do to it."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from state.errors import StateLockedError
+from state.tables import rocks_errors
+from state.tables.kept import KeptTables
+from state.tables.open import open_table
+from state.tables.rocks_options import RocksSettings
+
+QUICK, PATIENT = RocksSettings(lock_timeout_s=0.2), RocksSettings(lock_timeout_s=120)
+OWNER = """
+import sys
+from pathlib import Path
+from state.tables.kept import kept_tables
+from state.tables.rocks_options import RocksSettings
+
+path, tables = Path(sys.argv[1]), kept_tables()
+table = tables.take(path, RocksSettings())
+table.write([(b"from", b"the owner")])
+print("in use")
+sys.stdin.readline()
+tables.give_back(path, table)
+print("given back")
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "task" / "db"
+
+
+class Owner:
+    """Another process, which uses and then keeps a database."""
+
+    def __init__(self, path: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-u", "-c", OWNER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "in use\n"
+
+    def give_back(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "given back\n"
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def test_a_database_stays_open_from_use_to_use(path: Path) -> None:
+    tables = KeptTables()
+    table = tables.take(path, QUICK)
+    table.write([(b"a", b"1")])
+    tables.give_back(path, table)
+    again = tables.take(path, QUICK)
+    assert again is table
+    assert again.get(b"a") == b"1"
+    tables.close(path, again)
+
+
+def test_a_second_user_in_the_same_process_is_locked_out(path: Path) -> None:
+    tables = KeptTables()
+    table = tables.take(path, QUICK)
+    with pytest.raises(StateLockedError):
+        tables.take(path, QUICK)
+    tables.give_back(path, table)
+    table = tables.take(path, QUICK)
+    with pytest.raises(StateLockedError):
+        tables.take(path, QUICK)
+    tables.close(path, table)
+    tables.close(path, tables.take(path, QUICK))
+
+
+def test_another_process_gets_a_database_that_is_only_kept(path: Path) -> None:
+    owner = Owner(path)
+    try:
+        owner.give_back()
+        table = open_table(path, PATIENT)
+        assert table.get(b"from") == b"the owner"
+        table.close()
+        assert owner.process.poll() is None
+    finally:
+        owner.end()
+
+
+def test_another_process_gets_a_database_at_the_end_of_its_use(path: Path) -> None:
+    owner = Owner(path)
+    try:
+        with pytest.raises(StateLockedError):
+            open_table(path, QUICK)
+        owner.give_back()
+        open_table(path, PATIENT).close()
+    finally:
+        owner.end()
+
+
+def test_a_killed_owner_leaves_nothing_in_the_way(path: Path) -> None:
+    owner = Owner(path)
+    owner.give_back()
+    owner.process.send_signal(signal.SIGKILL)
+    owner.end()
+    tables = KeptTables()
+    table = tables.take(path, PATIENT)
+    assert table.get(b"from") == b"the owner"
+    tables.give_back(path, table)
+    tables.close(path, tables.take(path, PATIENT))
+
+
+def test_a_folder_that_was_deleted_meanwhile_is_opened_anew(path: Path) -> None:
+    tables = KeptTables()
+    table = tables.take(path, QUICK)
+    table.write([(b"a", b"1")])
+    tables.give_back(path, table)
+    shutil.rmtree(path.parent)
+    fresh = tables.take(path, QUICK)
+    assert fresh.get(b"a") is None
+    fresh.write([(b"b", b"2")])
+    tables.give_back(path, fresh)
+    assert tables.take(path, QUICK) is fresh
+    tables.close(path, fresh)
+
+
+def test_after_a_failure_a_database_is_opened_anew(path: Path) -> None:
+    tables = KeptTables()
+    table = tables.take(path, QUICK)
+    tables.give_back(path, table)
+    table = tables.take(path, QUICK)
+    tables.close(path, table)
+    again = tables.take(path, QUICK)
+    assert again is not table
+    tables.close(path, again)
+
+
+def test_nothing_lies_in_the_folder_of_a_database_that_is_kept(path: Path) -> None:
+    tables = KeptTables()
+    tables.give_back(path, tables.take(path, QUICK))
+    assert [found.name for found in path.parent.iterdir()] == ["db"]
+    assert all(found.is_file() for found in path.iterdir())
+    tables.close(path, tables.take(path, QUICK))
+
+
+def test_an_unused_database_is_closed_after_a_while(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rocks_errors, "request_release", lambda path: None)
+    tables = KeptTables(idle_s=0.05)
+    tables.give_back(path, tables.take(path, QUICK))
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            open_table(path, QUICK).close()
+            return
+        except StateLockedError:
+            continue
+    pytest.fail("the database is still open")
