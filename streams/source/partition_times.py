@@ -26,10 +26,10 @@ from streams.model.timestamps import (
     WallclockTimestampExtractor,
 )
 from streams.source.offsets import OffsetRange
-from streams.topology.graph import SourceNode
 
 if TYPE_CHECKING:
     from streams.source.admin import Admin
+    from streams.topology.graph import SourceNode
 
 
 _NAME = "partition_times"

@@ -314,7 +314,6 @@ def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
     from state.kafka.config import QUIET
     from state.kafka.sampler import RecordSampler
     from state.kafka.transactions import wait_until_decided
-    from streams.source.partition_times import LiveLog, PartitionTimes
 
     patience = Patience(min(SHORT_WAIT_S, spec.broker_wait_ms / 1000))
     admin = PatientAdmin(KafkaAdmin({**QUIET, **client}), patience)
@@ -325,6 +324,9 @@ def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
 
     times = None
     if spec.times_topic:
+        # It reads markers, which takes numpy and pyarrow; few programs need it.
+        from streams.source.partition_times import LiveLog, PartitionTimes
+
         times = PartitionTimes(
             LiveLog(client, admin), spec.times_topic, partial(wait_until_decided, admin, timeout_s=spec.decide_s)
         )
