@@ -115,6 +115,11 @@ class KafkaAdmin:
             for name, described in self._descriptions(names).items()
         }
 
+    def broker_count(self) -> int:
+        """The number of brokers that are up."""
+        future = self._client.describe_cluster(request_timeout=self._timeout_s)
+        return len(self._result(future, "describing the cluster").nodes)
+
     def topic_names(self) -> list[str]:
         """All topics that these credentials may see, sorted; internal ones too."""
         return sorted(self._metadata())

@@ -54,7 +54,7 @@ class PlannedCall:
 PlannedPartition: TypeAlias = PlannedRange | PlannedCall
 
 
-SMALL_RECORDS = 5_000
+SMALL_RECORDS = 20_000
 """Ranges with up to this many offsets in total are read one after the other: less work than starting another Spark task."""
 MOST_TOGETHER = 8
 """The number of ranges that are read one after the other, at most: each may have to wait for its broker."""

@@ -35,6 +35,10 @@ def test_create_describe_delete(admin: KafkaAdmin, names: list[str]) -> None:
     admin.delete_topics(names)
 
 
+def test_the_brokers_that_are_up_are_counted(admin: KafkaAdmin) -> None:
+    assert admin.broker_count() == 1
+
+
 def test_nothing_asked_nothing_answered(admin: KafkaAdmin) -> None:
     admin.create_topics([])
     admin.delete_topics([])
