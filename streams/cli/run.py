@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,9 @@ from streams.cli.config import show_settings
 from streams.cli.settings import ApplicationOptions, Target, reachable, with_embedded_broker
 from streams.cli.target import Build, TopologyTarget, register
 from streams.config import ErrorPolicy, Mode, StreamsConfig, config_of
-from streams.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from streams.topology.topology import Topology
 
 _POLICIES = ("deserialization", "processing", "production", "future")
 _PANEL = "Bad records"
@@ -100,7 +102,11 @@ def run(
     if verbose:
         config = config.model_copy(update={"spark": {"spark.log.level": "WARN", **config.spark}})
     program.share_with_workers()
-    run_topology(program.load(), reachable(config))
+    from streams.spark.session import session_ahead
+
+    # Java starts while the program is imported and its topics are looked up.
+    with session_ahead(config.application_id, config.spark, config.checkpoint_dir):
+        run_topology(program.load(), reachable(config))
 
 
 def run_topology(topology: Topology, config: StreamsConfig) -> None:

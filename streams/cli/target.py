@@ -14,15 +14,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streams.errors import StreamsError, TopologyError
 from streams.suggest import did_you_mean
-from streams.topology.topology import Topology
 from streams.wording import a_kind_of
 
+if TYPE_CHECKING:
+    # Commands name their options quickly, and Java starts before the program is imported.
+    from typing_extensions import TypeIs
+
+    from streams.topology.topology import Topology
+
 DEFAULT_ATTRIBUTE = "build"
-Build = Callable[[], Topology]
+Build: TypeAlias = "Callable[[], Topology]"
 
 _known: dict[str, tuple[Build, str]] = {}
 """Registered functions of the running program, with their application ids: under spark-submit their module is `__main__`,
@@ -97,10 +102,10 @@ class TopologyTarget:
         found: Any = _known[self.text][0] if self.text in _known else self._found()[1]
         try:
             made = found() if callable(found) else found
-            topology = made if isinstance(made, Topology) or not _is_builder(made) else made.build()
+            topology = made if _is_topology(made) or not _is_builder(made) else made.build()
         except Exception as error:
             raise _failed(self.text, error) from error
-        if not isinstance(topology, Topology):
+        if not _is_topology(topology):
             raise TopologyError(
                 f"{self.text} is {a_kind_of(topology)}, not a Topology, a StreamsBuilder or a function that makes one"
             )
@@ -188,7 +193,7 @@ def _only_topology(text: str, module: ModuleType) -> tuple[str, Any]:
         return DEFAULT_ATTRIBUTE, getattr(module, DEFAULT_ATTRIBUTE)
     found = {name: value for name, value in vars(module).items() if _is_candidate(module, name, value)}
     # A builder and the topology that it has built count as one program.
-    topologies = {name: value for name, value in found.items() if isinstance(value, Topology)}
+    topologies = {name: value for name, value in found.items() if _is_topology(value)}
     found = topologies or {name: value for name, value in found.items() if _is_builder(value)} or found
     if len(found) == 1:
         return next(iter(found.items()))
@@ -203,7 +208,7 @@ def _only_topology(text: str, module: ModuleType) -> tuple[str, Any]:
 def _is_candidate(module: ModuleType, name: str, value: Any) -> bool:
     if name.startswith("_"):
         return False
-    if isinstance(value, Topology) or _is_builder(value):
+    if _is_topology(value) or _is_builder(value):
         return True
     if not inspect.isfunction(value) or value.__module__ != module.__name__:
         return False
@@ -213,6 +218,12 @@ def _is_candidate(module: ModuleType, name: str, value: Any) -> bool:
 
 
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _is_topology(value: Any) -> TypeIs[Topology]:
+    from streams.topology.topology import Topology
+
+    return isinstance(value, Topology)
 
 
 def _is_builder(value: Any) -> bool:

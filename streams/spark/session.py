@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
@@ -14,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from streams.errors import ConfigError
 from streams.spark.jvm import class_archive
-from streams.spark.jvm.java_output import start_java_quietly
+from streams.spark.jvm.java_output import java_ahead, start_java_quietly
 from streams.spark.jvm.java_process import report_end_once
 from streams.spark.jvm.local_files import write_files_without_processes
 from streams.spark.settings import REFUSED, spark_settings
@@ -55,29 +56,11 @@ def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: 
     Raises:
         ConfigError: A setting cannot work, or the session was started without the engine's daemon.
     """
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        # Under spark-submit, Java is already running and alone knows --master and --conf: without this call they would be
-        # overridden. Elsewhere Java must not be started yet: its memory is one of the settings.
-        SparkContext._ensure_initialized()
-    submitted = dict(SparkConf().getAll())
-    settings = spark_settings({**submitted, **user}, checkpoint_dir)
-    settings["spark.master"] = with_retries(settings.get("spark.master", DEFAULT_MASTER))
-    if settings["spark.master"].startswith("local["):
-        settings.setdefault("spark.driver.extraJavaOptions", LOCAL_JAVA_OPTIONS + class_archive.java_options())
-        settings.setdefault("spark.driver.memory", LOCAL_MEMORY)
-        # The web server would be a part of each start; `--set spark.ui.enabled=true` starts it.
-        settings.setdefault("spark.ui.enabled", "false")
-    _start_python_quickly()
-    if settings["spark.master"].startswith("local-cluster["):
-        # Executors run in folders of their own, but must find the modules of this folder as `local` does.
-        paths = [os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])]
-        settings.setdefault("spark.executorEnv.PYTHONPATH", os.pathsep.join(paths))
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    for name, value in MEMORY_ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    settings = session_settings(application_id, user, checkpoint_dir)
+    prepare_environment()
     if "spark.log.level" not in settings:
-        start_java_quietly({"spark.app.name": application_id, **settings})
-    builder = SparkSession.builder.appName(application_id)
+        start_java_quietly(settings)
+    builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
@@ -91,6 +74,48 @@ def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: 
     return session
 
 
+def session_ahead(application_id: str, user: Mapping[str, str], checkpoint_dir: str) -> AbstractContextManager[None]:
+    """Starts Java in the background for a `start_session` with the same arguments within the context.
+
+    Raises:
+        ConfigError: A setting cannot work.
+    """
+    settings = session_settings(application_id, user, checkpoint_dir)
+    if "PYSPARK_GATEWAY_PORT" in os.environ or "spark.log.level" in settings:
+        return nullcontext()
+    prepare_environment()
+    return java_ahead(settings)
+
+
+def session_settings(application_id: str, user: Mapping[str, str], checkpoint_dir: str) -> dict[str, str]:
+    """All settings of a session; see `start_session`."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        # Under spark-submit, Java is already running and alone knows --master and --conf: without this call they would be
+        # overridden. Elsewhere Java must not be started yet: its memory is one of the settings.
+        SparkContext._ensure_initialized()
+    submitted = dict(SparkConf().getAll())
+    settings = {"spark.app.name": application_id, **spark_settings({**submitted, **user}, checkpoint_dir)}
+    settings["spark.master"] = with_retries(settings.get("spark.master", DEFAULT_MASTER))
+    if settings["spark.master"].startswith("local["):
+        settings.setdefault("spark.driver.extraJavaOptions", LOCAL_JAVA_OPTIONS + class_archive.java_options())
+        settings.setdefault("spark.driver.memory", LOCAL_MEMORY)
+        # The web server would be a part of each start; `--set spark.ui.enabled=true` starts it.
+        settings.setdefault("spark.ui.enabled", "false")
+    if settings["spark.master"].startswith("local-cluster["):
+        # Executors run in folders of their own, but must find the modules of this folder as `local` does.
+        paths = [os.getcwd(), *filter(None, [_with_startup(os.environ.get("PYTHONPATH", ""))])]
+        settings.setdefault("spark.executorEnv.PYTHONPATH", os.pathsep.join(paths))
+    return settings
+
+
+def prepare_environment() -> None:
+    """Sets what Java and the processes that it starts find in their environment."""
+    os.environ["PYTHONPATH"] = _with_startup(os.environ.get("PYTHONPATH", ""))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for name, value in MEMORY_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+
+
 def _silence_duplicate_logs(session: SparkSession) -> None:
     """Silences the pages of stack traces that Spark logs for each attempt of a task and for the end of a query.
 
@@ -102,12 +127,11 @@ def _silence_duplicate_logs(session: SparkSession) -> None:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
-def _start_python_quickly() -> None:
-    """Adds `streams/spark/startup` to the PYTHONPATH that Spark gives its Python processes; see `sitecustomize.py` there."""
-    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+def _with_startup(path: str) -> str:
+    """A PYTHONPATH with `streams/spark/startup`, for Spark's Python processes; see `sitecustomize.py` there."""
+    entries = path.split(os.pathsep)
     startup = str(Path(__file__).parent / "startup")
-    if startup not in entries:
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*entries, startup]))
+    return os.pathsep.join(filter(None, [*entries, *([] if startup in entries else [startup])]))
 
 
 def with_retries(master: str) -> str:

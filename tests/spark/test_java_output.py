@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
+from types import SimpleNamespace
 
 import pytest
+from pyspark import SparkContext
 
-from streams.spark.jvm.java_output import pass_on
+from streams.spark.jvm import java_output
+from streams.spark.jvm.java_output import java_ahead, pass_on, started_ahead
 
 CHATTER = [
     "WARNING: Using incubator modules: jdk.incubator.vector",
@@ -49,3 +53,45 @@ def test_everything_else_is_passed_on(line: str) -> None:
 
 def test_what_comes_last_needs_no_end_of_line() -> None:
     assert passed_on(b"Fatal Python error: Segm", b"entation fault") == b"Fatal Python error: Segmentation fault"
+
+
+class Gateway:
+    """Stands for a Java process that was started."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self.proc = SimpleNamespace(stdin=SimpleNamespace(close=self.ended.set))
+
+    def shutdown(self) -> None:
+        pass
+
+
+@pytest.fixture
+def gateway(monkeypatch: pytest.MonkeyPatch) -> Gateway:
+    started = Gateway()
+    monkeypatch.setattr(java_output, "launch", lambda settings: started)
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    return started
+
+
+def test_a_session_with_the_same_settings_gets_the_process_that_was_started_ahead(gateway: Gateway) -> None:
+    with java_ahead({"spark.driver.memory": "1g"}):
+        assert started_ahead({"spark.driver.memory": "1g"}) is gateway
+        assert started_ahead({"spark.driver.memory": "1g"}) is None, "it serves one session"
+    assert not gateway.ended.is_set()
+
+
+def test_a_process_that_was_started_ahead_for_nobody_is_ended(gateway: Gateway) -> None:
+    with java_ahead({"spark.driver.memory": "1g"}):
+        assert started_ahead({"spark.driver.memory": "2g"}) is None
+    assert gateway.ended.wait(60)
+
+
+def test_a_failure_to_start_ahead_is_raised_where_the_process_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(settings: object) -> None:
+        raise OSError("no Java")
+
+    monkeypatch.setattr(java_output, "launch", fail)
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    with java_ahead({}), pytest.raises(OSError, match="no Java"):
+        started_ahead({})

@@ -11,8 +11,11 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
 
+from py4j.java_gateway import JavaGateway
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
@@ -37,6 +40,11 @@ def start_java_quietly(settings: Mapping[str, str]) -> None:
     """
     if SparkContext._gateway is not None or sys.platform == "win32":
         return
+    SparkContext._ensure_initialized(gateway=started_ahead(settings) or launch(settings))
+
+
+def launch(settings: Mapping[str, str]) -> JavaGateway:
+    """Starts the process, with its output filtered, and waits until it can be called."""
     conf = SparkConf()
     for key, value in settings.items():
         conf.set(key, value)
@@ -51,7 +59,67 @@ def start_java_quietly(settings: Mapping[str, str]) -> None:
         pump.join(timeout=5)
         raise
     os.close(writing)
-    SparkContext._ensure_initialized(gateway=gateway)
+    return gateway
+
+
+class _Ahead:
+    """A Java process that is started in the background: for one session with the same settings, or for nobody."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self.settings = dict(settings)
+        self.taken = False
+        self.gateway: Future[JavaGateway] = Future()
+        threading.Thread(target=self._launch, name="start-java", daemon=True).start()
+
+    def _launch(self) -> None:
+        try:
+            self.gateway.set_result(launch(self.settings))
+        except BaseException as error:
+            self.gateway.set_exception(error)
+
+    def end_unless_taken(self) -> None:
+        """Ends the process, at once or as soon as it has started, unless a session uses it."""
+        if not self.taken:
+            self.gateway.add_done_callback(_end)
+
+
+def _end(started: Future[JavaGateway]) -> None:
+    if started.exception() is None:
+        gateway = started.result()
+        gateway.shutdown()
+        # Spark's process ends with its standard input.
+        gateway.proc.stdin.close()
+
+
+_ahead: list[_Ahead] = []
+"""The process that `java_ahead` has started, if any."""
+
+
+@contextmanager
+def java_ahead(settings: Mapping[str, str]) -> Iterator[None]:
+    """Starts Java in the background for a session that starts within the context, which has the same settings.
+
+    Java takes about as long to start as Python to import the program and to look up its topics.
+    """
+    if SparkContext._gateway is not None or sys.platform == "win32":
+        yield
+        return
+    ahead = _Ahead(settings)
+    _ahead.append(ahead)
+    try:
+        yield
+    finally:
+        _ahead.remove(ahead)
+        ahead.end_unless_taken()
+
+
+def started_ahead(settings: Mapping[str, str]) -> JavaGateway | None:
+    """The process that was started ahead with these settings, once it can be called; None: there is none."""
+    for ahead in _ahead:
+        if ahead.settings == settings and not ahead.taken:
+            ahead.taken = True
+            return ahead.gateway.result()
+    return None
 
 
 def pass_on(source: int, target: int) -> None:
