@@ -61,8 +61,8 @@ class LiveKafka:
     def producer(self, transactional_id: str) -> TransactionalProducer:
         """A new producer; call its `init_transactions` before anything else."""
         known = _process_clients(self._client)
-        client = {**known.connections(), **self._client}
         largest = known.output_topics.batch_bytes(self._outputs)
+        client = {**known.connections(), **self._client}
         if largest < int(client.get("batch.size", BATCH_BYTES)):
             client = {**client, "batch.size": str(largest)}
         return TransactionalProducer(client, transactional_id, self._timeout_ms / 1000, bulk=self._bulk)
