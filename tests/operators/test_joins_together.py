@@ -98,19 +98,21 @@ def _fields(one: Fed) -> tuple[Any, ...]:
     return one.topic, one.key, one.value, one.timestamp, one.headers, one.partition
 
 
-@settings(max_examples=30, deadline=None)
-@given(windows(), st.integers(0, 10**6), st.sets(st.integers(0, 3)))
-def test_inner_joins_in_compat_mode(windows, seed, restarts) -> None:
-    steps = feed(seed, late=100_000)
-    steps = [[Fed(*one[:3], one[3] * 10_000, *one[4:]) for one in map(_fields, step)] for step in steps]
-    check(program("inner", windows), steps, tuple(restarts), mode="compat")
-
-
-@pytest.mark.parametrize("kind", ["left", "outer"])
-def test_outer_joins_in_compat_mode_take_records_one_by_one(kind: str) -> None:
-    with counted(StreamJoinTogether) as answers:
-        check_both_ways(program(kind, JoinWindows(5, 5, 3)), feed(1), partitions=PARTITIONS, mode="compat")
-    assert set(answers) == {"OneByOne"}
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from(KINDS),
+    windows(),
+    st.integers(0, 10**6),
+    st.sets(st.integers(0, 3)),
+    st.booleans(),
+    st.sampled_from((0, 0, 1000)),
+)
+def test_joins_in_compat_mode(kind, windows, seed, restarts, far, interval) -> None:
+    """Also where segments expire, and where the wall clock allows one scan for waiting records a step, or none."""
+    steps = feed(seed, late=100_000 if far else 30)
+    if far:
+        steps = [[Fed(*one[:3], one[3] * 10_000, *one[4:]) for one in map(_fields, step)] for step in steps]
+    check(program(kind, windows), steps, tuple(restarts), mode="compat", emit_interval_ms=interval, apart_ms=600)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -148,6 +150,8 @@ def test_a_joiner_that_raises(kind: str, policy: str) -> None:
             program(kind, JoinWindows(9, 9, 5), refuses), feed(4), partitions=PARTITIONS, processing=policy, **more
         )
     assert "ValueError" in answers
+    # A step that fails counts nothing.
+    assert {name.split(":")[2] for name in seen.fallbacks} == ({"ValueError"} if policy != "fail" else set())
     assert (seen.failed is not None) == (policy == "fail")
 
 
@@ -190,8 +194,9 @@ def test_a_joiner_that_changes_its_arguments(kind: str) -> None:
         return left
 
     with counted(StreamJoinTogether) as answers:
-        check_both_ways(program(kind, JoinWindows(9, 9, 5), merging), feed(7), partitions=PARTITIONS)
+        seen = check_both_ways(program(kind, JoinWindows(9, 9, 5), merging), feed(7), partitions=PARTITIONS)
     assert "OneByOne" in answers
+    assert {name.split(":")[2] for name in seen.fallbacks} == {"the joiner changes its arguments"}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -71,6 +71,13 @@ class JoinedFields:
             made[name] = expression.evaluate(read)
         return made
 
+    @classmethod
+    def of(cls, given: ValueFields) -> JoinedFields | None:
+        """The same of `fields(due=col("left.total") - col("right.credit"))`, which reads both values; None if it reads others."""
+        paths = [path for _, expression in given.computed for path in expression.paths]
+        of_both = paths and all(path.partition(".")[0] in ("left", "right") for path in paths)
+        return cls((), (), given.computed) if of_both and not given.everything else None
+
     def __repr__(self) -> str:
         sides = [f"{name}={side!r}" for name, side in (("left", self.left), ("right", self.right)) if side]
         return f"fields({', '.join([*sides, *_shown(self.computed)])})"
@@ -94,6 +101,7 @@ def fields(*names: str, **computed: Any) -> ValueFields | JoinedFields:
         stream.map_values(fields("user", "city", total=col("price") * col("count")))
         stream.map_values(fields("*", total=col("price") * col("count")))
         orders.join(customers, fields(left="*", right=["name"], due=col("left.total") - col("right.credit")))
+        orders.join(customers, fields(user=col("left.user"), name=col("right.name")))
 
     Args:
         *names: Fields to take over; `"*"`: all. A null value stays null.

@@ -19,7 +19,10 @@ from streams.model.waiting import LEFT, RIGHT
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, OneByOne
 from streams.operators.join.columns.partners import Pairs, Partners, Reach
 from streams.operators.join.columns.records import Bools, JoinRecords, StoreKeys, placed, read_by, runs, store_keys
-from streams.operators.join.columns.waiting import WaitingStep
+from streams.operators.join.columns.waiting import JoinStep, WaitingStep
+from streams.operators.join.columns.waiting_compat import CompatWaitingStep
+from streams.operators.join.columns.waiting_strict import StrictWaitingStep
+from streams.operators.join.outer_join_buffer import CompatOuterJoinBuffer
 from streams.operators.join.stream_stream_join import StreamStreamJoin
 
 _FARTHEST_MS = 2**60
@@ -41,8 +44,6 @@ class StreamJoinTogether:
     def process_batches(self, batches: Sequence[ColumnarBatch]) -> None:
         """Join, store, forward; see `BatchProcessor`."""
         left = self._sides[LEFT]
-        if left.buffer is not None and not left.is_strict:
-            raise OneByOne("compat mode's records without a partner depend on each other's order and on the wall clock")
         if max(abs(left.back_ms), abs(left.ahead_ms), left.grace_ms) > _FARTHEST_MS:
             raise OneByOne("the windows are too long for sums of 64 bits")
         records = JoinRecords.of([batches[at] for at in self._order])
@@ -79,12 +80,13 @@ class _JoinStep:
         partners = Partners([one.store for one in self._sides], keys, self._timestamps, latest)
         pairs = partners.find(self._open, self._records.nodes, self._reach())
         results = [(self._joined(pairs), 2 * pairs.rows + 1)]
-        without_key = self._alone_without_key()
-        waiting = None
-        if self._sides[LEFT].buffer is not None:
-            waiting = WaitingStep(self._sides, self._records, self._time, self._open, pairs, self._cells)
+        at_once, waiting = self._alone_without_key(), self._waiting(pairs)
+        without_key = at_once
+        if waiting is not None:
             due, at = waiting.results()
-            results += [(due, 2 * at), (self._without_key(without_key), 2 * without_key + 1)]
+            at_once = np.sort(np.concatenate([without_key, waiting.at_once]))
+            results += [(due, 2 * at), (self._alone(at_once), 2 * at_once + 1)]
+        self._check_unchanged(np.concatenate([pairs.rows, at_once]))
         puts = [self._rows_of(side, keys[side]) for side in (RIGHT, LEFT)]
         self._write(puts)
         if waiting is not None:
@@ -129,7 +131,6 @@ class _JoinStep:
             joiner(objects[key], values[row], other) if is_left else joiner(objects[key], other, values[row])
             for row, key, other, is_left in zip(*columns, strict=True)
         ]
-        self._check_unchanged(pairs.rows)
         return self._results(pairs.rows, results, np.maximum(self._timestamps[pairs.rows], pairs.times))
 
     def _results(self, rows: Int64s, values: list[Any], timestamps: Int64s) -> ColumnarBatch:
@@ -162,10 +163,13 @@ class _JoinStep:
 
     def _check_unchanged(self, rows: Int64s) -> None:
         """Leave joiners that change their arguments to the one-by-one way, where each result is written before the next joiner."""
-        paired = np.zeros(len(self._records), np.bool_)
-        paired[rows] = True
-        written, before = self._written(paired), self._cells
-        if any(written[row] != before[row] for row in np.flatnonzero(paired).tolist()):
+        if self._sides[LEFT].join.keeps_values:
+            return
+        joined = np.zeros(len(self._records), np.bool_)
+        joined[rows] = True
+        joined &= self._open
+        written, before = self._written(joined), self._cells
+        if any(written[row] != before[row] for row in np.flatnonzero(joined).tolist()):
             raise OneByOne("the joiner changes its arguments")
 
     def _alone_without_key(self) -> Int64s:
@@ -173,10 +177,22 @@ class _JoinStep:
         outer = self._by_side([one.join.is_outer(one.side.side) for one in self._sides])
         return np.flatnonzero((self._batch.keys.codes == NULL_KEY) & self._records.has_value & (outer != 0))
 
-    def _without_key(self, rows: Int64s) -> ColumnarBatch:
-        join = self._sides[LEFT].join
-        sides, values = self._records.nodes[rows].tolist(), [self._batch.values[row] for row in rows.tolist()]
-        results = [join.joined(side, None, value, None) for side, value in zip(sides, values, strict=True)]
+    def _waiting(self, pairs: Pairs) -> WaitingStep | None:
+        """The waiting records; None for an inner join."""
+        buffer = self._sides[LEFT].buffer
+        if buffer is None:
+            return None
+        step = JoinStep(self._sides, self._records, self._time, self._open, pairs, self._column)
+        if isinstance(buffer, CompatOuterJoinBuffer):
+            return CompatWaitingStep(step, buffer)
+        return StrictWaitingStep(step, buffer)
+
+    def _alone(self, rows: Int64s) -> ColumnarBatch:
+        """The results of records that give theirs at once, without a partner."""
+        join, batch = self._sides[LEFT].join, self._batch
+        sides, keys = self._records.nodes[rows].tolist(), batch.keys.take(rows)
+        columns = zip(sides, keys, (batch.values[row] for row in rows.tolist()), strict=True)
+        results = [join.joined(side, key, value, None) for side, key, value in columns]
         return self._results(rows, results, self._timestamps[rows])
 
     def _rows_of(self, side: int, keys: StoreKeys) -> tuple[pa.BinaryArray, Int64s, pa.BinaryArray]:
