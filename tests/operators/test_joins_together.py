@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,9 @@ from hypothesis import strategies as st
 
 from state.restore import task_stores
 from streams import Consumed, JoinWindows, JsonSerde, Produced, StreamJoined, StreamsBuilder, StringSerde
+from streams.operators.join.columns.as_of import AsOfJoinTogether
+from streams.operators.join.columns.join_all import StreamJoinAllTogether
+from streams.operators.join.columns.self_join import StreamSelfJoinTogether
 from streams.operators.join.columns.stream_join import StreamJoinTogether
 from tests.both_ways import Fed, check_both_ways, counted
 
@@ -24,6 +28,11 @@ KINDS = ("inner", "left", "outer")
 
 def both(key: Any, left: Any, right: Any) -> Any:
     return [key, left, right]
+
+
+def in_another_form(value: Any) -> Any:
+    """A tuple, which the store gives back as a list."""
+    return value if value is None else (value, 1)
 
 
 def program(
@@ -90,12 +99,31 @@ def test_strict_joins(kind, windows, seed, tasks, restarts, far) -> None:
     """Also where segments expire, and where single records come long after all others of their time."""
     steps = feed(seed, late=200_000 if far else 30)
     if far:
-        steps = [[Fed(*one[:3], one[3] * 20_000, *one[4:]) for one in map(_fields, step)] for step in steps]
+        steps = [[replace(one, timestamp=one.timestamp * 20_000) for one in step] for step in steps]
     check(program(kind, windows), steps, tuple(restarts), tasks=tasks)
 
 
-def _fields(one: Fed) -> tuple[Any, ...]:
-    return one.topic, one.key, one.value, one.timestamp, one.headers, one.partition
+@settings(max_examples=80, deadline=None)
+@given(
+    st.sampled_from(KINDS),
+    windows(),
+    st.integers(0, 10**6),
+    st.sets(st.integers(0, 3)),
+    st.booleans(),
+    st.sampled_from(("strict", "compat")),
+)
+def test_joins_of_a_stream_with_itself_over_one_store(kind, windows, seed, restarts, far, mode) -> None:
+    """Also with values that the store gives back in another form: a record meets itself as it is."""
+    steps = feed(seed, late=200_000 if far else 30)
+    unit = 10_000 if far else 1
+    steps = [[replace(one, topic="left", timestamp=one.timestamp * unit) for one in step] for step in steps]
+    builder = StreamsBuilder(optimize=True)
+    stream = builder.stream("left").map_values(in_another_form)
+    join = {"inner": stream.join, "left": stream.left_join, "outer": stream.outer_join}[kind]
+    join(stream, lambda left, right: [str(left), str(right)], windows).to("out")
+    with counted(StreamSelfJoinTogether) as answers:
+        check_both_ways(builder.build(), steps, tuple(restarts), partitions=PARTITIONS, mode=mode)
+    assert set(answers) == {"together"}
 
 
 @settings(max_examples=100, deadline=None)
@@ -111,7 +139,7 @@ def test_joins_in_compat_mode(kind, windows, seed, restarts, far, interval) -> N
     """Also where segments expire, and where the wall clock allows one scan for waiting records a step, or none."""
     steps = feed(seed, late=100_000 if far else 30)
     if far:
-        steps = [[Fed(*one[:3], one[3] * 10_000, *one[4:]) for one in map(_fields, step)] for step in steps]
+        steps = [[replace(one, timestamp=one.timestamp * 10_000) for one in step] for step in steps]
     check(program(kind, windows), steps, tuple(restarts), mode="compat", emit_interval_ms=interval, apart_ms=600)
 
 
@@ -206,7 +234,7 @@ def test_keys_whose_bytes_have_several_forms(kind: str) -> None:
     join = {"inner": left.join, "left": left.left_join, "outer": left.outer_join}[kind]
     join(right, both, JoinWindows(9, 9, 5)).to("out", Produced(JsonSerde(), JsonSerde()))
     forms = {b"a": b"[1, 2]", b"b": b"[1,2]", b"ab": b"null", None: None}
-    steps = [[Fed(one.topic, forms[one.key], *_fields(one)[2:]) for one in step] for step in feed(8)]
+    steps = [[replace(one, key=forms[one.key]) for one in step] for step in feed(8)]
     check(builder.build(), steps)
 
 
@@ -233,3 +261,83 @@ def test_functions_behind_a_join_take_its_results_in_order() -> None:
     kept: Iterator[Any] = joined.filter(lambda key, value: value[2] != "text").map_values(str)
     kept.to("out")
     check(builder.build(), feed(11))
+
+
+def merge_of_all(values: Any) -> Any:
+    return [str(value) for value in values.values()]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 20),
+    st.sampled_from((0, 3, 60)),
+    st.integers(0, 10**6),
+    st.sets(st.integers(0, 3)),
+    st.booleans(),
+    st.sampled_from(("strict", "compat")),
+    st.sampled_from((("right", "third", "left"), ("left", "right", "left"), ("left", "right", "third", "right"))),
+)
+def test_joins_of_several_streams(difference, grace, seed, restarts, far, mode, topics) -> None:
+    rng = random.Random(seed)
+    steps = feed(seed, (30, 1, 30, 12), late=200_000 if far else 30)
+    unit = 10_000 if far else 1
+    steps = [[replace(one, topic=rng.choice(topics), timestamp=one.timestamp * unit) for one in step] for step in steps]
+    builder = StreamsBuilder()
+    this, *others = (builder.stream(topic).map_values(in_another_form) for topic in topics)
+    windows = JoinWindows.of_time_difference_and_grace(difference, grace)
+    this.join_all({f"s{at}": other for at, other in enumerate(others)}, merge_of_all, windows, this="this").to("out")
+    with counted(StreamJoinAllTogether) as answers:
+        check_both_ways(
+            builder.build(), steps, tuple(restarts), partitions={**PARTITIONS, "third": 2}, mode=mode, tasks=2
+        )
+    assert set(answers) == {"together"}
+
+
+def test_a_joiner_of_all_that_changes_its_arguments() -> None:
+    """The store has the changed value: so it is without columns."""
+
+    def changing(values: Any) -> Any:
+        for value in values.values():
+            if isinstance(value, dict):
+                value["n"] = value.get("n", 0) + 1
+        return list(values.values())
+
+    builder = StreamsBuilder()
+    windows = JoinWindows.of_time_difference_with_no_grace(9)
+    left, right = builder.stream("left"), builder.stream("right")
+    left.join_all({"r": right, "again": right}, changing, windows, this="l").to("out")
+    with counted(StreamJoinAllTogether) as answers:
+        check_both_ways(builder.build(), feed(7), partitions=PARTITIONS)
+    assert "OneByOne" in answers
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.booleans(),
+    st.integers(0, 60),
+    st.integers(0, 20),
+    st.integers(0, 10**6),
+    st.sets(st.integers(0, 3)),
+    st.booleans(),
+)
+def test_as_of_joins(left, within, grace, seed, restarts, far) -> None:
+    """Also with several right records of one time, of which the last counts, and where segments expire."""
+    steps = feed(seed, late=200_000 if far else 12)
+    unit = 10_000 if far else 1
+    steps = [[replace(one, timestamp=one.timestamp * unit) for one in step] for step in steps]
+    builder = StreamsBuilder()
+    right = builder.stream("right").map_values(in_another_form)
+    this = builder.stream("left").map_values(in_another_form)
+    this.as_of_join(right, both, within * unit, grace=grace * unit, left=left).to("out")
+    with counted(AsOfJoinTogether) as answers:
+        check_both_ways(builder.build(), steps, tuple(restarts), partitions=PARTITIONS, tasks=2)
+    assert set(answers) == {"together"}
+
+
+@pytest.mark.parametrize("policy", ["skip", "dlq", "fail"])
+def test_a_joiner_of_an_as_of_join_that_raises(policy: str) -> None:
+    more = {"dead_letter_topic": "dead"} if policy == "dlq" else {}
+    builder = StreamsBuilder()
+    builder.stream("left").as_of_join(builder.stream("right"), refuses, 20, grace=5, left=True).to("out")
+    seen = check_both_ways(builder.build(), feed(4), partitions=PARTITIONS, processing=policy, **more)
+    assert (seen.failed is not None) == (policy == "fail")

@@ -25,8 +25,9 @@ from streams.operators.columnar import ColumnarBatch, HeldRows, Int64s
 from streams.operators.join.columns.partners import Pairs
 from streams.operators.join.columns.records import Bools, JoinRecords
 from streams.operators.join.columns.waiting_rows import ADD, EXPIRE, JOIN, WaitingRecords, WaitingRows, WaitingWrites
+from streams.operators.join.options import StreamJoin
 from streams.operators.join.outer_join_buffer import OuterJoinBuffer
-from streams.operators.join.stream_stream_join import StreamStreamJoin
+from streams.operators.stores.codec import Codec
 from streams.serdes.waiting import NUMBER_BYTES
 from streams.serdes.waiting_columns import waiting_keys, waiting_prefixes, waiting_records
 
@@ -36,18 +37,20 @@ class JoinStep:
     """What is known of a step before its waiting records.
 
     Attributes:
-        sides: The operators by side.
+        join: The join.
+        codecs: The codecs of the stores by side.
         records: The step's records; the index of their node is the side.
         time: int64[n], stream time at each record.
-        is_open: Which records are processed.
+        may_be_alone: Which records wait if they are in no pair, and their side is outer.
         pairs: The pairs of the step.
         cells: The bytes of the open records' values in their stores.
     """
 
-    sides: Sequence[StreamStreamJoin]
+    join: StreamJoin
+    codecs: Sequence[Codec]
     records: JoinRecords
     time: Int64s
-    is_open: Bools
+    may_be_alone: Bools
     pairs: Pairs
     cells: BinaryColumn
 
@@ -64,12 +67,12 @@ class WaitingStep(ABC):
         self.records, self.time, self.count = step.records, step.time, len(step.records)
         self.rows = buffer.rows
         self.waits, self._delays = np.array(buffer.waits, np.int64), np.array(buffer.delays, np.int64)
-        self._step, self._join = step, step.sides[0].join
+        self._step, self._join = step, step.join
         self.outer = np.array([self._join.is_outer(side) for side in range(2)])
         # Then the bytes of values are known already.
-        self._alike = step.sides[0].store.codec.writes_as(step.sides[1].store.codec)
+        self._alike = step.codecs[0].writes_as(step.codecs[1])
         self._keys = pa.array(self.records.batch.keys.encoded(self._join.key_serde, self.rows.name), pa.binary())
-        alone = step.is_open & self.outer[self.records.nodes]
+        alone = step.may_be_alone & self.outer[self.records.nodes]
         alone[step.pairs.rows] = False
         waits = self._wait()
         self.at_once = np.flatnonzero(alone & ~waits)
@@ -99,7 +102,7 @@ class WaitingStep(ABC):
         order = rows.order_at(at)
         rows, at = rows.take(order), at[order]
         timestamps = rows.times - self._delays[rows.sides]
-        due = WaitingRecords.of(rows, timestamps, self.rows, self._step.sides[0].store.codec if self._alike else None)
+        due = WaitingRecords.of(rows, timestamps, self.rows, self._step.codecs[0] if self._alike else None)
         joined, batch = self._join.joined, self.records.batch
         columns = zip(rows.sides.tolist(), due.keys, due.values, strict=True)
         values = [joined(side, key, value, None) for side, key, value in columns]
@@ -141,8 +144,10 @@ class WaitingStep(ABC):
         pairs, nodes = self._step.pairs, self.records.nodes
         at = np.flatnonzero(pairs.partners < 0)
         at = at[self.outer[1 - nodes[pairs.rows[at]]]]
-        at = at[np.sort(np.unique(pairs.places[-1 - pairs.partners[at]], return_index=True)[1])]
         sides = 1 - nodes[pairs.rows[at]]
+        # In a self-join a row may be met on both sides.
+        firsts = np.sort(np.unique(2 * pairs.places[-1 - pairs.partners[at]] + sides, return_index=True)[1])
+        at, sides = at[firsts], sides[firsts]
         times = pairs.times[at] + self._delays[sides]
         may_wait = times >= self.rows.earliest
         at, sides, times = at[may_wait], sides[may_wait], times[may_wait]

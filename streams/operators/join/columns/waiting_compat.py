@@ -50,7 +50,7 @@ class CompatWaitingStep(WaitingStep):
         nothing = WaitingRows.of(pa.array([], pa.binary()), pa.array([], pa.binary()))
         none = np.empty(0, np.int64)
         new_due = np.full(len(self.new), self.count, np.int64)
-        triggers = self._step.is_open & (self.records.batch.timestamps == self.time)
+        triggers = self._step.may_be_alone & (self.records.batch.timestamps == self.time)
         if not self._buffer.may_scan or not self._would_scan(triggers):
             self._least = min(self._least, int(self.new.times.min(initial=self._least)))
             return nothing, none, new_due
