@@ -27,6 +27,8 @@ Computed: TypeAlias = "tuple[tuple[str, Expression], ...]"
 class ValueFields:
     """An object for each value, made by `fields(...)`. A null value stays null.
 
+    With two values it is `JoinedFields`, if its expressions read `left.<field>` and `right.<field>`.
+
     Attributes:
         everything: Whether all fields of the value come first.
         computed: The fields by name, with what computes each.
@@ -35,8 +37,19 @@ class ValueFields:
     everything: bool
     computed: Computed
 
-    def __call__(self, value: Any) -> dict[str, Any]:
+    @overload
+    def __call__(self, value: Any, /) -> dict[str, Any]: ...
+
+    @overload
+    def __call__(self, left: Any, right: Any, /) -> dict[str, Any]: ...
+
+    def __call__(self, value: Any, *right: Any) -> dict[str, Any]:
         """The object. Raises `RecordError` as the expressions do, and `NoFieldsError` for a value without fields."""
+        if right:
+            joined = JoinedFields.of(self)
+            if joined is None:
+                raise TypeError(f"{self!r} is of one value: with two, expressions read left.<field> and right.<field>")
+            return joined(value, *right)
         if value is None:
             return value  # type: ignore[return-value]  # a deletion, which no type says of a stream's values
         made = all_fields(value) if self.everything else {}
