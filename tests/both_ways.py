@@ -12,6 +12,7 @@ from state.kafka.headers import decode_headers
 from streams.errors import RecordFailedError
 from streams.model.record import Headers
 from streams.operators.columnar import BatchProcessor, ColumnarBatch
+from streams.runtime.counters import ONE_BY_ONE
 from streams.testing import TopologyTestDriver
 from streams.topology.plan import build_plan
 from streams.topology.planning.batching import Batching
@@ -32,11 +33,16 @@ class Fed:
 
 @dataclass(frozen=True)
 class Seen:
-    """Everything that a run leaves behind: records by topic and partition (changelogs too), counters, or the failed record."""
+    """Everything that a run leaves behind: records by topic and partition (changelogs too), counters, or the failed record.
+
+    Attributes:
+        fallbacks: The counters of records that could not be processed together, which only one of the ways has.
+    """
 
     topics: dict[tuple[str, int], list[tuple[Any, ...]]]
     counters: dict[str, int]
     failed: str | None
+    fallbacks: dict[str, int]
 
 
 @contextmanager
@@ -47,7 +53,11 @@ def one_by_one() -> Iterator[None]:
 
 
 def check_both_ways(
-    topology: Topology, steps: Sequence[Sequence[Fed]], restarts: Sequence[int] = (), **settings: Any
+    topology: Topology,
+    steps: Sequence[Sequence[Fed]],
+    restarts: Sequence[int] = (),
+    apart_ms: int = 0,
+    **settings: Any,
 ) -> Seen:
     """Requires that both ways leave the same behind.
 
@@ -55,12 +65,13 @@ def check_both_ways(
         topology: The program, of whose sub-topologies at least one processes records together.
         steps: The records of each micro-batch.
         restarts: The steps after which the application restarts, without its local state.
+        apart_ms: How much wall-clock time passes after each step.
         **settings: Those of `TopologyTestDriver`.
     """
     assert any(sub.batching.groups for sub in build_plan(topology, "test").sub_topologies), reasons(topology)
-    together = played(topology, steps, restarts, **settings)
+    together = played(topology, steps, restarts, apart_ms, **settings)
     with one_by_one():
-        expected = played(topology, steps, restarts, **settings)
+        expected = played(topology, steps, restarts, apart_ms, **settings)
     assert together.topics == expected.topics
     assert together.counters == expected.counters
     assert together.failed == expected.failed
@@ -72,7 +83,13 @@ def reasons(topology: Topology) -> list[str | None]:
     return [sub.batching.reason for sub in build_plan(topology, "test").sub_topologies]
 
 
-def played(topology: Topology, steps: Sequence[Sequence[Fed]], restarts: Sequence[int] = (), **settings: Any) -> Seen:
+def played(
+    topology: Topology,
+    steps: Sequence[Sequence[Fed]],
+    restarts: Sequence[int] = (),
+    apart_ms: int = 0,
+    **settings: Any,
+) -> Seen:
     """Runs the steps."""
     failed = None
     with TopologyTestDriver(topology, **settings) as driver:
@@ -82,11 +99,15 @@ def played(topology: Topology, steps: Sequence[Sequence[Fed]], restarts: Sequenc
                 with driver.batch():
                     for one in step:
                         topics[one.topic].pipe_bytes(one.key, one.value, one.timestamp, one.headers, one.partition)
+                if apart_ms:
+                    driver.advance_wall_clock_time(apart_ms)
                 if number in restarts:
                     driver.restart()
         except RecordFailedError as error:
             failed = str(error)
-        return Seen(_records(driver), dict(driver.counters), failed)
+        counters = dict(driver.counters)
+        fallbacks = {name: counters.pop(name) for name in list(counters) if name.startswith(ONE_BY_ONE)}
+        return Seen(_records(driver), counters, failed, fallbacks)
 
 
 def _records(driver: TopologyTestDriver) -> dict[tuple[str, int], list[tuple[Any, ...]]]:

@@ -15,8 +15,8 @@ from streams import JoinWindows, StreamsBuilder, Topology, col, fields
 
 Event = dict[str, Any]
 
-PAIR = fields(left="n", l=col("left.n"), r=col("right.n"))
-"""A pair; `r` is null for a left record without a match. (`left=` says that two values are joined.)"""
+PAIR = fields(l=col("left.n"), r=col("right.n"))
+"""A pair; `r` is null for a left record without a match."""
 
 
 class JoinInner(Workload):

@@ -69,6 +69,12 @@ class KeyValueBytesStore:
         found = self._buffer.scan_ranges(lowers, prefix_ends(lowers))
         return found._replace(keys=sliced(found.keys, self._skip))
 
+    def range_columns(self, lower: bytes, upper: bytes) -> RangeRows:
+        """`range` as columns."""
+        bounds = ([self._prefix + lower], [self._prefix + upper + b"\x00"])
+        found = self._buffer.scan_ranges(*(pa.array(bound, pa.binary()) for bound in bounds))
+        return found._replace(keys=sliced(found.keys, self._skip))
+
     def _local(self, keys: pa.BinaryArray) -> pa.BinaryArray:
         return joined(pa.scalar(self._prefix, pa.binary()), keys)
 

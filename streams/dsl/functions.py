@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from streams.errors import TopologyError
+from streams.model.expressions.compiled import compiled_joiner
 from streams.model.expressions.expression import Expression
 from streams.model.expressions.fields import JoinedFields, ValueFields
 from streams.wording import described
@@ -41,7 +42,10 @@ def value_only(fn: Function, what: str) -> Callable[[Any], Any]:
 
 
 def joiner(fn: Function) -> Callable[[Any, Any, Any], Any]:
-    """Makes `fn(key, left, right)` of `fn(left, right)` or `fn(key, left, right)`."""
+    """Makes `fn(key, left, right)` of `fn(left, right)`, `fn(key, left, right)` or `fields(...)` of both values."""
+    fn = _of_both(fn)
+    if isinstance(fn, JoinedFields):
+        return _adapter(fn, compiled_joiner(fn))
     if _arity(fn, {2: "(left, right)", 3: "(key, left, right)"}, "joiner") == 3:
         return fn
     return _adapter(fn, lambda key, left, right: fn(left, right))
@@ -57,12 +61,21 @@ def joiner_of_all(fn: Function) -> Callable[[Any, dict[str, Any]], Any]:
 def global_joiner(fn: Function) -> Callable[[Any, Any, Any, Any], Any]:
     """Makes `fn(key, looked_up, left, right)` of the same with fewer arguments (KIP-1340)."""
     shapes = {2: "(left, right)", 3: "(key, left, right)", 4: "(key, looked_up, left, right)"}
+    fn = _of_both(fn)
+    if isinstance(fn, JoinedFields):
+        join = compiled_joiner(fn)
+        return _adapter(fn, lambda key, looked_up, left, right: join(key, left, right))
     arity = _arity(fn, shapes, "joiner")
     if arity == 4:
         return fn
     if arity == 3:
         return _adapter(fn, lambda key, looked_up, left, right: fn(key, left, right))
     return _adapter(fn, lambda key, looked_up, left, right: fn(left, right))
+
+
+def _of_both(fn: Function) -> Function:
+    """The function; `fields(...)` of expressions that read `left.<field>` and `right.<field>` as one of two values."""
+    return JoinedFields.of(fn) or fn if isinstance(fn, ValueFields) else fn
 
 
 def aggregator(fn: Function) -> Callable[[Any, Any, Any], Any]:

@@ -104,32 +104,50 @@ def _nowhere(position: int) -> Any:
     return None
 
 
-class EachHeld(Mapping[int, HeldRecord]):
-    """The held records of all n rows of a batch, each made only when an error names it.
+class HeldRows(Mapping[int, HeldRecord]):
+    """The held records of a batch's rows, each made only when an error names it.
 
     Args:
-        make: Makes the record of a row.
-        count: The number of rows.
+        make: Makes the record with a number.
+        numbers: int64[n], the number of each row's record; -1 for a row without one.
     """
 
-    def __init__(self, make: Callable[[int], HeldRecord], count: int) -> None:
+    def __init__(self, make: Callable[[int], HeldRecord], numbers: Int64s) -> None:
         self._make = make
-        self._count = count
+        self._numbers = numbers
+
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[Mapping[int, HeldRecord], int]]) -> Mapping[int, HeldRecord]:
+        """The held records of several batches one after the other, of which each part gives its own, and its length."""
+        if not any(held for held, _ in parts):
+            return {}
+        starts = np.cumsum([0, *(count for _, count in parts)])
+        numbers = np.full(starts[-1], -1, np.int64)
+        for (held, _), start in zip(parts, starts.tolist(), strict=False):
+            rows = np.fromiter(held, np.int64, len(held)) + start
+            numbers[rows] = rows
+
+        def make(number: int) -> HeldRecord:
+            part = int(np.searchsorted(starts, number, "right")) - 1
+            return parts[part][0][number - int(starts[part])]
+
+        return cls(make, numbers)
 
     def __getitem__(self, row: int) -> HeldRecord:
-        if not 0 <= row < self._count:
+        number = int(self._numbers[row]) if 0 <= row < len(self._numbers) else -1
+        if number < 0:
             raise KeyError(row)
-        return self._make(row)
+        return self._make(number)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(range(self._count))
+        return iter(np.flatnonzero(self._numbers >= 0).tolist())
 
     def __len__(self) -> int:
-        return self._count
+        return int(np.count_nonzero(self._numbers >= 0))
 
-    def take(self, rows: list[int]) -> EachHeld:
+    def take(self, rows: npt.NDArray[np.int64]) -> HeldRows:
         """Those of some rows."""
-        return EachHeld(lambda row: self._make(rows[row]), len(rows))
+        return HeldRows(self._make, self._numbers[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +185,14 @@ class ColumnarBatch:
             timestamps=self.timestamps[rows],
             order=self.order[rows],
             headers=None if self.headers is None else [self.headers[row] for row in at],
-            held=self._held_of(at),
+            held=self._held_of(rows),
         )
 
-    def _held_of(self, rows: list[int]) -> Mapping[int, HeldRecord]:
-        if isinstance(self.held, EachHeld):
+    def _held_of(self, rows: npt.NDArray[np.int64]) -> Mapping[int, HeldRecord]:
+        if isinstance(self.held, HeldRows):
             return self.held.take(rows)
-        return {row: self.held[old] for row, old in enumerate(rows) if old in self.held} if self.held else {}
+        held = self.held
+        return {row: held[old] for row, old in enumerate(rows.tolist()) if old in held} if held else {}
 
     def with_values(self, values: Sequence[Any]) -> ColumnarBatch:
         """The same records with other values."""
@@ -198,7 +217,6 @@ def concatenated(batches: Sequence[ColumnarBatch]) -> ColumnarBatch:
     headers = None
     if any(batch.headers is not None for batch in batches):
         headers = [cell for batch in batches for cell in (batch.headers or [None] * len(batch))]
-    starts = np.cumsum([0, *map(len, batches)]).tolist()
     return ColumnarBatch(
         KeyColumn.joined([batch.keys for batch in batches]),
         [value for batch in batches for value in batch.values],
@@ -206,12 +224,12 @@ def concatenated(batches: Sequence[ColumnarBatch]) -> ColumnarBatch:
         np.concatenate([batch.order for batch in batches]),
         headers,
         batches[0].place,
-        {start + row: held for start, batch in zip(starts, batches, strict=False) for row, held in batch.held.items()},
+        HeldRows.joined([(batch.held, len(batch)) for batch in batches]),
     )
 
 
 class OneByOne(Exception):
-    """Raised by a `BatchProcessor` for records that have to be processed one by one after all."""
+    """Raised by a `BatchProcessor` for records that have to be processed one by one after all; its text says why, for a counter."""
 
 
 class BatchProcessor(Protocol):

@@ -1,10 +1,15 @@
 """Counters of one step, with flat names, so that they can be added up over tasks and printed.
 
-Names: `in:<node>`, `out:<node>`, `dropped:<node>:<reason>`, `skipped:<stage>`, `dead_letters:<stage>`; of `enrich`:
+Names: `in:<node>`, `out:<node>`, `dropped:<node>:<reason>`, `skipped:<stage>`, `dead_letters:<stage>`;
+`one_by_one:<node>:<reason>`: records of steps that a node should have processed together, but could not; of `enrich`:
 `calls:<node>`, `retries:<node>` (repeated calls), `failures:<node>` (failed calls), `call_ms:<node>` (their total duration).
 """
 
 from __future__ import annotations
+
+from typing import Final
+
+ONE_BY_ONE: Final = "one_by_one:"
 
 
 class Counters(dict[str, int]):

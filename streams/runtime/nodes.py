@@ -12,11 +12,12 @@ from typing import Any, Protocol
 from streams.errors import TopologyError
 from streams.model.record import Headers, HeldRecord, Record, RecordMetadata
 from streams.model.windows import Duration
-from streams.operators.columnar import BatchProcessor, ColumnarBatch, in_order
+from streams.operators.columnar import BatchProcessor, ColumnarBatch, OneByOne, in_order
 from streams.operators.dropped import dropped_record
 from streams.operators.operator_context import Mode
 from streams.operators.processor import AnyProcessor
 from streams.operators.punctuation import PunctuationType
+from streams.runtime.counters import ONE_BY_ONE
 from streams.runtime.current_record import at_record, each_record, guard, may_be_the_records_fault
 from streams.runtime.forwarded import Forwarded
 from streams.runtime.step_context import StepContext
@@ -335,6 +336,7 @@ class NodeGroup:
         except Exception as error:
             if not may_be_the_records_fault(error):
                 raise
+            self._count_one_by_one(batches, error)
             batches = batches if reread is None else list(reread())
             if len(batches) == 1:
                 self._nodes[0].receive_each(batches[0])
@@ -345,3 +347,8 @@ class NodeGroup:
             return
         for node, batch in zip(self._nodes, batches, strict=True):
             node.received += len(batch)
+
+    def _count_one_by_one(self, batches: Sequence[ColumnarBatch], error: Exception) -> None:
+        reason = str(error) if isinstance(error, OneByOne) else type(error).__name__
+        for node, batch in zip(self._nodes, batches, strict=True):
+            self._run.counters.add(f"{ONE_BY_ONE}{node.name}:{reason}", len(batch))

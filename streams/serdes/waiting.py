@@ -13,36 +13,22 @@ _TIME_SIDE = struct.Struct(">qB")
 _NUMBER = struct.Struct(">q")
 _LENGTH = struct.Struct(">I")
 
-NUMBER_BYTES = _NUMBER.size
-"""Of the number at the end of a waiting record's key."""
+TIME_SIDE_BYTES, NUMBER_BYTES = _TIME_SIDE.size, _NUMBER.size
+"""Of what is in front of and behind the record's key in the key of a waiting record."""
+
+HEAD_BYTES = 1 + _LENGTH.size
+"""Of what is in front of the headers in the value of a waiting record."""
 
 
-def waiting_key(time: int, side: int, key: bytes, number: int) -> bytes:
-    """The bytes of a `WaitingKey`."""
-    return _TIME_SIDE.pack(time, side) + key + _NUMBER.pack(number)
-
-
-def waiting_prefix(time: int, side: int, key: bytes) -> bytes:
-    """The first bytes of a `WaitingKey`, without its number, which has `NUMBER_BYTES`."""
-    return _TIME_SIDE.pack(time, side) + key
-
-
-def split_waiting_key(data: bytes) -> tuple[int, int, bytes]:
-    """Time, side and key of a `WaitingKey`."""
-    time, side = _TIME_SIDE.unpack_from(data)
-    return time, side, data[_TIME_SIDE.size : -NUMBER_BYTES]
-
-
-def waiting_record(side: int, headers: bytes, data: bytes) -> bytes:
-    """The bytes of a `WaitingRecord` with these encoded headers and this value."""
-    return b"".join((bytes((side,)), _LENGTH.pack(len(headers)), headers, data))
+def waiting_head(side: int, headers: bytes) -> bytes:
+    """The bytes of a `WaitingRecord` with these encoded headers, up to its value."""
+    return b"".join((bytes((side,)), _LENGTH.pack(len(headers)), headers))
 
 
 def split_waiting_record(cell: bytes) -> tuple[bytes, bytes]:
     """Encoded headers and value of a `WaitingRecord`."""
-    at = 1 + _LENGTH.size
-    end = at + _LENGTH.unpack_from(cell, 1)[0]
-    return cell[at:end], cell[end:]
+    end = HEAD_BYTES + _LENGTH.unpack_from(cell, 1)[0]
+    return cell[HEAD_BYTES:end], cell[end:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +41,7 @@ class WaitingKeySerde(Serde[WaitingKey]):
             return None
         if not isinstance(value, WaitingKey):
             raise cannot_serialize(self, topic, value)
-        return waiting_key(*value)
+        return _TIME_SIDE.pack(value.time, value.side) + value.key + _NUMBER.pack(value.number)
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingKey | None:
         """The `WaitingKey`. Raises `SerdeError` if the bytes are too few."""
@@ -87,16 +73,15 @@ class WaitingSerde(Serde[WaitingRecord]):
         if not isinstance(value, WaitingRecord):
             raise cannot_serialize(self, topic, value)
         data = (self.left if value.side else self.right).serialize(topic, value.value, value.headers)
-        return waiting_record(value.side, encode_headers(value.headers), data or b"")
+        return waiting_head(value.side, encode_headers(value.headers)) + (data or b"")
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingRecord | None:
         """The `WaitingRecord`. Raises `SerdeError` if the bytes are too few."""
         if data is None:
             return None
-        if len(data) < 1 + _LENGTH.size:
+        if len(data) < HEAD_BYTES:
             raise cannot_deserialize(self, topic, data, "cut off")
-        at = 1 + _LENGTH.size
-        end = at + _LENGTH.unpack_from(data, 1)[0]
-        own = tuple(decode_headers(data[at:end]))
-        value = (self.left if data[0] else self.right).deserialize(topic, data[end:], own)
-        return WaitingRecord(data[0], value, own, data[end:])
+        header_cell, cell = split_waiting_record(data)
+        own = tuple(decode_headers(header_cell))
+        value = (self.left if data[0] else self.right).deserialize(topic, cell, own)
+        return WaitingRecord(data[0], value, own, cell)

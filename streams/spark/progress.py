@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from streams.config.durations import age_in_words
-from streams.runtime.counters import Counters
+from streams.runtime.counters import ONE_BY_ONE, Counters
 from streams.source.offsets import SourceOffsets
 
 PARTS = ("fence", "decide", "restore", "process", "commit", "apply")
@@ -106,6 +106,13 @@ class SubProgress:
         """Counts of what was dropped, skipped or sent to the dead letter topic."""
         return [f"{name} {count:,}" for name, count in sorted(self.counters.items()) if name.startswith(LEFT_OUT)]
 
+    def add_counters(self, counters: Mapping[str, int]) -> list[str]:
+        """Adds counters, and returns the names that are new."""
+        new = [name for name in counters if name not in self.counters]
+        for name, count in counters.items():
+            self.counters.add(name, count)
+        return new
+
 
 class Progress:
     """Collects reports of steps and shows them.
@@ -159,6 +166,7 @@ class Progress:
 
     def step(self, sub: str, batch_id: int, reports: list[Mapping[str, Any]]) -> None:
         """Takes in the reports of a finished micro-batch's tasks."""
+        new: list[str] = []
         with self._lock:
             of = self.subs[sub]
             of.batch_id = batch_id
@@ -176,10 +184,13 @@ class Progress:
                 task.records_in += report["counts"]["in"]
                 task.records_out += report["counts"]["out"]
                 task.changelog += report["counts"]["changelog"]
-                for name, count in report["counters"].items():
-                    of.counters.add(name, count)
+                new += of.add_counters(report["counters"])
             of.committed_at = self._clock()
             of.count(of.committed_at)
+        for name in new:
+            if name.startswith(ONE_BY_ONE):
+                node, _, reason = name.removeprefix(ONE_BY_ONE).partition(":")
+                self.say(f"{self.title}/{sub}: '{node}' processes records one by one, which takes longer: {reason}")
         self._show()
 
     def query(self, progress: Any) -> None:

@@ -37,8 +37,12 @@ def warm_up() -> None:
     warm_up_kafka()
     warm_up_tables()
     normal_json(pa.array([b"{}"], pa.binary()))
-    settings = TaskSettings(application_id=_APPLICATION)
-    for sub in build_plan(_topology(), _APPLICATION).sub_topologies:
+    _run(_topology(), TaskSettings(application_id=_APPLICATION))
+    _run(_outer_join(), TaskSettings(application_id=_APPLICATION, mode="compat"))
+
+
+def _run(topology: Topology, settings: TaskSettings) -> None:
+    for sub in build_plan(topology, _APPLICATION).sub_topologies:
         rows = list(_rows(sub, settings))
         for task in range(_TASKS):
             store = TaskStore(MemoryTable(), [node.spec for node in sub.stores.values()])
@@ -58,7 +62,15 @@ def _topology() -> Topology:
             n=agg.count(), low=agg.min("x"), high=agg.max("x"), mean=agg.mean("x"), last=agg.last("s")
         )
     left, right = builder.stream("left"), builder.stream("right")
-    left.join(right, lambda left, right: left, JoinWindows.of_time_difference_and_grace(1, 1))
+    left.as_of_join(right, lambda left, right: left, 1, grace=0)
+    left.left_join(right, lambda left, right: left, JoinWindows.of_time_difference_and_grace(1, 0))
+    return builder.build()
+
+
+def _outer_join() -> Topology:
+    builder = StreamsBuilder()
+    windows = JoinWindows.of_time_difference_and_grace(1, 0)
+    builder.stream("left").outer_join(builder.stream("right"), lambda left, right: left, windows)
     return builder.build()
 
 

@@ -72,6 +72,12 @@ def test_records_per_second_are_those_of_the_last_seconds() -> None:
     assert sub.records_per_s(99.0) == pytest.approx(10)
 
 
+def test_a_node_that_falls_back_to_one_by_one_is_named_once_with_the_reason() -> None:
+    fallback = report({"one_by_one:pairs:the joiner changes its arguments": 3})
+    line = "app/sub: 'pairs' processes records one by one, which takes longer: the joiner changes its arguments\n"
+    assert shown(fallback, fallback).count(line) == 1
+
+
 def test_a_run_without_records_says_so() -> None:
     assert shown() == "app/sub: no records yet, lag 0\n"
 

@@ -68,6 +68,29 @@ def test_joins_process_records_together_and_sources_pass_bytes_on() -> None:
     ]
 
 
+WITHIN = JoinWindows.of_time_difference_with_no_grace(5)
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda one, two, three: one.left_join(two, fields(left="*"), WITHIN),
+        lambda one, two, three: one.outer_join(two, fields(left="*"), WITHIN),
+        lambda one, two, three: one.join(one, fields(left="*"), WITHIN),
+        lambda one, two, three: one.as_of_join(two, fields(left="*"), 5, grace=0),
+        lambda one, two, three: one.join_all({"two": two, "three": three}, len, WITHIN, this="one"),
+    ],
+)
+@pytest.mark.parametrize("optimize", [False, True])
+def test_all_joins_of_streams_process_records_together(join: Callable[..., KStream], optimize: bool) -> None:
+    builder = StreamsBuilder(optimize=optimize)
+    join(*(builder.stream(topic) for topic in ("one", "two", "three"))).to("out")
+    # A stream that takes no part is a sub-topology of its own, without tasks.
+    tasks = builder.build().explain().partition("In tasks:\n")[2].partition("\n\n")[0].splitlines()
+    assert tasks
+    assert all(line.endswith("records together") for line in tasks), tasks
+
+
 class Watching(Processor):
     def process(self, record: Any) -> None:
         self.context.forward(record)

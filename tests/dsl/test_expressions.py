@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streams import (
     Consumed,
@@ -29,6 +31,7 @@ from streams import (
     lit,
     timestamp_field,
 )
+from streams.dsl import functions
 from streams.errors import NoFieldsError, RecordError, RecordFailedError
 from streams.model.aggregates import Mean
 from streams.testing import TopologyTestDriver
@@ -174,6 +177,42 @@ def test_fields_join_objects_and_a_missing_side_has_no_fields() -> None:
     }
     assert joiner({"n": 2}, None) == {"n": None, "name": None, "total": None}
     assert fields(left="*", right="*")(None, {"a": 1}) == {"a": 1}
+
+
+SIDES = st.sampled_from(
+    (None, {}, {"n": 2, "o": {"z": 1.5}}, {"n": None, "t": "x"}, {"n": "text", "o": 5}, [1, 2], "text", 3)
+)
+
+
+@given(SIDES, SIDES)
+def test_a_joiner_of_fields_is_compiled_to_what_it_computes_itself(left: Any, right: Any) -> None:
+    price = (col("left.n") * col("right.n")).otherwise(lit(-1)) + col("right.o.z")
+    for given_fields in (
+        fields(left="*", right=["n", "t"], both=price, n=lit("own")),
+        fields(left=["n"], right="*", few=(col("left.n") < 3) | ~col("right.o").is_null(), whole=col("right")),
+    ):
+        joined = functions.joiner(given_fields)
+        assert outcome(lambda joined=joined: joined("key", left, right)) == outcome(
+            lambda given_fields=given_fields: given_fields(left, right)
+        )
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    try:
+        return list(call().items())
+    except RecordError as error:
+        return type(error), str(error)
+
+
+def test_a_joiner_may_be_fields_computed_of_both_values() -> None:
+    joined = functions.joiner(fields(l=col("left.n"), sum=col("left.n") + col("right.n")))
+    assert joined("key", {"n": 1}, {"n": 2}) == {"l": 1, "sum": 3}
+    assert fields(l=col("left.n"))({"n": 1}, None) == {"l": 1}
+    with pytest.raises(TypeError, match="of one value"):
+        fields("n")({"n": 1}, {"n": 2})
+    assert functions.global_joiner(fields(r=col("right.n")))("key", "k", None, {"n": 2}) == {"r": 2}
+    with pytest.raises(TopologyError, match=r"fields\(left=..., right=...\)"):
+        functions.joiner(fields(l=col("left.n"), other=col("n")))
 
 
 @dataclass

@@ -1,9 +1,9 @@
-"""Joins of streams process a step's records together, and leave exactly what they leave one by one."""
+"""Inner, left and outer joins of streams process a step's records together, and leave exactly what they leave one by one."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,15 +15,7 @@ from state.restore import task_stores
 from streams import Consumed, JoinWindows, JsonSerde, Produced, StreamJoined, StreamsBuilder, StringSerde
 from streams.operators.join.columns.stream_join import StreamJoinTogether
 from tests.both_ways import Fed, check_both_ways, counted
-
-KEYS = (b"a", b"b", b"ab", b"a", None)
-VALUES = (b'{"v":1}', b'{"v": 2}', b'"text"', b"[]", b"3.0", b"null", None)
-PARTITIONS = {"left": 2, "right": 2, "out": 2}
-KINDS = ("inner", "left", "outer")
-
-
-def both(key: Any, left: Any, right: Any) -> Any:
-    return [key, left, right]
+from tests.operators.join_inputs import KINDS, PARTITIONS, VALUES, both, feed, refuses, windows
 
 
 def program(
@@ -42,39 +34,12 @@ def program(
     return builder.build()
 
 
-def feed(
-    seed: int, sizes: tuple[int, ...] = (40, 1, 50, 12), late: int = 30, values: tuple[Any, ...] = VALUES
-) -> list[list[Fed]]:
-    """Steps of records of few keys, with equal times, times out of order, null keys and null values."""
-    rng, now = random.Random(seed), 0
-
-    def record() -> Fed:
-        nonlocal now
-        now += rng.choice((0, 0, 1, 3))
-        return Fed(
-            rng.choice(("left", "right")),
-            rng.choice(KEYS),
-            rng.choice(values),
-            max(0, now - rng.choice((0, 0, 1, 4, late))),
-            rng.choice(((), (), (("h", b"1"),), (("h", None), ("g", b"")))),
-            rng.randrange(2),
-        )
-
-    return [[record() for _ in range(size)] for size in sizes]
-
-
 def check(topology: Any, steps: list[list[Fed]], restarts: tuple[int, ...] = (), **more: Any) -> Any:
     """`check_both_ways`, and that no step fell back."""
     with counted(StreamJoinTogether) as answers:
         seen = check_both_ways(topology, steps, restarts, partitions=PARTITIONS, **more)
     assert set(answers) == {"together"}
     return seen
-
-
-@st.composite
-def windows(draw: Any) -> JoinWindows:
-    before = draw(st.integers(-6, 20))
-    return JoinWindows(before, draw(st.integers(max(-6, -before), 20)), draw(st.sampled_from((0, 3, 60))))
 
 
 @settings(max_examples=60, deadline=None)
@@ -90,27 +55,25 @@ def test_strict_joins(kind, windows, seed, tasks, restarts, far) -> None:
     """Also where segments expire, and where single records come long after all others of their time."""
     steps = feed(seed, late=200_000 if far else 30)
     if far:
-        steps = [[Fed(*one[:3], one[3] * 20_000, *one[4:]) for one in map(_fields, step)] for step in steps]
+        steps = [[replace(one, timestamp=one.timestamp * 20_000) for one in step] for step in steps]
     check(program(kind, windows), steps, tuple(restarts), tasks=tasks)
 
 
-def _fields(one: Fed) -> tuple[Any, ...]:
-    return one.topic, one.key, one.value, one.timestamp, one.headers, one.partition
-
-
-@settings(max_examples=30, deadline=None)
-@given(windows(), st.integers(0, 10**6), st.sets(st.integers(0, 3)))
-def test_inner_joins_in_compat_mode(windows, seed, restarts) -> None:
-    steps = feed(seed, late=100_000)
-    steps = [[Fed(*one[:3], one[3] * 10_000, *one[4:]) for one in map(_fields, step)] for step in steps]
-    check(program("inner", windows), steps, tuple(restarts), mode="compat")
-
-
-@pytest.mark.parametrize("kind", ["left", "outer"])
-def test_outer_joins_in_compat_mode_take_records_one_by_one(kind: str) -> None:
-    with counted(StreamJoinTogether) as answers:
-        check_both_ways(program(kind, JoinWindows(5, 5, 3)), feed(1), partitions=PARTITIONS, mode="compat")
-    assert set(answers) == {"OneByOne"}
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from(KINDS),
+    windows(),
+    st.integers(0, 10**6),
+    st.sets(st.integers(0, 3)),
+    st.booleans(),
+    st.sampled_from((0, 0, 1000)),
+)
+def test_joins_in_compat_mode(kind, windows, seed, restarts, far, interval) -> None:
+    """Also where segments expire, and where the wall clock allows one scan for waiting records a step, or none."""
+    steps = feed(seed, late=100_000 if far else 30)
+    if far:
+        steps = [[replace(one, timestamp=one.timestamp * 10_000) for one in step] for step in steps]
+    check(program(kind, windows), steps, tuple(restarts), mode="compat", emit_interval_ms=interval, apart_ms=600)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -132,12 +95,6 @@ def test_records_that_cannot_be_read(kind: str, policy: str) -> None:
     assert (seen.failed is not None) == (policy == "fail")
 
 
-def refuses(key: Any, left: Any, right: Any) -> Any:
-    if left == "text" and right in (3.0, None):
-        raise ValueError("this pair is refused")
-    return [key, left, right]
-
-
 @pytest.mark.parametrize("policy", ["skip", "dlq", "fail"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_joiner_that_raises(kind: str, policy: str) -> None:
@@ -148,6 +105,8 @@ def test_a_joiner_that_raises(kind: str, policy: str) -> None:
             program(kind, JoinWindows(9, 9, 5), refuses), feed(4), partitions=PARTITIONS, processing=policy, **more
         )
     assert "ValueError" in answers
+    # A step that fails counts nothing.
+    assert {name.split(":")[2] for name in seen.fallbacks} == ({"ValueError"} if policy != "fail" else set())
     assert (seen.failed is not None) == (policy == "fail")
 
 
@@ -190,8 +149,9 @@ def test_a_joiner_that_changes_its_arguments(kind: str) -> None:
         return left
 
     with counted(StreamJoinTogether) as answers:
-        check_both_ways(program(kind, JoinWindows(9, 9, 5), merging), feed(7), partitions=PARTITIONS)
+        seen = check_both_ways(program(kind, JoinWindows(9, 9, 5), merging), feed(7), partitions=PARTITIONS)
     assert "OneByOne" in answers
+    assert {name.split(":")[2] for name in seen.fallbacks} == {"the joiner changes its arguments"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -201,7 +161,7 @@ def test_keys_whose_bytes_have_several_forms(kind: str) -> None:
     join = {"inner": left.join, "left": left.left_join, "outer": left.outer_join}[kind]
     join(right, both, JoinWindows(9, 9, 5)).to("out", Produced(JsonSerde(), JsonSerde()))
     forms = {b"a": b"[1, 2]", b"b": b"[1,2]", b"ab": b"null", None: None}
-    steps = [[Fed(one.topic, forms[one.key], *_fields(one)[2:]) for one in step] for step in feed(8)]
+    steps = [[replace(one, key=forms[one.key]) for one in step] for step in feed(8)]
     check(builder.build(), steps)
 
 

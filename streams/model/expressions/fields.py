@@ -27,6 +27,8 @@ Computed: TypeAlias = "tuple[tuple[str, Expression], ...]"
 class ValueFields:
     """An object for each value, made by `fields(...)`. A null value stays null.
 
+    With two values it is `JoinedFields`, if its expressions read `left.<field>` and `right.<field>`.
+
     Attributes:
         everything: Whether all fields of the value come first.
         computed: The fields by name, with what computes each.
@@ -35,8 +37,19 @@ class ValueFields:
     everything: bool
     computed: Computed
 
-    def __call__(self, value: Any) -> dict[str, Any]:
+    @overload
+    def __call__(self, value: Any, /) -> dict[str, Any]: ...
+
+    @overload
+    def __call__(self, left: Any, right: Any, /) -> dict[str, Any]: ...
+
+    def __call__(self, value: Any, *right: Any) -> dict[str, Any]:
         """The object. Raises `RecordError` as the expressions do, and `NoFieldsError` for a value without fields."""
+        if right:
+            joined = JoinedFields.of(self)
+            if joined is None:
+                raise TypeError(f"{self!r} is of one value: with two, expressions read left.<field> and right.<field>")
+            return joined(value, *right)
         if value is None:
             return value  # type: ignore[return-value]  # a deletion, which no type says of a stream's values
         made = all_fields(value) if self.everything else {}
@@ -71,6 +84,13 @@ class JoinedFields:
             made[name] = expression.evaluate(read)
         return made
 
+    @classmethod
+    def of(cls, given: ValueFields) -> JoinedFields | None:
+        """The same of `fields(due=col("left.total") - col("right.credit"))`, which reads both values; None if it reads others."""
+        paths = [path for _, expression in given.computed for path in expression.paths]
+        of_both = paths and all(path.partition(".")[0] in ("left", "right") for path in paths)
+        return cls((), (), given.computed) if of_both and not given.everything else None
+
     def __repr__(self) -> str:
         sides = [f"{name}={side!r}" for name, side in (("left", self.left), ("right", self.right)) if side]
         return f"fields({', '.join([*sides, *_shown(self.computed)])})"
@@ -94,6 +114,7 @@ def fields(*names: str, **computed: Any) -> ValueFields | JoinedFields:
         stream.map_values(fields("user", "city", total=col("price") * col("count")))
         stream.map_values(fields("*", total=col("price") * col("count")))
         orders.join(customers, fields(left="*", right=["name"], due=col("left.total") - col("right.credit")))
+        orders.join(customers, fields(user=col("left.user"), name=col("right.name")))
 
     Args:
         *names: Fields to take over; `"*"`: all. A null value stays null.

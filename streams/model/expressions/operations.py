@@ -41,9 +41,10 @@ class Definition:
 
     def of(self, operands: Sequence[Operand]) -> Any:
         """The result for the operands."""
-        if self.lazy:
-            return self.compute(*operands)
-        values = [operand() for operand in operands]
+        return self.compute(*operands) if self.lazy else self.of_values(*(operand() for operand in operands))
+
+    def of_values(self, *values: Any) -> Any:
+        """The result for the operands' values, of an operation that is not lazy."""
         if any(value is None for value in values):
             return None
         try:

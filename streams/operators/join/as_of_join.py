@@ -43,14 +43,14 @@ class AsOfJoin(Operator):
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores and the shared stream time."""
         super().init(ctx)
-        self._store: TypedTimestampedWindowStore = ctx.store(self.store_name)
+        self.store: TypedTimestampedWindowStore = ctx.store(self.store_name)
         state = ctx.shared_state(self.state_name)
-        self._time = SharedStreamTime(state, sides=2)
-        self._waiting = TimeOrderedBuffer(ctx.store(self.waiting_name), self.join.key_serde, self.waiting_name, state)
+        self.time = SharedStreamTime(state, sides=2)
+        self.waiting = TimeOrderedBuffer(ctx.store(self.waiting_name), self.join.key_serde, self.waiting_name, state)
 
     def process(self, record: Record) -> None:
         """Join the left records that are due, then store this record."""
-        time = self._time.observe(record.timestamp)
+        time = self.time.observe(record.timestamp)
         self._join_due(time)
         if record.value is None:
             self.ctx.drop(record, "null_value")
@@ -60,31 +60,31 @@ class AsOfJoin(Operator):
             self.ctx.drop(record, "late")
         elif self.is_left:
             wait_until = record.timestamp + self.join.grace_ms
-            self._waiting.add(wait_until, LEFT, record.key, record.value, record.headers)
+            self.waiting.add(wait_until, LEFT, record.key, record.value, record.headers)
         else:
-            self._store.put(record.key, record.timestamp, record.value, record.timestamp)
+            self.store.put(record.key, record.timestamp, record.value, record.timestamp)
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """Advance the stream time of both sides: join the left records that this makes due."""
-        least = self._time.common_limit(limit)
+        least = self.time.common_limit(limit)
         if least is None:
             return limit
-        self._join_due(self._time.advance(elapsed_ms, least))
-        return min(least, self._waiting.first_time - self.join.grace_ms)
+        self._join_due(self.time.advance(elapsed_ms, least))
+        return min(least, self.waiting.first_time - self.join.grace_ms)
 
     def flush(self) -> None:
         """Expire right records that no left record can match any more."""
-        self.ctx.expire(self.store_name, self._time.now)
+        self.ctx.expire(self.store_name, self.time.now)
 
     def _join_due(self, time: int) -> None:
-        for due in self._waiting.take(time):
+        for due in self.waiting.take(time):
             row = Record(due.key, due.value, due.place.time - self.join.grace_ms, due.headers)
             # The rows are already removed: one that fails must not lose the others, nor the record that made them due.
             self.ctx.attempt(partial(self._join, row), due.held(row.timestamp))
 
     def _join(self, record: Record) -> None:
         earliest = max(0, record.timestamp - self.join.within_ms)
-        newest = next(self._store.fetch_range(record.key, earliest, record.timestamp, reverse=True), None)
+        newest = next(self.store.fetch_range(record.key, earliest, record.timestamp, reverse=True), None)
         if newest is None and not self.join.is_left_join:
             return
         value = None if newest is None else newest[1].value

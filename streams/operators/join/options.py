@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from streams.model.expressions.fields import JoinedFields
 from streams.model.waiting import LEFT, RIGHT
 from streams.model.windows import JoinWindows
 from streams.operators.table.value_getter import JoinKind
@@ -40,6 +41,11 @@ class StreamJoin:
             ("grace_ms", self.windows.grace_ms),
             *((("kind", self.join_kind),) if self.join_kind != "inner" else ()),
         )
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether the joiner is known to leave its arguments as they are: an expression does."""
+        return isinstance(getattr(self.joiner, "__wrapped__", None), JoinedFields)
 
     def is_outer(self, side: int) -> bool:
         """Whether records of a side give a result without a partner, too."""

@@ -37,6 +37,11 @@ class OuterJoinBuffer(ABC):
         self.waits = waits
         self._emit = emit
 
+    @property
+    @abstractmethod
+    def delays(self) -> tuple[int, int]:
+        """Per side, how much later than its timestamp the time of a record in the store is, ms."""
+
     @abstractmethod
     def expire(self, stream_time: int, side: int, record: Record) -> None:
         """Emits the results of records that no longer wait, before the current record of `side` gives any result."""
@@ -69,6 +74,11 @@ class StrictOuterJoinBuffer(OuterJoinBuffer):
     def __init__(self, rows: TimeOrderedBuffer, waits: tuple[int, int], emit: Emit, attempt: Attempt) -> None:
         super().__init__(rows, waits, emit)
         self._attempt = attempt
+
+    @property
+    def delays(self) -> tuple[int, int]:
+        """See `OuterJoinBuffer`."""
+        return self.waits
 
     def expire(self, stream_time: int, side: int, record: Record) -> None:
         """See `OuterJoinBuffer`. A result has its own record's headers, because it is random which record makes it due."""
@@ -116,20 +126,44 @@ class CompatOuterJoinBuffer(OuterJoinBuffer):
         interval_ms: int,
     ) -> None:
         super().__init__(rows, waits, emit)
-        self._grace_ms = grace_ms
+        self.grace_ms = grace_ms
+        self.interval_ms = interval_ms
         self._state = state
         self._now_ms = now_ms
-        self._interval_ms = interval_ms
+
+    @property
+    def delays(self) -> tuple[int, int]:
+        """See `OuterJoinBuffer`."""
+        return 0, 0
+
+    @property
+    def may_scan(self) -> bool:
+        """Whether the last scan is long enough ago."""
+        may_scan: bool = self._now_ms >= self._state.get("next_emit", 0)
+        return may_scan
+
+    def scanned(self) -> None:
+        """Note the time of a scan."""
+        self._state["next_emit"] = self._now_ms + self.interval_ms
+
+    @property
+    def least(self) -> int:
+        """The least time that decides about the next scan."""
+        least: int = self._state.get("min", NEVER)
+        return least
+
+    def note_least(self, least: int) -> None:
+        """Note the least time."""
+        if least != self.least:
+            self._state["min"] = least
 
     def expire(self, stream_time: int, side: int, record: Record) -> None:
         """See `OuterJoinBuffer`. Only records in order trigger a scan; results get the headers of that record."""
         if record.timestamp != stream_time:
             return
-        if _wrapped(self._state.get("min", NEVER) + self.waits[side]) >= stream_time:
+        if _wrapped(self.least + self.waits[side]) >= stream_time or not self.may_scan:
             return
-        if self._now_ms < self._state.get("next_emit", 0):
-            return
-        self._state["next_emit"] = self._now_ms + self._interval_ms
+        self.scanned()
         self._scan(stream_time, record.headers)
 
     def _scan(self, stream_time: int, headers: Headers) -> None:
@@ -156,10 +190,10 @@ class CompatOuterJoinBuffer(OuterJoinBuffer):
 
     def add(self, stream_time: int, side: int, record: Record) -> None:
         """See `OuterJoinBuffer`. A record whose window has passed gives its result at once, regardless of grace."""
-        if max(0, record.timestamp + self.waits[side] - self._grace_ms) < stream_time:
+        if max(0, record.timestamp + self.waits[side] - self.grace_ms) < stream_time:
             self._emit(side, record.key, record.value, record.timestamp, record.headers)
             return
-        self._state["min"] = min(self._state.get("min", NEVER), record.timestamp)
+        self._state["min"] = min(self.least, record.timestamp)
         self.rows.add(record.timestamp, side, record.key, record.value, record.headers)
 
     def joined(self, side: int, key: Any, timestamp: int) -> None:

@@ -16,15 +16,18 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from streams.model.record import Record
-from streams.model.times import NO_TIME
+from streams.model.times import MAX_TIME, NO_TIME
+from streams.operators.columnar import Int64s
 from streams.operators.join.options import JoinAll
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import SharedStreamTime
+
+Times = TypeVar("Times", int, Int64s)
 
 Row = tuple[int, Any]
 """Timestamp in ms, and value."""
@@ -57,15 +60,15 @@ class StreamJoinAll(Operator):
         super().init(ctx)
         self._opened: dict[str, TypedWindowStore] = {name: ctx.store(store) for name, store in self.stores.items()}
         self._state = ctx.shared_state(self.state_name)
-        self._time = SharedStreamTime(self._state, len(self.stores))
-        self._strict = ctx.mode == "strict"
+        self.time = SharedStreamTime(self._state, len(self.stores))
+        self.is_strict = ctx.mode == "strict"
 
     def process(self, record: Record) -> None:
         """Join with the records of the other streams, then store the record for them."""
-        time = self._time.observe(record.timestamp)
+        time = self.time.observe(record.timestamp)
         if record.key is None or record.value is None:
             self.ctx.drop(record, "null_key" if record.key is None else "null_value")
-        elif self._strict and record.timestamp < self._oldest_open(time):
+        elif self.is_strict and record.timestamp < self.oldest_open(time):
             self.ctx.drop(record, "late")
         else:
             self._join(record, time)
@@ -73,16 +76,16 @@ class StreamJoinAll(Operator):
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """Advance the stream time of all sides; no record waits."""
-        least = self._time.common_limit(limit)
+        least = self.time.common_limit(limit)
         if least is None:
             return limit
-        self._time.advance(elapsed_ms, least)
+        self.time.advance(elapsed_ms, least)
         return least
 
     def flush(self) -> None:
         """Expire rows that no record can match any more."""
         store = self.stores[self.name]
-        self.ctx.expire(store, self._time.now if self._strict else self._newest_in(store))
+        self.ctx.expire(store, self.time.now if self.is_strict else self._newest_in(store))
 
     def _join(self, record: Record, time: int) -> None:
         """Emit the combinations that the record completes."""
@@ -99,29 +102,51 @@ class StreamJoinAll(Operator):
             if name == self.name:
                 rows.append([(record.timestamp, record.value)])
                 continue
-            earliest = max(0, record.timestamp - self.difference_ms, self._oldest_visible(name, time))
+            oldest = (
+                self.oldest_open(time) if self.is_strict else self.oldest_visible(self._newest_in(self.stores[name]))
+            )
+            earliest = max(0, record.timestamp - self.difference_ms, oldest)
             rows.append(list(store.fetch_range(record.key, earliest, record.timestamp + self.difference_ms)))
             if not rows[-1]:
                 return [[]]
         return rows
 
-    def _oldest_open(self, time: int) -> int:
+    def oldest_open(self, time: Times) -> Times:
+        """In strict mode, the time of the oldest record that is open at a stream time."""
         return time - self.difference_ms - self.grace_ms
 
-    def _oldest_visible(self, other: str, time: int) -> int:
-        if self._strict:
-            return self._oldest_open(time)
-        return self._newest_in(self.stores[other]) - (2 * self.difference_ms + self.grace_ms) + 1
+    def oldest_visible(self, newest: Times) -> Times:
+        """In compat mode, the time of the oldest visible row of another stream's store, whose newest row has this time."""
+        return newest - (2 * self.difference_ms + self.grace_ms) + 1
 
     def _newest_in(self, store: str) -> int:
         newest: int = self._state.get(store, NO_TIME)
         return newest
 
+    @property
+    def own_store(self) -> TypedWindowStore:
+        """The store of this stream."""
+        return self._opened[self.name]
+
+    @property
+    def newest(self) -> int:
+        """The newest time in this stream's store."""
+        return self._newest_in(self.stores[self.name])
+
+    @property
+    def latest(self) -> int:
+        """A time that no row in this stream's store is newer than, so that later ones need not be looked for."""
+        # A store without this entry was written by a program of another form.
+        latest: int = self._state.get(self.stores[self.name], MAX_TIME)
+        return latest
+
     def _keep(self, record: Record) -> None:
-        """Store the record, and note the newest time in this stream's store, which compat mode uses."""
-        store = self.stores[self.name]
-        self._state[store] = max(self._newest_in(store), record.timestamp)
-        self._opened[self.name].put(record.key, record.timestamp, record.value)
+        self.kept(record.timestamp)
+        self.own_store.put(record.key, record.timestamp, record.value)
+
+    def kept(self, timestamp: int) -> None:
+        """Note the newest time in this stream's store, which compat mode uses."""
+        self._state[self.stores[self.name]] = max(self.newest, timestamp)
 
 
 def combinations(rows: Sequence[Sequence[Row]], span_ms: int, oldest: int, newest: int) -> Iterator[tuple[Row, ...]]:

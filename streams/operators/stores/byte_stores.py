@@ -37,6 +37,9 @@ class KeyValueBytes(Protocol):
     def range(self, lower: bytes | None, upper: bytes | None, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Rows with lower <= key <= upper; None = open."""
 
+    def range_columns(self, lower: bytes, upper: bytes) -> RangeRows:
+        """`range` as columns."""
+
     def prefix(self, prefix: bytes, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Rows whose key starts with these bytes."""
 

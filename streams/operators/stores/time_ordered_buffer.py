@@ -6,13 +6,13 @@ times. The bound may be too early (rows are removed), never too late.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from streams.model.record import Headers, HeldRecord
-from streams.model.times import MAX_TIME
+from streams.model.times import MAX_TIME, NO_TIME
 from streams.model.waiting import LAST, WaitingKey, WaitingRecord
 from streams.operators.columnar import Int64s
 from streams.operators.stores.key_value import TypedKeyValueStore
@@ -79,27 +79,34 @@ class TimeOrderedBuffer:
         last: int = self._state.get(_NUMBER, -1)
         return last + 1
 
-    def rows_before(self, before: int) -> list[tuple[bytes, bytes]]:
-        """The rows with a time below `before`, as bytes, in order."""
+    def columns_before(self, before: int) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+        """Keys and values of the rows with a time below `before`, as bytes, in order."""
         first = self.earliest
         if before <= first:
-            return []
+            return pa.array([], pa.binary()), pa.array([], pa.binary())
         codec = self.store.codec
         lower, upper = codec.key(WaitingKey(first, 0, b"", 0)), codec.key(WaitingKey(before - 1, LAST, b"", NEVER))
-        return list(self.store.rows.range(lower, upper))
+        found = self.store.rows.range_columns(lower, upper)
+        return found.keys, found.values
 
-    def write(self, rows: Sequence[tuple[bytes, bytes | None]], times: Int64s, added: Int64s, before: int) -> None:
+    def keys_from(self, first: int, reverse: bool) -> Iterator[bytes]:
+        """Keys of the rows with a time of at least `first`, as bytes, in order."""
+        lower = self.store.codec.key(WaitingKey(first, 0, b"", 0))
+        return (key for key, _ in self.store.rows.range(lower, None, reverse))
+
+    def write(
+        self, rows: tuple[pa.BinaryArray, pa.BinaryArray], times: Int64s, added: Int64s, before: int = NO_TIME
+    ) -> None:
         """Writes what a step changes.
 
         Args:
-            rows: Key and value of the rows, in the order of the changelog; None: removed.
+            rows: Keys and values of the rows, in the order of the changelog; null: removed.
             times: The times in the keys.
             added: The times of all records that were added, also of those that were removed again.
             before: All records with a time below this one are removed.
         """
-        if rows:
-            keys, values = zip(*rows, strict=True)
-            self.store.rows.put_columns(pa.array(keys, pa.binary()), pa.array(values, pa.binary()), times)
+        if len(times):
+            self.store.rows.put_columns(*rows, times)
         if len(added):
             self._state[_NUMBER] = self.next_number + len(added) - 1
         earliest = min(self.earliest, int(added.min(initial=NEVER)))

@@ -149,6 +149,13 @@ class TypedTimestampedWindowStore:
             assert found is not None, "scans give rows that exist"
             yield start, found
 
+    def newest_cells(self, keys: pa.BinaryArray, from_ms: Int64s, to_ms: Int64s) -> list[bytes | None]:
+        """For the bytes of each key, the local value of its newest window with from_ms <= start <= to_ms; None for none."""
+        ranges = zip(keys.to_pylist(), from_ms.tolist(), to_ms.tolist(), strict=True)
+        # One scan for each, which ends at the first row: how many rows a range has is not known.
+        found = (next(self._rows.fetch_range(key, start, end, reverse=True), None) for key, start, end in ranges)
+        return [None if row is None else row[1] for row in found]
+
     def fetch_all(
         self, from_ms: int, to_ms: int, reverse: bool = False
     ) -> Iterator[tuple[Any, int, ValueAndTimestamp]]:

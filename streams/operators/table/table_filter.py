@@ -64,7 +64,7 @@ class TableFilter(TableOperator):
     def process_together(self, batch: ColumnarBatch) -> None:
         """Forward the updates, in a table without a store."""
         if self._table.kept:
-            raise OneByOne
+            raise OneByOne("a table with a store is updated row by row")
         records, changes = call_each(self.ctx, batch, self._changed)
         rows = np.array([row for row, change in enumerate(changes) if change is not None], np.int64)
         forwarded = [change if self.send_old else change._replace(old=None) for change in changes if change is not None]

@@ -40,7 +40,7 @@ class TableMapValues(TableOperator):
     def process_together(self, batch: ColumnarBatch) -> None:
         """Map and forward, in a table without a store."""
         if self._table.kept:
-            raise OneByOne
+            raise OneByOne("a table with a store is updated row by row")
         records, changes = call_each(self.ctx, batch, self._changed)
         self.ctx.forward_batch(records.with_values(changes))
 

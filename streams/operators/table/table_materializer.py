@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from streams.model.record import Change, Headers, HeldRecord, Record
-from streams.operators.columnar import ColumnarBatch, EachHeld, Int64s
+from streams.operators.columnar import ColumnarBatch, HeldRows, Int64s
 from streams.operators.encoded_values import null_values
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
@@ -143,11 +143,11 @@ class TableMaterializer:
             return
         forwarded = np.ones(len(batch), np.bool_)
         forwarded[read] = ~deletes[read] | stored.is_valid().to_numpy(zero_copy_only=False)
-        held = EachHeld(
-            lambda row: HeldRecord(rows.keys[row].as_py(), None, int(rows.timestamps[row]), batch.headers_of(row)),
-            len(batch),
-        )
         order = np.arange(len(batch))
+        held = HeldRows(
+            lambda row: HeldRecord(rows.keys[row].as_py(), None, int(rows.timestamps[row]), batch.headers_of(row)),
+            order,
+        )
         results = ColumnarBatch(batch.keys, batch.values, batch.timestamps, order, batch.headers, held=held)
         self._emit_together(store, rows, results, olds, order[forwarded])
 

@@ -9,6 +9,9 @@ from typing import Any
 from streams.model.waiting import LEFT, RIGHT
 from streams.operators.columnar import BatchProcessor
 from streams.operators.join.as_of_join import AsOfJoin
+from streams.operators.join.columns.as_of import AsOfJoinTogether
+from streams.operators.join.columns.join_all import StreamJoinAllTogether
+from streams.operators.join.columns.self_join import StreamSelfJoinTogether
 from streams.operators.join.columns.stream_join import StreamJoinTogether
 from streams.operators.join.options import AsOf, JoinAll, JoinSide, StreamJoin
 from streams.operators.join.stream_join_all import StreamJoinAll
@@ -75,6 +78,11 @@ class StreamSelfJoinSpec(NodeSpec):
         """Those of the join."""
         return self.join.parameters
 
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Both sides together."""
+        return StreamSelfJoinTogether
+
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store; the second one is missing in an inner join."""
         records, *buffer = stores
@@ -100,6 +108,11 @@ class JoinAllSpec(NodeSpec):
     def parameters(self) -> Parameters:
         """Those of the join."""
         return self.join.parameters
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """All streams together."""
+        return StreamJoinAllTogether
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the stores of all streams."""
@@ -129,6 +142,11 @@ class AsOfJoinSpec(NodeSpec):
     def parameters(self) -> Parameters:
         """Those of the join."""
         return self.join.parameters
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Both sides together."""
+        return AsOfJoinTogether
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over both stores."""

@@ -20,7 +20,7 @@ from streams.operators.aggregate.columns.accumulators import FieldAccumulators
 from streams.operators.aggregate.columns.column_rows import ColumnRows, FieldColumn
 from streams.operators.aggregate.columns.group_rows import Groups
 from streams.operators.aggregate.field_aggregates import FieldAggregates
-from streams.operators.columnar import ColumnarBatch, EachHeld, KeyColumn, OneByOne
+from streams.operators.columnar import ColumnarBatch, HeldRows, KeyColumn, OneByOne
 from streams.operators.result_columns import Changes, WindowedKeys
 from streams.operators.stores.codec import Codec
 
@@ -99,7 +99,7 @@ class Folding(NamedTuple):
         values = self.codec.timestamped_column(keys, accumulators.written(slots[order], self.codec), timestamps)
         headers = None if rows.headers is None else [rows.headers[row] for row in last_rows[order].tolist()]
         results = ColumnarBatch(self._keys(rows, groups, order), changes, timestamps, np.arange(len(order)), headers)
-        held = EachHeld(lambda row: _held(keys, results, row), len(order))
+        held = HeldRows(lambda row: _held(keys, results, row), np.arange(len(order)))
         return FoldedGroups(keys, groups.starts[order], values, timestamps, replace(results, held=held))
 
     def _keys(self, rows: ColumnRows, groups: Groups, order: Int64s) -> KeyColumn:

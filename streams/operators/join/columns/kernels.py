@@ -84,6 +84,31 @@ def _first_from(times: Int64s, low: int, high: int, time: int) -> int:
 
 
 @kernel
+def newest_at(groups: Int64s, lower: Int64s, upper: Int64s, times: Int64s, starts: Int64s) -> Int64s:
+    """The last of some rows, sorted by group, time and arrival, in each of some ranges of time.
+
+    Args:
+        groups: The group of each range; -1: there are no rows.
+        lower: The first time of each range.
+        upper: The last one.
+        times: The times of the rows.
+        starts: Where each group starts among them, and the last one ends.
+
+    Returns:
+        The index of each range's row; -1 for none.
+    """
+    found = np.full(len(groups), -1, np.int64)
+    for at in range(len(groups)):
+        group = groups[at]
+        if group < 0:
+            continue
+        last = _first_from(times, starts[group], starts[group + 1], upper[at] + 1) - 1
+        if last >= starts[group] and times[last] >= lower[at]:
+            found[at] = last
+    return found
+
+
+@kernel
 def pairs(
     asking: Int64s,
     groups: Int64s,
@@ -126,7 +151,7 @@ def pairs(
     for at in range(len(asking)):
         row, next_old, end_old = asking[at], bounds[at, 2], bounds[at, 3]
         for index in range(bounds[at, 0], bounds[at, 1]):
-            if rows[index] > row:
+            if rows[index] >= row:
                 continue
             while next_old < end_old and old_times[next_old] <= times[index]:
                 found[count], partners[count] = row, -1 - next_old

@@ -1,0 +1,180 @@
+"""An as-of join over the columns of a step: `AsOfJoin` for both sides at once.
+
+A left record is due when stream time has passed its time and the grace. From then on, a right record that it could meet would be
+late; so its match does not depend on which later record makes it due, and may be looked for among all right records of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streams.model.waiting import LEFT, RIGHT, WaitingRecord
+from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, OneByOne
+from streams.operators.join.as_of_join import AsOfJoin
+from streams.operators.join.columns.kernels import grouped, newest_at
+from streams.operators.join.columns.records import JoinRecords, StoreKeys, placed, runs, store_keys
+from streams.operators.join.columns.stored_step import FARTHEST_MS, forward_in_one
+from streams.operators.join.columns.waiting_rows import ADD, EXPIRE, WaitingRecords, WaitingRows, WaitingWrites
+from streams.serdes.waiting_columns import waiting_keys
+
+_REASONS = ("null_value", "null_key", "late")
+
+
+class AsOfJoinTogether:
+    """See `BatchProcessor`.
+
+    Args:
+        operators: The two sides.
+    """
+
+    def __init__(self, operators: Sequence[AsOfJoin]) -> None:
+        # By side: RIGHT is 0, LEFT is 1.
+        self._sides = sorted(operators, key=lambda one: one.is_left)
+        self._order = [operators.index(one) for one in self._sides]
+
+    def process_batches(self, batches: Sequence[ColumnarBatch]) -> None:
+        """Join, store, forward; see `BatchProcessor`."""
+        join = self._sides[LEFT].join
+        if max(join.within_ms, join.grace_ms) > FARTHEST_MS:
+            raise OneByOne("the windows are too long for sums of 64 bits")
+        _AsOfStep(self._sides, JoinRecords.of([batches[at] for at in self._order])).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _RightRows:
+    """The right records of the step that are stored.
+
+    Attributes:
+        keys: The keys of the step's records in the store.
+        rows: The records, in the order of the step.
+        cells: The bytes of their keys.
+        values: Their local values.
+    """
+
+    keys: StoreKeys
+    rows: Int64s
+    cells: pa.BinaryArray
+    values: pa.BinaryArray
+
+
+class _AsOfStep:
+    """One step.
+
+    Args:
+        sides: The operators by side.
+        records: The step's records; the index of their node is the side.
+    """
+
+    def __init__(self, sides: Sequence[AsOfJoin], records: JoinRecords) -> None:
+        self._sides, self._left, self._records = sides, sides[LEFT], records
+        self._batch, self._timestamps = records.batch, records.batch.timestamps
+        self._time = np.maximum(np.maximum.accumulate(self._timestamps), self._left.time.now)
+        self._until = self._timestamps + self._left.join.grace_ms
+        self._open = records.complete & (self._until >= self._time)
+        self._buffer, self._store = self._left.waiting, self._left.store
+
+    def run(self) -> None:
+        """Compute everything, then write, then forward."""
+        right, new = self._right_rows(), self._new_rows()
+        old = WaitingRows.of(*self._buffer.columns_before(int(self._time[-1])))
+        old_due, new_due = (np.searchsorted(self._time, rows.times, "right") for rows in (old, new))
+        due = np.flatnonzero(new_due < len(self._time))
+        without_key = self._without_key()
+        joined = self._joined(old.followed_by(new.take(due)), np.concatenate([old_due, new_due[due]]), right)
+        results, places = placed([joined, (self._alone(without_key), 2 * without_key + 1)])
+        self._left.time.observe(int(self._time[-1]))
+        writes = WaitingWrites()
+        writes.remove(EXPIRE, old_due, old)
+        writes.add(ADD, self._open_rows(LEFT), new, new_due == len(self._time))
+        writes.write(self._buffer, new.times, int(self._time[-1]))
+        times = self._timestamps[right.rows]
+        self._store.put_columns(right.cells, times, right.values, times)
+        self._drop(without_key)
+        forward_in_one([one.ctx for one in self._sides], results, self._records.nodes[places // 2])
+
+    def _open_rows(self, side: int) -> Int64s:
+        return np.flatnonzero(self._open & (self._records.nodes == side))
+
+    def _right_rows(self) -> _RightRows:
+        rows, codec = self._open_rows(RIGHT), self._store.codec
+        (keys,) = store_keys(self._batch.keys, [codec])
+        cells = keys.cells.take(pa.array(keys.codes[rows]))
+        written = codec.cells([self._batch.values[row] for row in rows.tolist()])
+        if None in written:
+            raise OneByOne("a value that is written as null is not stored")
+        values = codec.timestamped_column(cells, pa.array(written, pa.binary()), self._timestamps[rows])
+        return _RightRows(keys, rows, cells, values)
+
+    def _new_rows(self) -> WaitingRows:
+        """The rows of the left records, which all wait, if only within the step."""
+        rows, batch, codec = self._open_rows(LEFT), self._batch, self._buffer.store.codec
+        keys = pa.array(batch.keys.encoded(self._left.join.key_serde, self._buffer.name), pa.binary())
+        sides, numbers = np.full(len(rows), LEFT), self._buffer.next_number + np.arange(len(rows))
+        cells = waiting_keys(self._until[rows], sides, keys.take(pa.array(batch.keys.codes[rows])), numbers)
+        waiting = [WaitingRecord(LEFT, batch.values[row], batch.headers_of(row)) for row in rows.tolist()]
+        values = pa.array(codec.cells(waiting), pa.binary())
+        codec.check_all(cells, values)
+        return WaitingRows(cells, values, self._until[rows], sides)
+
+    def _joined(self, rows: WaitingRows, at: Int64s, right: _RightRows) -> tuple[ColumnarBatch, Int64s]:
+        """The results of rows that are due because of the records `at`, and their places."""
+        order = rows.order_at(at)
+        rows, at = rows.take(order), at[order]
+        join, timestamps = self._left.join, rows.times - self._left.join.grace_ms
+        due = WaitingRecords.of(rows, timestamps, self._buffer, None)
+        matches = self._matches(due, timestamps, right)
+        joined = np.flatnonzero([join.is_left_join or match is not None for match in matches])
+        keys = list(due.keys)
+        values = [
+            join.joiner(keys[row], due.values[row], None if matches[row] is None else matches[row].value)
+            for row in joined.tolist()
+        ]
+        headers = None if due.headers is None else [due.headers[row] for row in joined.tolist()]
+        at = at[joined]
+        order_of, place, held = self._batch.order[at], self._batch.place, due.held.take(joined)
+        batch = ColumnarBatch(due.keys.take(joined), values, timestamps[joined], order_of, headers, place, held)
+        return batch, 2 * at
+
+    def _matches(self, due: WaitingRecords, timestamps: Int64s, right: _RightRows) -> list[Any]:
+        """The newest right record of each left one, with value and timestamp; None for none."""
+        codec, earliest = self._store.codec, np.maximum(timestamps - self._left.join.within_ms, 0)
+        cells = pa.array(codec.keys(due.keys), pa.binary())
+        groups = pc.index_in(cells, value_set=right.keys.cells).fill_null(-1).to_numpy()[due.keys.codes]
+        times = self._timestamps[right.rows]
+        stored = np.flatnonzero(times >= self._store.earliest_start)
+        by_time = stored[np.argsort(times[stored], kind="stable")]
+        new, starts = grouped(right.keys.codes[right.rows], by_time, len(right.keys.cells))
+        found = newest_at(groups.astype(np.int64), earliest, timestamps, times[new], starts)
+        # The store may have a newer one; at the same time, the step's is the later one.
+        after = np.where(found >= 0, np.append(times[new], 0)[found] + 1, earliest)
+        older = self._store.newest_cells(cells.take(pa.array(due.keys.codes)), after, timestamps)
+        own = right.values.take(pa.array(np.append(new, 0)[found], mask=found < 0)).to_pylist()
+        chosen = [stored or cell for stored, cell in zip(older, own, strict=True)]
+        return [codec.read_timestamped(cell) for cell in chosen]
+
+    def _without_key(self) -> Int64s:
+        """The left records without a key, which give their results at once in a left join."""
+        if not self._left.join.is_left_join:
+            return np.empty(0, np.int64)
+        null_key = self._batch.keys.codes == NULL_KEY
+        return np.flatnonzero(null_key & self._records.has_value & (self._records.nodes == LEFT))
+
+    def _alone(self, rows: Int64s) -> ColumnarBatch:
+        batch, joiner = self._batch.take(rows), self._left.join.joiner
+        return batch.with_values([joiner(None, value, None) for value in batch.values])
+
+    def _drop(self, without_key: Int64s) -> None:
+        records = self._records
+        null_key = records.has_value & (self._batch.keys.codes == NULL_KEY)
+        null_key[without_key] = False
+        reasons = np.select([~records.has_value, null_key, records.complete & ~self._open], range(len(_REASONS)), -1)
+        rows = np.flatnonzero(reasons >= 0)
+        for start, end in runs(reasons[rows], records.nodes[rows]):
+            ctx = self._sides[records.nodes[rows[start]]].ctx
+            ctx.drop_batch(self._batch.take(rows[start:end]), _REASONS[reasons[rows[start]]])

@@ -1,0 +1,121 @@
+"""Self joins, `join_all` and as-of joins process a step's records together, and leave exactly what they leave one by one."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams import JoinWindows, StreamsBuilder
+from streams.operators.join.columns.as_of import AsOfJoinTogether
+from streams.operators.join.columns.join_all import StreamJoinAllTogether
+from streams.operators.join.columns.self_join import StreamSelfJoinTogether
+from tests.both_ways import check_both_ways, counted
+from tests.operators.join_inputs import KINDS, PARTITIONS, both, feed, in_another_form, refuses, windows
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.sampled_from(KINDS),
+    windows(),
+    st.integers(0, 10**6),
+    st.sets(st.integers(0, 3)),
+    st.booleans(),
+    st.sampled_from(("strict", "compat")),
+)
+def test_joins_of_a_stream_with_itself_over_one_store(kind, windows, seed, restarts, far, mode) -> None:
+    """Also with values that the store gives back in another form: a record meets itself as it is."""
+    steps = feed(seed, late=200_000 if far else 30)
+    unit = 10_000 if far else 1
+    steps = [[replace(one, topic="left", timestamp=one.timestamp * unit) for one in step] for step in steps]
+    builder = StreamsBuilder(optimize=True)
+    stream = builder.stream("left").map_values(in_another_form)
+    join = {"inner": stream.join, "left": stream.left_join, "outer": stream.outer_join}[kind]
+    join(stream, lambda left, right: [str(left), str(right)], windows).to("out")
+    with counted(StreamSelfJoinTogether) as answers:
+        check_both_ways(builder.build(), steps, tuple(restarts), partitions=PARTITIONS, mode=mode)
+    assert set(answers) == {"together"}
+
+
+def merge_of_all(values: Any) -> Any:
+    return [str(value) for value in values.values()]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 20),
+    st.sampled_from((0, 3, 60)),
+    st.integers(0, 10**6),
+    st.sets(st.integers(0, 3)),
+    st.booleans(),
+    st.sampled_from(("strict", "compat")),
+    st.sampled_from((("right", "third", "left"), ("left", "right", "left"), ("left", "right", "third", "right"))),
+)
+def test_joins_of_several_streams(difference, grace, seed, restarts, far, mode, topics) -> None:
+    rng = random.Random(seed)
+    steps = feed(seed, (30, 1, 30, 12), late=200_000 if far else 30)
+    unit = 10_000 if far else 1
+    steps = [[replace(one, topic=rng.choice(topics), timestamp=one.timestamp * unit) for one in step] for step in steps]
+    builder = StreamsBuilder()
+    this, *others = (builder.stream(topic).map_values(in_another_form) for topic in topics)
+    windows = JoinWindows.of_time_difference_and_grace(difference, grace)
+    this.join_all({f"s{at}": other for at, other in enumerate(others)}, merge_of_all, windows, this="this").to("out")
+    with counted(StreamJoinAllTogether) as answers:
+        check_both_ways(
+            builder.build(), steps, tuple(restarts), partitions={**PARTITIONS, "third": 2}, mode=mode, tasks=2
+        )
+    assert set(answers) == {"together"}
+
+
+def test_a_joiner_of_all_that_changes_its_arguments() -> None:
+    """The store has the changed value: so it is without columns."""
+
+    def changing(values: Any) -> Any:
+        for value in values.values():
+            if isinstance(value, dict):
+                value["n"] = value.get("n", 0) + 1
+        return list(values.values())
+
+    builder = StreamsBuilder()
+    windows = JoinWindows.of_time_difference_with_no_grace(9)
+    left, right = builder.stream("left"), builder.stream("right")
+    left.join_all({"r": right, "again": right}, changing, windows, this="l").to("out")
+    with counted(StreamJoinAllTogether) as answers:
+        check_both_ways(builder.build(), feed(7), partitions=PARTITIONS)
+    assert "OneByOne" in answers
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.booleans(),
+    st.integers(0, 60),
+    st.integers(0, 20),
+    st.integers(0, 10**6),
+    st.sets(st.integers(0, 3)),
+    st.booleans(),
+)
+def test_as_of_joins(left, within, grace, seed, restarts, far) -> None:
+    """Also with several right records of one time, of which the last counts, and where segments expire."""
+    steps = feed(seed, late=200_000 if far else 12)
+    unit = 10_000 if far else 1
+    steps = [[replace(one, timestamp=one.timestamp * unit) for one in step] for step in steps]
+    builder = StreamsBuilder()
+    right = builder.stream("right").map_values(in_another_form)
+    this = builder.stream("left").map_values(in_another_form)
+    this.as_of_join(right, both, within * unit, grace=grace * unit, left=left).to("out")
+    with counted(AsOfJoinTogether) as answers:
+        check_both_ways(builder.build(), steps, tuple(restarts), partitions=PARTITIONS, tasks=2)
+    assert set(answers) == {"together"}
+
+
+@pytest.mark.parametrize("policy", ["skip", "dlq", "fail"])
+def test_a_joiner_of_an_as_of_join_that_raises(policy: str) -> None:
+    more = {"dead_letter_topic": "dead"} if policy == "dlq" else {}
+    builder = StreamsBuilder()
+    builder.stream("left").as_of_join(builder.stream("right"), refuses, 20, grace=5, left=True).to("out")
+    seen = check_both_ways(builder.build(), feed(4), partitions=PARTITIONS, processing=policy, **more)
+    assert (seen.failed is not None) == (policy == "fail")
