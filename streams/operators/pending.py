@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
+import numpy as np
+
+from state.kafka.columns import binary_column
+from state.kafka.headers import encode_headers
 from streams.model.record import Headers
+from streams.operators.columnar import ColumnarBatch, EachHeld, Int64s, KeyColumn
 from streams.operators.operator_context import OperatorContext
+from streams.operators.result_columns import Changes, JsonValues
 from streams.operators.stores.cached_row import CachedRow, drain_pending, result_of
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.operators.stores.window import TypedTimestampedWindowStore
@@ -34,3 +41,50 @@ def emit_pending(
     """
     for key, headers, row in drain_pending(store, pending):
         ctx.attempt(partial(emit, key, headers, row), result_of(row, headers))
+
+
+def emit_together(
+    ctx: OperatorContext,
+    store: TypedTimestampedKeyValueStore | TypedTimestampedWindowStore,
+    viewed: Callable[[Sequence[Any]], Sequence[Any]],
+    send_old: bool,
+    keys_of: Callable[[KeyColumn, Int64s], KeyColumn],
+) -> None:
+    """Remove a store's pending updates and emit them as columns, in the same order.
+
+    They stay pending if one of them cannot be written, to be emitted one by one (`emit_pending`), so that only that one is lost.
+
+    Args:
+        ctx: The operator's context.
+        store: The store of the rows.
+        viewed: The table's values of stored values.
+        send_old: Whether updates have the old value.
+        keys_of: The results' keys for the keys and starts of rows.
+    """
+    updates = sorted(store.pending.values(), key=lambda one: one[2].timestamp)
+    rows = [row for _, _, row in updates]
+    try:
+        data, new = binary_column([row.key for row in rows]), [row.value for row in rows]
+        starts = np.array([row.start for row in rows], np.int64)
+        timestamps = np.array([row.timestamp for row in rows], np.int64)
+        texts = store.codec.values(new)
+        values = store.codec.timestamped_column(data, texts, timestamps)
+        olds = viewed(store.codec.old_values(binary_column([row.stored for row in rows]))) if send_old else None
+        results = viewed(new)
+    except Exception:
+        return
+    store.pending.clear()
+    if isinstance(store, TypedTimestampedWindowStore):
+        store.put_columns(data, starts, values, timestamps)
+    else:
+        store.put_column(data, values, timestamps)
+    # The sink writes what the store has written, unless somebody changes it.
+    changes = JsonValues(texts, lambda: new) if results is new and store.codec.holds_json else results
+    headers = [encode_headers(one) if one else None for _, one, _ in updates]
+    keys = keys_of(store.codec.key_column([key for key, _, _ in updates], [row.key for row in rows]), starts)
+    batch = ColumnarBatch(
+        keys, Changes(changes, olds), timestamps, np.arange(len(rows)), headers if any(headers) else None
+    )
+    batch = replace(batch, held=EachHeld(lambda row: result_of(rows[row], updates[row][1]), len(rows)))
+    forwarded = np.flatnonzero([not row.is_no_op for row in rows])
+    ctx.forward_batch(batch if len(forwarded) == len(rows) else batch.take(forwarded))

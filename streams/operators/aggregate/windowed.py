@@ -65,6 +65,8 @@ class WindowedAggregation(Operator, Generic[W]):
         self.open_name = open_store
         self.caching = caching
         self.send_old = send_old
+        self.emits_together = False
+        """Whether pending updates are written and forwarded as columns; see `AggregateBatches`."""
 
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores and restore stream time."""

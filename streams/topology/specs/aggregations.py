@@ -6,6 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from streams.model.windows import GroupingWindows
+from streams.operators.aggregate.stream_aggregate import StreamAggregate
+from streams.operators.aggregate.together import AggregateBatches
+from streams.operators.aggregate.window_aggregate import WindowAggregate
+from streams.operators.columnar import BatchProcessor
 from streams.operators.processor import AnyProcessor
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import CachingTableSpec, Parameters
@@ -53,6 +57,19 @@ class AggregationSpec(CachingTableSpec):
         Without a cache every update is forwarded in the order of the step's records, but columns are processed before them.
         """
         return None if isinstance(self.fields, str) or not self.caching else self.fields
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together, with a cache, except where each record may close windows or merge them."""
+        if not self.caching:
+            return self.whole_records
+        operator = type(self.processor(()))
+        return AggregateBatches if operator in (StreamAggregate, WindowAggregate) else self.whole_records
+
+    @property
+    def takes_encoded(self) -> bool:
+        """True: values are read while the functions run."""
+        return True
 
     @property
     def whole_records(self) -> str:
