@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from state.kafka.columns import binary_column
+from state.kafka.columns import BinaryColumn, binary_column
 from state.kafka.headers import encode_headers
 from streams.model.record import Headers
 from streams.operators.columnar import ColumnarBatch, EachHeld, Int64s, KeyColumn
@@ -23,9 +22,13 @@ Pending: TypeAlias = "dict[Any, tuple[Any, Headers, CachedRow]]"
 """By location in the store: the key, the headers and the row of its last update."""
 
 
+RowStore: TypeAlias = TypedTimestampedKeyValueStore | TypedTimestampedWindowStore
+"""A store of rows with a cache."""
+
+
 def emit_pending(
     ctx: OperatorContext,
-    store: TypedTimestampedKeyValueStore | TypedTimestampedWindowStore,
+    store: RowStore,
     pending: Pending,
     emit: Callable[[Any, Headers, CachedRow], None],
 ) -> None:
@@ -43,9 +46,48 @@ def emit_pending(
         ctx.attempt(partial(emit, key, headers, row), result_of(row, headers))
 
 
+class WrittenRows(NamedTuple):
+    """Rows as columns: keys' bytes, starts of windows, local values, timestamps, and the values' bytes alone."""
+
+    keys: BinaryColumn
+    starts: Int64s
+    values: BinaryColumn
+    timestamps: Int64s
+    cells: BinaryColumn
+
+    @classmethod
+    def of(cls, store: RowStore, rows: Sequence[CachedRow]) -> WrittenRows:
+        """The columns of rows.
+
+        Raises:
+            Exception: A row cannot be written.
+        """
+        keys, cells = binary_column([row.key for row in rows]), store.codec.values([row.value for row in rows])
+        timestamps = np.array([row.timestamp for row in rows], np.int64)
+        values = store.codec.timestamped_column(keys, cells, timestamps)
+        return cls(keys, np.array([row.start for row in rows], np.int64), values, timestamps, cells)
+
+    def put(self, store: RowStore) -> None:
+        """Writes the rows in their order."""
+        if isinstance(store, TypedTimestampedWindowStore):
+            store.put_columns(self.keys, self.starts, self.values, self.timestamps)
+        else:
+            store.put_column(self.keys, self.values, self.timestamps)
+
+
+def write_together(store: RowStore, rows: Sequence[CachedRow]) -> bool:
+    """Write rows in their order; returns False, and writes none, if that is not possible together."""
+    try:
+        written = WrittenRows.of(store, rows)
+    except Exception:
+        return False
+    written.put(store)
+    return True
+
+
 def emit_together(
     ctx: OperatorContext,
-    store: TypedTimestampedKeyValueStore | TypedTimestampedWindowStore,
+    store: RowStore,
     viewed: Callable[[Sequence[Any]], Sequence[Any]],
     send_old: bool,
     keys_of: Callable[[KeyColumn, Int64s], KeyColumn],
@@ -63,28 +105,22 @@ def emit_together(
     """
     updates = sorted(store.pending.values(), key=lambda one: one[2].timestamp)
     rows = [row for _, _, row in updates]
+    values = [row.value for row in rows]
     try:
-        data, new = binary_column([row.key for row in rows]), [row.value for row in rows]
-        starts = np.array([row.start for row in rows], np.int64)
-        timestamps = np.array([row.timestamp for row in rows], np.int64)
-        texts = store.codec.values(new)
-        values = store.codec.timestamped_column(data, texts, timestamps)
+        written = WrittenRows.of(store, rows)
         olds = viewed(store.codec.old_values(binary_column([row.stored for row in rows]))) if send_old else None
-        results = viewed(new)
+        results = viewed(values)
     except Exception:
         return
     store.pending.clear()
-    if isinstance(store, TypedTimestampedWindowStore):
-        store.put_columns(data, starts, values, timestamps)
-    else:
-        store.put_column(data, values, timestamps)
+    written.put(store)
     # The sink writes what the store has written, unless somebody changes it.
-    changes = JsonValues(texts, lambda: new) if results is new and store.codec.holds_json else results
+    shared = results is values and store.codec.holds_json
+    changes = Changes(JsonValues(written.cells, lambda: values) if shared else results, olds)
     headers = [encode_headers(one) if one else None for _, one, _ in updates]
-    keys = keys_of(store.codec.key_column([key for key, _, _ in updates], [row.key for row in rows]), starts)
-    batch = ColumnarBatch(
-        keys, Changes(changes, olds), timestamps, np.arange(len(rows)), headers if any(headers) else None
-    )
-    batch = replace(batch, held=EachHeld(lambda row: result_of(rows[row], updates[row][1]), len(rows)))
+    keys = keys_of(store.codec.key_column([key for key, _, _ in updates], [row.key for row in rows]), written.starts)
+    held = EachHeld(lambda row: result_of(rows[row], updates[row][1]), len(rows))
+    order = np.arange(len(rows))
+    batch = ColumnarBatch(keys, changes, written.timestamps, order, headers if any(headers) else None, held=held)
     forwarded = np.flatnonzero([not row.is_no_op for row in rows])
     ctx.forward_batch(batch if len(forwarded) == len(rows) else batch.take(forwarded))

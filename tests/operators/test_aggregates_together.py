@@ -10,13 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams import Consumed, Grouped, JsonSerde, Materialized, StreamsBuilder, StringSerde, TimeWindows, Topology
+from streams import (
+    Consumed,
+    EmitStrategy,
+    Grouped,
+    JsonSerde,
+    Materialized,
+    StreamsBuilder,
+    StringSerde,
+    TimeWindows,
+    Topology,
+)
 from streams.dsl.grouped import KGroupedStream
 from streams.errors import SerdeError
 from streams.model.windows import Windows
 from streams.operators.aggregate.together import AggregateBatches
-from streams.topology.ways import Way, ways
 from streams.topology.plan import plan_alone
+from streams.topology.ways import Way, ways
 from tests.both_ways import Fed, check_both_ways, counted, reasons
 from tests.operators.both_ways import examples
 from tests.operators.test_tables_together import feed
@@ -65,6 +75,7 @@ class Uneven(Windows):
 
 TUMBLING = TimeWindows.of_size_and_grace(5, 4)
 HOPPING = TimeWindows.of_size_and_grace(9, 3).advance_by(4)
+CLOSE = EmitStrategy.on_window_close()
 COLLECT = (list, collected)
 
 PROGRAMS: dict[str, Program] = {
@@ -93,6 +104,17 @@ PROGRAMS: dict[str, Program] = {
         (table := group.windowed_by(HOPPING).aggregate(*COLLECT)).to_stream().to("out"),
         table.dropped().to("dropped"),
     ],
+    "windows on close": lambda group: (
+        group.windowed_by(TUMBLING).emit_strategy(CLOSE).aggregate(*COLLECT).to_stream().to("out")
+    ),
+    "hopping windows on close, and what is late": lambda group: [
+        (table := group.windowed_by(HOPPING).emit_strategy(CLOSE).aggregate(*COLLECT)).to_stream().to("out"),
+        table.filter(lambda key, value: len(value) > 1).to_stream().to("long"),
+        table.dropped().to("dropped"),
+    ],
+    "built-in aggregates on close": lambda group: (
+        group.windowed_by(TUMBLING).emit_strategy(CLOSE).count().to_stream().to("out")
+    ),
     "two aggregations": lambda group: [
         group.windowed_by(TUMBLING).aggregate(*COLLECT).to_stream().to("out"),
         group.reduce(merged).to_stream().to("reduced"),
@@ -194,9 +216,7 @@ records = st.lists(
 @examples
 @given(st.sampled_from(sorted(PROGRAMS)), st.lists(records, min_size=1, max_size=4), st.sets(st.integers(0, 2)))
 def test_any_records_in_any_steps(shape: str, steps: list[list[Fed]], restarts: set[int]) -> None:
-    check_both_ways(
-        program(PROGRAMS[shape]), steps, restarts=sorted(restarts), partitions={"in": 2}, processing="skip"
-    )
+    check_both_ways(program(PROGRAMS[shape]), steps, restarts=sorted(restarts), partitions={"in": 2}, processing="skip")
 
 
 def test_who_is_told_which_way() -> None:

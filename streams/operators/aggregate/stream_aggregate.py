@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from streams.model.record import Change, Headers, Record
@@ -51,7 +52,7 @@ class StreamAggregate(Operator):
         row = self.store.entry(record.key)
         row.set(*self.functions.updated(row, record))
         if self.caching:
-            self.store.pending[row.key] = (record.key, record.headers, row)
+            self.keep(record.key, record.headers, row)
         else:
             self._emit(record.key, record.headers, row)
 
@@ -62,6 +63,13 @@ class StreamAggregate(Operator):
     def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
         """Drop the other ones."""
         drop_each(self.ctx, batch, pairs.dropped)
+
+    def keep(self, key: Any, headers: Headers, row: CachedRow) -> None:
+        """Leave an update pending until the end of the step."""
+        self.store.pending[row.key] = (key, headers, row)
+
+    def end(self, batch: ColumnarBatch, opened: Sequence[tuple[int, CachedRow]], failed: Collection[int]) -> None:
+        """Nothing: without windows, nothing closes."""
 
     def flush(self) -> None:
         """Emit each key's last value, in order of time."""

@@ -17,7 +17,7 @@ from streams.operators.aggregate.columns.group_rows import Groups, group
 from streams.operators.aggregate.stream_aggregate import StreamAggregate
 from streams.operators.aggregate.window_aggregate import WindowAggregate
 from streams.operators.aggregate.window_pairs import WindowPairs
-from streams.operators.columnar import ColumnarBatch
+from streams.operators.columnar import ColumnarBatch, Int64s
 from streams.operators.encoded_values import each_value
 from streams.operators.stores.cached_row import CachedRow
 from streams.operators.table.table_updates import numbered
@@ -80,29 +80,36 @@ class _Fold:
             operator.begin(batch, pairs)
         values, times = [one.value for one in self._entries], [one.timestamp for one in self._entries]
         done, end_of_failed = np.ones(len(self._rows), np.bool_), -1
+        begun: list[tuple[int, int]] = []
         for at, (functions, key, value, timestamp, group_of_call) in enumerate(self._calls()):
             if at < end_of_failed:
                 continue  # Kafka Streams leaves the other windows of a failed record out, too
             try:
                 before = values[group_of_call]
                 if before is None:
+                    begun.append((at, group_of_call))
                     values[group_of_call] = functions.added(key, value, functions.initial())
                     times[group_of_call] = timestamp
                 else:
                     values[group_of_call] = functions.aggregator(key, value, before)
-                    if timestamp > times[group_of_call]:
-                        times[group_of_call] = timestamp
+                    times[group_of_call] = max(times[group_of_call], timestamp)
             except Exception as error:
                 end_of_failed = self._refuse(at, error)
                 done[at:end_of_failed] = False
-        self._leave_pending(np.flatnonzero(done), values, times)
+        self._keep(np.flatnonzero(done), values, times)
+        failed = {self._rows[at] for at in np.flatnonzero(~done).tolist()}
+        opened = [(self._rows[at], self._entries[number]) for at, number in begun]
+        for operator, batch, _ in self._parts:
+            operator.end(batch, opened, failed)
 
     def _look_up(self) -> tuple[Groups, list[CachedRow]]:
         """The groups of the calls, and the row of each in the store."""
         codes, number_of = [np.empty(0, np.int32)], dict[bytes, int]()
         for _, batch, pairs in self._parts:
             mine, numbers = numbered(self._store.codec.keys(batch.keys), batch.keys.take(pairs.rows))
-            codes.append(np.array([number_of.setdefault(key, len(number_of)) for key in mine] or [0], np.int32)[numbers])
+            codes.append(
+                np.array([number_of.setdefault(key, len(number_of)) for key in mine] or [0], np.int32)[numbers]
+            )
         starts = np.concatenate([one.pairs.starts for one in self._parts])
         groups = group(np.concatenate(codes)[self._sequence], starts[self._sequence])
         data = list(number_of)
@@ -126,7 +133,7 @@ class _Fold:
             at += 1
         return at
 
-    def _leave_pending(self, done: Any, values: Sequence[Any], times: Sequence[int]) -> None:
+    def _keep(self, done: Int64s, values: Sequence[Any], times: Sequence[int]) -> None:
         """Keeps the groups of the calls that were made for the end of the step, in the order of their first calls."""
         groups = self._groups.of_rows[done]
         first, last = np.full(len(values), -1), np.full(len(values), -1)
@@ -135,9 +142,9 @@ class _Fold:
         for number in called[np.argsort(first[called])].tolist():
             entry, at = self._entries[number], int(last[number])
             entry.set(values[number], times[number])
-            batch, row = self._parts[self._which[at]].batch, self._rows[at]
-            place = entry.key if entry.start < 0 else (entry.key, entry.start)
-            self._store.pending[place] = (batch.keys[row], batch.headers_of(row), entry)
+            operator, batch, _ = self._parts[self._which[at]]
+            row = self._rows[at]
+            operator.keep(batch.keys[row], batch.headers_of(row), entry)
 
 
 def _columns(part: _Records) -> tuple[Iterable[Any], ...]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from streams.model.record import Change, Headers, Record, Window, Windowed
 from streams.model.windows import Windows
-from streams.operators.aggregate.windowed import WindowedAggregation
 from streams.operators.aggregate.window_pairs import WindowPairs, window_pairs
+from streams.operators.aggregate.windowed import WindowedAggregation
 from streams.operators.columnar import ColumnarBatch, Int64s, KeyColumn
 from streams.operators.dropped import drop_each
 from streams.operators.operator_context import OperatorContext
@@ -60,11 +61,24 @@ class WindowAggregate(WindowedAggregation[Windows]):
         drop_each(self.ctx, batch, pairs.dropped)
         self._time.observe(pairs.stream_time)
 
+    def keep(self, key: Any, headers: Headers, row: CachedRow) -> None:
+        """Leave an update pending until the end of the step."""
+        self.store.pending[(row.key, row.start)] = (key, headers, row)
+
+    def end(self, batch: ColumnarBatch, opened: Sequence[tuple[int, CachedRow]], failed: Collection[int]) -> None:
+        """Called after all records of a batch are aggregated.
+
+        Args:
+            batch: The records.
+            opened: The row of a record and the window that began with it, in the order of the records.
+            failed: The rows for which a function has failed.
+        """
+
     def _add(self, key: bytes, start: int, end: int, record: Record) -> None:
         row = self.store.entry(key, start)
         row.set(*self.functions.updated(row, record))
         if self.caching:
-            self.store.pending[(key, start)] = (record.key, record.headers, row)
+            self.keep(record.key, record.headers, row)
         else:
             self._emit(record.key, record.headers, row)
 

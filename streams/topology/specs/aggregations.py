@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from streams.model.windows import GroupingWindows
+from streams.operators.aggregate.emit_on_close import WindowAggregateOnClose
 from streams.operators.aggregate.stream_aggregate import StreamAggregate
 from streams.operators.aggregate.together import AggregateBatches
 from streams.operators.aggregate.window_aggregate import WindowAggregate
@@ -60,11 +61,13 @@ class AggregationSpec(CachingTableSpec):
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Together, with a cache, except where each record may close windows or merge them."""
+        """Together, with a cache, except sessions and sliding windows."""
         if not self.caching:
             return self.whole_records
-        operator = type(self.processor(()))
-        return AggregateBatches if operator in (StreamAggregate, WindowAggregate) else self.whole_records
+        operator = self.processor(())
+        if isinstance(operator, WindowAggregateOnClose) and self.kind is NodeKind.COGROUPKSTREAM_AGGREGATE:
+            return "the streams of a cogroup close windows, each by its own stream time"
+        return AggregateBatches if isinstance(operator, StreamAggregate | WindowAggregate) else self.whole_records
 
     @property
     def takes_encoded(self) -> bool:
