@@ -101,7 +101,8 @@ def _in_tasks(sub: SubTopology, node: Node) -> NodeWay:
         return NodeWay(node.name, _TASKS, Way.COLUMNS)
     takes_batches = not isinstance(node, ProcessorNode) or not isinstance(node.spec.batches, str)
     if sub.batching.groups and takes_batches:
-        return NodeWay(node.name, _TASKS, Way.TOGETHER)
+        unless = node.spec.unless if isinstance(node, ProcessorNode) else ""
+        return NodeWay(node.name, _TASKS, Way.TOGETHER, unless)
     if not any(entry.node == node.name for entry in sub.entries):
         results = ", ".join(f"'{parent}'" for parent in node.parents)
         return NodeWay(node.name, _TASKS, Way.ONE_BY_ONE, f"takes the results of {results}")

@@ -63,6 +63,13 @@ class Codec:
             return [one or b"" for one in data]
         return cast("list[bytes]", data)
 
+    def key_cells(self, keys: KeyColumn) -> BinaryColumn:
+        """The bytes of each row's key, as from `key`."""
+        cells = keys.column(self._key_serde, self._topic)
+        if cells.null_count:
+            raise _null_key(self._topic)
+        return cells
+
     def key_column(self, objects: list[Any], data: list[bytes]) -> KeyColumn:
         """The column of keys whose bytes are known.
 

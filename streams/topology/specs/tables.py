@@ -256,6 +256,16 @@ class SuppressSpec(TableSpec):
         """The rules: until when updates are delayed."""
         return (("until", "window_closes" if self.rules.by_window else "time_limit"), ("ms", self.rules.wait_ms))
 
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together, behind a cache."""
+        return OperatorBatches
+
+    @property
+    def unless(self) -> str:
+        """Without a cache above, each update may make others due."""
+        return "one by one if the table above has no cache"
+
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over both stores; the second one is missing where updates are placed by their windows."""
         buffer, *places = stores
