@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from streams import Consumed, JsonSerde, StreamsBuilder, StringSerde, Topology
 from streams.operators.aggregate.columns.first_of_kind import first_of_kind, first_of_kind_plain
-from tests.both_ways import Fed, check_both_ways
+from streams.operators.operator_batches import OperatorBatches
+from tests.both_ways import Fed, check_both_ways, counted
 from tests.operators.both_ways import examples
 from tests.operators.test_tables_together import feed
 
@@ -110,3 +111,9 @@ def test_the_kernel_does_what_its_reference_does(
     columns = np.array([time for times in before for time in times], np.int64), np.cumsum([0, *map(len, before)])
     found = first_of_kind(groups, timestamps, within, columns).tolist()
     assert found == first_of_kind_plain(groups.tolist(), timestamps.tolist(), within, dict(enumerate(before)))
+
+
+def test_no_step_goes_one_by_one_because_an_id_fails() -> None:
+    with counted(OperatorBatches) as answers:
+        check_both_ways(program(True, grace=9), feed(1, ["in"]), partitions={"in": 2}, processing="skip")
+    assert set(answers) == {"together"}

@@ -20,15 +20,16 @@ from streams import (
     Topology,
 )
 from streams.dsl.suppressed import BufferConfig
+from streams.operators.operator_batches import OperatorBatches
 from streams.topology.plan import plan_alone
 from streams.topology.ways import explained, ways
-from tests.both_ways import Fed, check_both_ways
+from tests.both_ways import Fed, check_both_ways, counted
 from tests.operators.both_ways import examples
 from tests.operators.test_tables_together import feed
 
 UNBOUNDED = BufferConfig.unbounded()
 CONSUMED = Consumed(StringSerde(), JsonSerde())
-SHAPES = ["a time limit", "closed windows", "a bounded buffer", "old values below", "without a cache"]
+SHAPES = ["a time limit", "closed windows", "a bounded buffer", "old values below"]
 
 
 def program(shape: str) -> Topology:
@@ -38,7 +39,7 @@ def program(shape: str) -> Topology:
         table = builder.stream("in", CONSUMED).group_by_key().windowed_by(windows).aggregate(list, collected)
         suppressed = table.suppress(Suppressed.until_window_closes(UNBOUNDED))
     else:
-        rows = builder.table("in", CONSUMED, Materialized(name="rows", caching=shape != "without a cache"))
+        rows = builder.table("in", CONSUMED, Materialized(name="rows"))
         bounds = BufferConfig.of_max_records(2) if shape == "a bounded buffer" else UNBOUNDED
         suppressed = rows.suppress(Suppressed.until_time_limit(6, bounds))
     suppressed.to_stream().to("out")
@@ -95,10 +96,19 @@ def test_any_updates_in_any_steps(shape: str, steps: list[list[Fed]], restarts: 
 
 
 def test_explain_says_when_records_go_one_by_one_after_all() -> None:
-    (sub,) = plan_alone(program("a time limit")).sub_topologies
-    (remark,) = {one.remark for one in ways(sub) if "SUPPRESS" in one.node}
-    assert remark == "one by one if the table above has no cache"
+    for shape, told in [("a time limit", ""), ("a bounded buffer", "one by one if the table above has no cache, ")]:
+        (sub,) = plan_alone(program(shape)).sub_topologies
+        (remark,) = {one.remark for one in ways(sub) if "SUPPRESS" in one.node}
+        assert remark.startswith(told)
+        assert bool(remark) == bool(told)
     builder = StreamsBuilder()
     windowed = builder.stream("in", CONSUMED).group_by_key().windowed_by(TimeWindows.of_size_and_grace(5, 4))
     windowed.emit_strategy(EmitStrategy.on_window_close()).aggregate(list, collected).to_stream().to("out")
     assert "records together: one by one in compat mode" in explained(builder.build())
+
+
+@pytest.mark.parametrize("shape", ["a time limit", "closed windows", "old values below"])
+def test_without_bounds_no_update_goes_one_by_one(shape: str) -> None:
+    with counted(OperatorBatches) as answers:
+        check_both_ways(program(shape), feed(1, ["in"]), partitions={"in": 2}, processing="skip")
+    assert set(answers) == {"together"}

@@ -71,7 +71,8 @@ def _counts(timestamps: Int64s, windows: TimeWindows) -> Int64s:
 
 
 def _per_row(rows: Int64s, count: int) -> Int64s:
-    return np.bincount(rows, minlength=count)
+    counts: Int64s = np.bincount(rows, minlength=count)
+    return counts
 
 
 def _assign_each(timestamps: Sequence[int], windows: Windows, stream_time: int) -> tuple[Assigned, Int64s]:

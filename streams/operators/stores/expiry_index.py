@@ -72,6 +72,11 @@ class ExpiryIndex:
         for row in new:
             heappush(self._added, row)
 
+    def put_back(self, rows: Iterable[bytes]) -> None:
+        """Lets rows that `rows_up_to` has returned be found again, because they were not removed."""
+        for row in rows:
+            heappush(self._added, row)
+
     def rows_up_to(self, end: bytes) -> tuple[BinaryColumn, BinaryColumn]:
         """Existing rows < end and their values, in order, which must be removed."""
         passed = binary_column(list(self._passed(end)))

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from streams.errors import SuppressBufferFullError
 from streams.model.record import Change, Record, ValueAndTimestamp, Windowed
 from streams.operators.columnar import ColumnarBatch, OneByOne
@@ -22,6 +24,7 @@ from streams.operators.stores.key_value import TypedKeyValueStore
 from streams.operators.stream_time import NO_LIMIT, StreamTime
 from streams.operators.table.buffered_update import BufferedUpdate, size_of
 from streams.operators.table.suppress_columns import DueUpdates, HeldUpdates, KeptUpdates
+from streams.operators.table.suppress_in_turn import UpdatesInTurn
 from streams.operators.table.value_getter import Lookup, TableLookup, ValueGetter
 from streams.serdes.base import Serde
 
@@ -108,14 +111,26 @@ class Suppress(Operator):
             self._emit_due()
 
     def process_together(self, batch: ColumnarBatch) -> None:
-        """`process` for all records of a batch, at the end of a step: no update is emitted before the last one is buffered."""
+        """`process` for all records of a batch. At the end of a step, no update is emitted before the last one is buffered."""
         if not self.ctx.flushing:
-            raise OneByOne
+            self._process_in_turn(batch)
+            return
         updates = KeptUpdates.of(batch, self.codec, self.rules.by_window)
         held = HeldUpdates.of(updates, self._buffer, self._places)
         self._time.observe(int(batch.timestamps.max(initial=self._time.now)))
         self._count(*held.put(self._buffer, self._places))
         self._emits_together = True
+
+    def _process_in_turn(self, batch: ColumnarBatch) -> None:
+        """`process` for all records of a batch, each of which may make others due."""
+        if self._bounded or self._places is None:
+            raise OneByOne
+        times = np.maximum.accumulate(np.maximum(batch.timestamps, self._time.now))
+        updates = UpdatesInTurn(batch, self.codec, self._buffer, self._places)
+        updates.run(times - self._wait_ms)
+        updates.put()
+        self._time.observe(int(times[-1]))
+        self.ctx.forward_batch(updates.results(self._seen))
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """Advance stream time: emit the updates that this makes due."""
@@ -192,12 +207,18 @@ class Suppress(Operator):
     def _emit_together(self, end: bytes) -> None:
         """Remove all updates in front of a place from the buffer, and forward them."""
         due = DueUpdates.of(*self._buffer.rows_up_to(end), self.codec)
-        if not due.count:
+        if not due.held:
             return
         due.remove(self._buffer, self._places)
-        self._count(-due.count, -due.size)
-        seen = "old" if self.ctx.mode == "compat" else "prior"
-        self.ctx.forward_batch(due.results(seen if self.send_old else None, self.rules.by_window))
+        self._count(-len(due.held), -due.size)
+        self.ctx.forward_batch(due.results(self._seen, self.rules.by_window))
+
+    @property
+    def _seen(self) -> str | None:
+        """The attribute of a buffered update that is the old value; see `_emit`."""
+        if not self.send_old:
+            return None
+        return "old" if self.ctx.mode == "compat" else "prior"
 
     # Its bounds --------------------------------------------------------------------------------------------------------
 

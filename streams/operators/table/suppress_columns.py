@@ -152,11 +152,6 @@ class DueUpdates(NamedTuple):
         return cls(rows, data, [BufferedUpdate.read(one) for one in data.to_pylist()], codec)
 
     @property
-    def count(self) -> int:
-        """How many there are."""
-        return len(self.held)
-
-    @property
     def size(self) -> int:
         """The bytes that they count for."""
         return _bytes(self.rows) + _bytes(self.data) + ROW_OVERHEAD * len(self.held)
@@ -168,7 +163,7 @@ class DueUpdates(NamedTuple):
 
     def remove(self, buffer: ExpiryIndex, places: TypedKeyValueStore | None) -> None:
         """Removes them from the buffer."""
-        nothing, times = pa.nulls(self.count, pa.binary()), np.maximum(self.timestamps, 0)
+        nothing, times = pa.nulls(len(self.held), pa.binary()), np.maximum(self.timestamps, 0)
         buffer.put_columns(self.rows, nothing, times, ())
         if places is not None:
             places.rows.put_columns(self._keys, nothing, times)

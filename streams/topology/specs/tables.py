@@ -258,13 +258,14 @@ class SuppressSpec(TableSpec):
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Together, behind a cache."""
+        """Together."""
         return OperatorBatches
 
     @property
     def unless(self) -> str:
-        """Without a cache above, each update may make others due."""
-        return "one by one if the table above has no cache"
+        """A full buffer emits early, after each update that does not come from a cache."""
+        bounded = self.rules.max_records is not None or self.rules.max_bytes is not None
+        return "one by one if the table above has no cache, since the buffer may be full" if bounded else ""
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over both stores; the second one is missing where updates are placed by their windows."""
