@@ -41,13 +41,22 @@ class EncodedValues(WrittenValues):
 
     Args:
         cells: The bytes; null for None.
-        serde: Reads the cells without errors, and would write the same bytes anew.
+        serde: Reads the cells without errors.
         topic: The topic of the cells.
-        objects: The values of the other rows, by row.
+        objects: The values of rows that are known already, by row; those of cells that are read as None.
+        normal: bool[n], the cells that the serde would write as they are; None: all.
     """
 
-    def __init__(self, cells: BinaryColumn, serde: Serde, topic: str, objects: Mapping[int, Any]) -> None:
+    def __init__(
+        self,
+        cells: BinaryColumn,
+        serde: Serde,
+        topic: str,
+        objects: Mapping[int, Any],
+        normal: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
         self._cells = cells
+        self._normal = np.ones(len(cells), np.bool_) if normal is None else normal
         self._serde = serde
         self._topic = topic
         self._objects: list[Any] = [_ENCODED] * len(cells)
@@ -71,9 +80,9 @@ class EncodedValues(WrittenValues):
     def at(self, rows: Sequence[int]) -> list[Any]:
         """The values of some rows."""
         objects = self._objects
-        new = [row for row in rows if objects[row] is _ENCODED]
+        new = list(dict.fromkeys(row for row in rows if objects[row] is _ENCODED))
         if new:
-            cells = self._cells.to_pylist() if len(new) == len(self) else self._cells.take(pa.array(new)).to_pylist()
+            cells = self._cells.take(pa.array(new)).to_pylist()
             for row, value in zip(new, read_all(self._serde, self._topic, cells, None), strict=True):
                 objects[row] = value
             self._decoded[new] = True
@@ -95,7 +104,8 @@ class EncodedValues(WrittenValues):
 
     def take(self, rows: Int64s) -> EncodedValues:
         """The values of some rows; those that were decoded are the same objects."""
-        taken = EncodedValues(self._cells.take(pa.array(rows)), self._serde, self._topic, {})
+        cells = self._cells.take(pa.array(rows))
+        taken = EncodedValues(cells, self._serde, self._topic, {}, self._normal[rows])
         taken._decoded = self._decoded[rows]
         if taken._decoded.any():
             taken._objects = [self._objects[row] for row in rows.tolist()]
@@ -110,19 +120,19 @@ class EncodedValues(WrittenValues):
         return nulls
 
     def column(self, serde: Serde, topic: str) -> BinaryColumn:
-        """The bytes of all values, which are written anew where somebody has got the object, and may have changed it.
+        """The bytes of all values, written anew if they are not normal, or if somebody has got the object, and may have changed it.
 
         Raises:
             SerdeError: A value cannot be written.
         """
         if serde != self._serde:
             return binary_column(write_all(serde, topic, self.at(range(len(self)))))
-        decoded = np.flatnonzero(self._decoded)
-        if not len(decoded):
+        anew = np.flatnonzero(self._decoded | ~self._normal)
+        if not len(anew):
             return self._cells
-        written = binary_column(write_all(serde, topic, [self._objects[row] for row in decoded.tolist()]))
+        written = binary_column(write_all(serde, topic, self.at(anew.tolist())))
         rows = np.arange(len(self))
-        rows[decoded] = len(self) + np.arange(len(decoded))
+        rows[anew] = len(self) + np.arange(len(anew))
         return pa.concat_arrays([self._cells, written]).take(pa.array(rows))
 
 
