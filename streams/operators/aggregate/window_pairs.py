@@ -67,7 +67,8 @@ def _counts(timestamps: Int64s, windows: TimeWindows) -> Int64s:
     """The number of windows of each record, open or not."""
     advance = windows.advance_ms
     first = np.maximum(0, timestamps - windows.size_ms + advance) // advance
-    return np.maximum(0, timestamps // advance - first + 1)
+    counts: Int64s = np.maximum(0, timestamps // advance - first + 1)
+    return counts
 
 
 def _per_row(rows: Int64s, count: int) -> Int64s:
