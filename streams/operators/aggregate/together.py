@@ -12,7 +12,9 @@ from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
+from streams.model.times import NO_TIME
 from streams.operators.aggregate.columns.group_rows import Groups, group
 from streams.operators.aggregate.stream_aggregate import StreamAggregate
 from streams.operators.aggregate.window_aggregate import WindowAggregate
@@ -72,33 +74,32 @@ class _Fold:
         which = np.repeat(np.arange(len(parts)), [len(one.pairs.rows) for one in parts])
         self._which = which[self._sequence].tolist()
         self._rows = np.concatenate([one.pairs.rows for one in parts])[self._sequence].tolist()
+        self._timestamps = np.concatenate([one.batch.timestamps[one.pairs.rows] for one in parts])[self._sequence]
         self._groups, self._entries = self._look_up()
 
     def run(self) -> None:
         """Calls the functions, and leaves the results pending."""
         for operator, batch, pairs in self._parts:
             operator.begin(batch, pairs)
-        values, times = [one.value for one in self._entries], [one.timestamp for one in self._entries]
+        values = [one.value for one in self._entries]
         done, end_of_failed = np.ones(len(self._rows), np.bool_), -1
-        begun: list[tuple[int, int]] = []
-        for at, (functions, key, value, timestamp, group_of_call) in enumerate(self._calls()):
+        begun: list[int] = []
+        for at, (functions, key, value, number) in enumerate(self._calls()):
             if at < end_of_failed:
                 continue  # Kafka Streams leaves the other windows of a failed record out, too
             try:
-                before = values[group_of_call]
+                before = values[number]
                 if before is None:
-                    begun.append((at, group_of_call))
-                    values[group_of_call] = functions.added(key, value, functions.initial())
-                    times[group_of_call] = timestamp
+                    begun.append(at)
+                    values[number] = functions.added(key, value, functions.initial())
                 else:
-                    values[group_of_call] = functions.aggregator(key, value, before)
-                    times[group_of_call] = max(times[group_of_call], timestamp)
+                    values[number] = functions.aggregator(key, value, before)
             except Exception as error:
                 end_of_failed = self._refuse(at, error)
                 done[at:end_of_failed] = False
-        self._keep(np.flatnonzero(done), values, times)
+        self._keep(np.flatnonzero(done), values, self._times(done, np.array(begun, np.int64)))
         failed = {self._rows[at] for at in np.flatnonzero(~done).tolist()}
-        opened = [(self._rows[at], self._entries[number]) for at, number in begun]
+        opened = [(self._rows[at], self._entries[self._groups.of_rows[at]]) for at in begun]
         for operator, batch, _ in self._parts:
             operator.end(batch, opened, failed)
 
@@ -117,7 +118,7 @@ class _Fold:
         return groups, self._store.entries(list(places))
 
     def _calls(self) -> Iterator[tuple[Any, ...]]:
-        """What each call is made of: functions, key, value, timestamp, and the number of its group."""
+        """What each call is made of: functions, key, value, and the number of its group."""
         groups = self._groups.of_rows.tolist()
         if len(self._parts) == 1:
             return zip(*_columns(self._parts[0]), groups, strict=False)
@@ -132,6 +133,22 @@ class _Fold:
         while at < len(self._rows) and (self._which[at], self._rows[at]) == (which, row):
             at += 1
         return at
+
+    def _times(self, done: npt.NDArray[np.bool_], begun: Int64s) -> list[int]:
+        """The timestamp of each group after the calls: the largest one of its records since its aggregate began.
+
+        Args:
+            done: bool[n], the calls that have not failed.
+            begun: The calls with which an aggregate began, rising.
+        """
+        groups, begun = self._groups.of_rows, begun[done[begun]]
+        times = np.array([one.timestamp for one in self._entries], np.int64)
+        since = np.zeros(len(times), np.int64)
+        times[groups[begun]], since[groups[begun]] = NO_TIME, begun  # the last assignment to an index wins
+        counted = np.flatnonzero(done & (np.arange(len(done)) >= since[groups]))
+        np.maximum.at(times, groups[counted], self._timestamps[counted])
+        found: list[int] = times.tolist()
+        return found
 
     def _keep(self, done: Int64s, values: Sequence[Any], times: Sequence[int]) -> None:
         """Keeps the groups of the calls that were made for the end of the step, in the order of their first calls."""
@@ -148,7 +165,6 @@ class _Fold:
 
 
 def _columns(part: _Records) -> tuple[Iterable[Any], ...]:
-    """What the calls of one operator are made of: functions, keys, values, timestamps."""
+    """What the calls of one operator are made of: functions, keys, values."""
     operator, batch, pairs = part
-    timestamps = batch.timestamps[pairs.rows].tolist()
-    return repeat(operator.functions), batch.keys.take(pairs.rows), each_value(batch.values, pairs.rows), timestamps
+    return repeat(operator.functions), batch.keys.take(pairs.rows), each_value(batch.values, pairs.rows)
