@@ -38,6 +38,17 @@ def drop_rows(ctx: OperatorContext, batch: ColumnarBatch, reasons: Mapping[str, 
         batch: The records.
         reasons: Reason -> the records that are dropped for it, as masks without common rows.
     """
-    dropped = sorted((row, reason) for reason, mask in reasons.items() for row in np.flatnonzero(mask).tolist())
-    for reason, rows in groupby(dropped, key=itemgetter(1)):
-        ctx.drop_batch(batch.take(np.array([row for row, _ in rows])), reason)
+    drop_each(ctx, batch, {reason: np.flatnonzero(mask) for reason, mask in reasons.items()})
+
+
+def drop_each(ctx: OperatorContext, batch: ColumnarBatch, reasons: Mapping[str, npt.NDArray[np.int64]]) -> None:
+    """The same for rows that may be dropped several times, such as a record that is late for several windows.
+
+    Args:
+        ctx: See `drop_rows`, as for the others.
+        batch: The records.
+        reasons: Reason -> the rows that are dropped for it.
+    """
+    dropped = sorted((row, reason) for reason, rows in reasons.items() for row in rows.tolist())
+    for reason, same in groupby(dropped, key=itemgetter(1)):
+        ctx.drop_batch(batch.take(np.array([row for row, _ in same])), reason)

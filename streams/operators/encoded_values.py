@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from streams.serdes.base import Headers, Serde
 from streams.serdes.columns import read_all, write_all
 
 _ENCODED: Any = object()
+_PART = 512
 Int64s = npt.NDArray[np.int64]
 
 
@@ -39,13 +41,22 @@ class EncodedValues(WrittenValues):
 
     Args:
         cells: The bytes; null for None.
-        serde: Reads the cells without errors, and would write the same bytes anew.
+        serde: Reads the cells without errors.
         topic: The topic of the cells.
-        objects: The values of the other rows, by row.
+        objects: The values of rows that are known already, by row; those of cells that are read as None.
+        normal: bool[n], the cells that the serde would write as they are; None: all.
     """
 
-    def __init__(self, cells: BinaryColumn, serde: Serde, topic: str, objects: Mapping[int, Any]) -> None:
+    def __init__(
+        self,
+        cells: BinaryColumn,
+        serde: Serde,
+        topic: str,
+        objects: Mapping[int, Any],
+        normal: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
         self._cells = cells
+        self._normal = np.ones(len(cells), np.bool_) if normal is None else normal
         self._serde = serde
         self._topic = topic
         self._objects: list[Any] = [_ENCODED] * len(cells)
@@ -69,17 +80,32 @@ class EncodedValues(WrittenValues):
     def at(self, rows: Sequence[int]) -> list[Any]:
         """The values of some rows."""
         objects = self._objects
-        new = [row for row in rows if objects[row] is _ENCODED]
+        new = list(dict.fromkeys(row for row in rows if objects[row] is _ENCODED))
         if new:
-            cells = self._cells.to_pylist() if len(new) == len(self) else self._cells.take(pa.array(new)).to_pylist()
+            cells = self._cells.take(pa.array(new)).to_pylist()
             for row, value in zip(new, read_all(self._serde, self._topic, cells, None), strict=True):
                 objects[row] = value
             self._decoded[new] = True
         return [objects[row] for row in rows]
 
+    def each(self) -> Iterator[Any]:
+        """All values, one after the other. Those that nobody has asked for are read in small parts, and not kept.
+
+        Reading is several times as fast when few objects live at once: memory is used again, and there is less to collect.
+        """
+        return chain.from_iterable(map(self._part, range(0, len(self), _PART)))
+
+    def _part(self, start: int) -> list[Any]:
+        cells = self._cells.slice(start, _PART).to_pylist()
+        values = read_all(self._serde, self._topic, cells, None)
+        for row in np.flatnonzero(self._decoded[start : start + _PART]).tolist():
+            values[row] = self._objects[start + row]
+        return values
+
     def take(self, rows: Int64s) -> EncodedValues:
         """The values of some rows; those that were decoded are the same objects."""
-        taken = EncodedValues(self._cells.take(pa.array(rows)), self._serde, self._topic, {})
+        cells = self._cells.take(pa.array(rows))
+        taken = EncodedValues(cells, self._serde, self._topic, {}, self._normal[rows])
         taken._decoded = self._decoded[rows]
         if taken._decoded.any():
             taken._objects = [self._objects[row] for row in rows.tolist()]
@@ -94,19 +120,19 @@ class EncodedValues(WrittenValues):
         return nulls
 
     def column(self, serde: Serde, topic: str) -> BinaryColumn:
-        """The bytes of all values, which are written anew where somebody has got the object, and may have changed it.
+        """The bytes of all values, written anew if they are not normal, or if somebody has got the object, and may have changed it.
 
         Raises:
             SerdeError: A value cannot be written.
         """
         if serde != self._serde:
             return binary_column(write_all(serde, topic, self.at(range(len(self)))))
-        decoded = np.flatnonzero(self._decoded)
-        if not len(decoded):
+        anew = np.flatnonzero(self._decoded | ~self._normal)
+        if not len(anew):
             return self._cells
-        written = binary_column(write_all(serde, topic, [self._objects[row] for row in decoded.tolist()]))
+        written = binary_column(write_all(serde, topic, self.at(anew.tolist())))
         rows = np.arange(len(self))
-        rows[decoded] = len(self) + np.arange(len(decoded))
+        rows[anew] = len(self) + np.arange(len(anew))
         return pa.concat_arrays([self._cells, written]).take(pa.array(rows))
 
 
@@ -121,6 +147,18 @@ def values_at(values: Sequence[Any], rows: Int64s) -> list[Any]:
     """The values of some rows."""
     at = rows.tolist()
     return values.at(at) if isinstance(values, EncodedValues) else [values[row] for row in at]
+
+
+def each_value(values: Sequence[Any], rows: Int64s) -> Iterator[Any]:
+    """The values of some rows, one after the other; what was bytes is read now, and not kept.
+
+    Args:
+        values: The values.
+        rows: The rows, rising; a row that comes several times has the same object each time.
+    """
+    each = values.each() if isinstance(values, EncodedValues) else iter(values)
+    counts = np.bincount(rows, minlength=len(values))
+    return each if (counts == 1).all() else chain.from_iterable(map(repeat, each, counts.tolist()))
 
 
 def take_values(values: Sequence[Any], rows: Int64s) -> Sequence[Any]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+
+from state.kafka.columns import BinaryColumn, binary_column
+from state.kafka.headers import encode_headers
 from streams.model.record import Headers
+from streams.operators.columnar import ColumnarBatch, EachHeld, Int64s, KeyColumn
 from streams.operators.operator_context import OperatorContext
+from streams.operators.result_columns import Changes, JsonValues
 from streams.operators.stores.cached_row import CachedRow, drain_pending, result_of
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.operators.stores.window import TypedTimestampedWindowStore
@@ -16,9 +22,13 @@ Pending: TypeAlias = "dict[Any, tuple[Any, Headers, CachedRow]]"
 """By location in the store: the key, the headers and the row of its last update."""
 
 
+RowStore: TypeAlias = TypedTimestampedKeyValueStore | TypedTimestampedWindowStore
+"""A store of rows with a cache."""
+
+
 def emit_pending(
     ctx: OperatorContext,
-    store: TypedTimestampedKeyValueStore | TypedTimestampedWindowStore,
+    store: RowStore,
     pending: Pending,
     emit: Callable[[Any, Headers, CachedRow], None],
 ) -> None:
@@ -34,3 +44,83 @@ def emit_pending(
     """
     for key, headers, row in drain_pending(store, pending):
         ctx.attempt(partial(emit, key, headers, row), result_of(row, headers))
+
+
+class WrittenRows(NamedTuple):
+    """Rows as columns: keys' bytes, starts of windows, local values, timestamps, and the values' bytes alone."""
+
+    keys: BinaryColumn
+    starts: Int64s
+    values: BinaryColumn
+    timestamps: Int64s
+    cells: BinaryColumn
+
+    @classmethod
+    def of(cls, store: RowStore, rows: Sequence[CachedRow]) -> WrittenRows:
+        """The columns of rows.
+
+        Raises:
+            Exception: A row cannot be written.
+        """
+        keys, cells = binary_column([row.key for row in rows]), store.codec.values([row.value for row in rows])
+        timestamps = np.array([row.timestamp for row in rows], np.int64)
+        values = store.codec.timestamped_column(keys, cells, timestamps)
+        return cls(keys, np.array([row.start for row in rows], np.int64), values, timestamps, cells)
+
+    def put(self, store: RowStore) -> None:
+        """Writes the rows in their order."""
+        if isinstance(store, TypedTimestampedWindowStore):
+            store.put_columns(self.keys, self.starts, self.values, self.timestamps)
+        else:
+            store.put_column(self.keys, self.values, self.timestamps)
+
+
+def write_together(store: RowStore, rows: Sequence[CachedRow]) -> bool:
+    """Write rows in their order; returns False, and writes none, if that is not possible together."""
+    try:
+        written = WrittenRows.of(store, rows)
+    except Exception:
+        return False
+    written.put(store)
+    return True
+
+
+def emit_together(
+    ctx: OperatorContext,
+    store: RowStore,
+    viewed: Callable[[Sequence[Any]], Sequence[Any]],
+    send_old: bool,
+    keys_of: Callable[[KeyColumn, Int64s], KeyColumn],
+) -> None:
+    """Remove a store's pending updates and emit them as columns, in the same order.
+
+    They stay pending if one of them cannot be written, to be emitted one by one (`emit_pending`), so that only that one is lost.
+
+    Args:
+        ctx: The operator's context.
+        store: The store of the rows.
+        viewed: The table's values of stored values.
+        send_old: Whether updates have the old value.
+        keys_of: The results' keys for the keys and starts of rows.
+    """
+    updates = sorted(store.pending.values(), key=lambda one: one[2].timestamp)
+    rows = [row for _, _, row in updates]
+    values = [row.value for row in rows]
+    try:
+        written = WrittenRows.of(store, rows)
+        olds = viewed(store.codec.old_values(binary_column([row.stored for row in rows]))) if send_old else None
+        results = viewed(values)
+    except Exception:
+        return
+    store.pending.clear()
+    written.put(store)
+    # The sink writes what the store has written, unless somebody changes it.
+    shared = results is values and store.codec.holds_json
+    changes = Changes(JsonValues(written.cells, lambda: values) if shared else results, olds)
+    headers = [encode_headers(one) if one else None for _, one, _ in updates]
+    keys = keys_of(store.codec.key_column([key for key, _, _ in updates], [row.key for row in rows]), written.starts)
+    held = EachHeld(lambda row: result_of(rows[row], updates[row][1]), len(rows))
+    order = np.arange(len(rows))
+    batch = ColumnarBatch(keys, changes, written.timestamps, order, headers if any(headers) else None, held=held)
+    forwarded = np.flatnonzero([not row.is_no_op for row in rows])
+    ctx.forward_batch(batch if len(forwarded) == len(rows) else batch.take(forwarded))

@@ -50,6 +50,11 @@ class WindowedKeys(KeyColumn):
             self._objects = [Windowed(key, Window(start, end)) for key, start, end in bounds]
         return self._objects
 
+    @property
+    def ends(self) -> Int64s:
+        """The ends of the windows, ms."""
+        return self._ends
+
     def take(self, rows: Any) -> WindowedKeys:
         """The keys of some rows, given by indices or by a mask."""
         return WindowedKeys(self._inner.take(rows), self._starts[rows], self._ends[rows])
@@ -60,7 +65,7 @@ class WindowedKeys(KeyColumn):
         if base is None:
             return super().column(serde, topic)
         bounds = [self._starts] if type(serde) is TimeWindowedSerde else [self._ends, self._starts]
-        return pc.binary_join_element_wise(base, *map(_packed, bounds), NOTHING)
+        return pc.binary_join_element_wise(base, *map(packed, bounds), NOTHING)
 
     def base_column(self, serde: Serde, topic: str) -> pa.BinaryArray | None:
         """The bytes of the keys without their windows; None unless the serde writes them in front of the windows' bounds."""
@@ -118,7 +123,12 @@ class Changes(Sequence[Any]):
 
     def __init__(self, new: Sequence[Any], old: Sequence[Any] | None) -> None:
         self.new = new
-        self._old = old
+        self.old = old
+
+    @classmethod
+    def of(cls, changes: Sequence[Change]) -> Changes:
+        """The same updates."""
+        return cls([one.new for one in changes], [one.old for one in changes])
 
     def __len__(self) -> int:
         return len(self.new)
@@ -129,16 +139,21 @@ class Changes(Sequence[Any]):
     def __getitem__(self, row: slice) -> Sequence[Any]: ...
     def __getitem__(self, row: int | slice) -> Any:
         if isinstance(row, slice):
-            return Changes(self.new[row], None if self._old is None else self._old[row])
-        return Change(self.new[row], None if self._old is None else self._old[row])
+            return Changes(self.new[row], None if self.old is None else self.old[row])
+        return Change(self.new[row], None if self.old is None else self.old[row])
 
     def __iter__(self) -> Iterator[Any]:
-        return map(Change, self.new, repeat(None) if self._old is None else self._old)
+        return map(Change, self.new, repeat(None) if self.old is None else self.old)
 
 
-def _packed(numbers: npt.NDArray[np.int64]) -> pa.BinaryArray:
+def packed(numbers: npt.NDArray[np.int64]) -> pa.BinaryArray:
     """Each number as 8 bytes, big endian."""
     cells = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(8), len(numbers), [None, pa.py_buffer(numbers.astype(">i8"))]
     )
     return cells.cast(pa.binary())
+
+
+def window_ends(keys: KeyColumn) -> Int64s:
+    """The ends of the windows of windowed keys, ms."""
+    return keys.ends if isinstance(keys, WindowedKeys) else np.array([key.window.end for key in keys], np.int64)

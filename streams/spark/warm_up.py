@@ -61,6 +61,8 @@ def _topology() -> Topology:
         grouped.windowed_by(windows).aggregate(
             n=agg.count(), low=agg.min("x"), high=agg.max("x"), mean=agg.mean("x"), last=agg.last("s")
         )
+    grouped.aggregate(int, lambda value, count: count + 1)
+    builder.stream("repeated").deduplicate(1)
     left, right = builder.stream("left"), builder.stream("right")
     left.as_of_join(right, lambda left, right: left, 1, grace=0)
     left.left_join(right, lambda left, right: left, JoinWindows.of_time_difference_and_grace(1, 0))

@@ -12,6 +12,7 @@ from enum import Enum
 
 from streams.topology.graph import Graph, Node, ProcessorNode, SourceNode
 from streams.topology.plan import SubTopology, plan_alone
+from streams.topology.specs.aggregations import AggregationSpec
 
 _READERS = "readers"
 _TASKS = "tasks"
@@ -101,13 +102,21 @@ def _in_tasks(sub: SubTopology, node: Node) -> NodeWay:
         return NodeWay(node.name, _TASKS, Way.COLUMNS)
     takes_batches = not isinstance(node, ProcessorNode) or not isinstance(node.spec.batches, str)
     if sub.batching.groups and takes_batches:
-        return NodeWay(node.name, _TASKS, Way.TOGETHER)
+        return NodeWay(node.name, _TASKS, Way.TOGETHER, _why_only_together(sub, node))
     if not any(entry.node == node.name for entry in sub.entries):
         results = ", ".join(f"'{parent}'" for parent in node.parents)
         return NodeWay(node.name, _TASKS, Way.ONE_BY_ONE, f"takes the results of {results}")
     if takes_batches and sub.batching.reason is not None:
         return NodeWay(node.name, _TASKS, Way.ONE_BY_ONE, sub.batching.reason)
     return NodeWay(node.name, _TASKS, Way.ONE_BY_ONE, _why_no_columns(sub, node))
+
+
+def _why_only_together(sub: SubTopology, node: Node) -> str:
+    """Why an aggregation does not take columns, and when records go one by one after all."""
+    if not isinstance(node, ProcessorNode):
+        return ""
+    why = _why_no_columns(sub, node) if isinstance(node.spec, AggregationSpec) else ""
+    return "; ".join(filter(None, (why, node.spec.unless)))
 
 
 def _why_no_columns(sub: SubTopology, node: Node) -> str:

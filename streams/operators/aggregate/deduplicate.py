@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from streams.model.foreign_key import CombinedKey
 from streams.model.record import Record
+from streams.model.times import MAX_TIME
+from streams.operators.aggregate.columns.first_of_kind import first_of_kind
+from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn
+from streams.operators.dropped import drop_rows
+from streams.operators.encoded_values import values_at
+from streams.operators.join.columns.records import StoreKeys, store_keys
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.window import TypedWindowStore
@@ -61,6 +71,42 @@ class Deduplicate(Operator):
         self._store.put(place, record.timestamp, True)
         self.ctx.forward(record)
 
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """`process` for all records of a batch."""
+        times = np.maximum.accumulate(np.maximum(batch.timestamps, self._time.now))
+        no_key = batch.keys.codes == NULL_KEY
+        late = (batch.timestamps < times - self.grace_ms) & ~no_key
+        asked = np.flatnonzero(~(no_key | late))
+        ids = _Ids.of(batch, asked, self.by)
+        (keys,) = store_keys(ids.keys, [self._store.codec])
+        passed = self._find_passed(keys, batch.timestamps[ids.rows])
+        new = ids.rows[passed]
+        cells = keys.cells.take(pa.array(keys.codes[passed]))
+        values = self._store.codec.values([True] * len(new))
+        self._store.codec.check_all(cells, values)
+        # From here on, nothing can fail.
+        self._time.observe(int(times.max(initial=self._time.now)))
+        repeated = np.zeros(len(batch), np.bool_)
+        repeated[ids.rows[~passed]] = True
+        drop_rows(self.ctx, batch, {"null_key": no_key, "late": late, "duplicate": repeated})
+        for row, error in ids.failed.items():
+            self.ctx.refuse(batch, row, error)
+        self._store.put_columns(cells, batch.timestamps[new], values)
+        forwarded = np.sort(np.concatenate([new, ids.without]))
+        self.ctx.forward_batch(batch if len(forwarded) == len(batch) else batch.take(forwarded))
+
+    def _find_passed(self, keys: StoreKeys, timestamps: Int64s) -> npt.NDArray[np.bool_]:
+        """Which records repeat none: of the store, or of those before them."""
+        earliest = np.full(len(keys.cells), MAX_TIME)
+        latest = np.full(len(keys.cells), -1)
+        np.minimum.at(earliest, keys.codes, np.maximum(timestamps - self.within_ms + 1, 0))
+        np.maximum.at(latest, keys.codes, timestamps + self.within_ms - 1)
+        asked = np.flatnonzero(latest >= 0)
+        found = self._store.fetch_ranges(keys.cells.take(pa.array(asked)), earliest[asked], latest[asked])
+        ends = np.searchsorted(asked[found.requests], np.arange(len(keys.cells) + 1))
+        passed: npt.NDArray[np.bool_] = first_of_kind(keys.codes, timestamps, self.within_ms, (found.starts, ends))
+        return passed
+
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """Advance stream time."""
         self._time.advance(elapsed_ms, limit)
@@ -69,3 +115,46 @@ class Deduplicate(Operator):
     def flush(self) -> None:
         """Expire what no record can repeat any more."""
         self.ctx.expire(self.store_name, self._time.now)
+
+
+class _Ids(NamedTuple):
+    """What the records of a batch are compared by.
+
+    Attributes:
+        rows: The records that have an id, rising.
+        keys: The key and id of each of them.
+        without: The records without an id.
+        failed: Record -> its error, where no id can be found.
+    """
+
+    rows: Int64s
+    keys: KeyColumn
+    without: Int64s
+    failed: Mapping[int, Exception]
+
+    @classmethod
+    def of(cls, batch: ColumnarBatch, rows: Int64s, by: Callable[[Any, Any], Any] | None) -> _Ids:
+        """Those of some records, which have keys.
+
+        Args:
+            batch: The records.
+            rows: The rows of those that are compared.
+            by: See `Deduplicate`.
+        """
+        keys = batch.keys.take(rows)
+        if by is None:
+            return cls(rows, keys, np.empty(0, np.int64), {})
+        places = dict[int, CombinedKey]()
+        without, failed = list[int](), dict[int, Exception]()
+        for row, key, value in zip(rows.tolist(), keys, values_at(batch.values, rows), strict=True):
+            try:
+                found = by(key, value)
+            except Exception as error:
+                failed[row] = error
+                continue
+            if found is None:
+                without.append(row)
+            else:
+                places[row] = CombinedKey(key, found)
+        column = KeyColumn.of(list(places.values()))
+        return cls(np.array(list(places), np.int64), column, np.array(without, np.int64), failed)

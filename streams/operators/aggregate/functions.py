@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -56,3 +56,7 @@ class AggregationFunctions:
     def viewed(self, stored: Any) -> Any:
         """The table's value of a stored aggregate; None for none."""
         return stored if self.view is None or stored is None else self.view(stored)
+
+    def viewed_column(self, stored: Sequence[Any]) -> Sequence[Any]:
+        """`viewed` for many values."""
+        return stored if self.view is None else list(map(self.viewed, stored))

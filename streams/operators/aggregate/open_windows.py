@@ -9,15 +9,41 @@ as long as it has not been emitted, also across restarts.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
+import numpy as np
+
+from streams.operators.columnar import ColumnarBatch, Int64s
 from streams.operators.operator_context import OperatorContext
+from streams.operators.stores.cached_row import CachedRow
 from streams.operators.stores.expiry_index import ExpiryIndex
 from streams.operators.stream_time import NO_LIMIT
 
 _BOUNDS = struct.Struct(">qq")
 _PRESENT = b"1"  # not empty: some tools treat an empty value as missing
 NEXT_EMIT = "next_emit"
+
+
+class Closing(NamedTuple):
+    """The records of a batch that may close windows.
+
+    Attributes:
+        rows: int64[n], their rows, rising.
+        ends: int64[n], the end of the last windows that each one closes, ms; never falling.
+    """
+
+    rows: Int64s
+    ends: Int64s
+
+
+class ClosedWindow(NamedTuple):
+    """A window that is closed by the record in a row of a batch: key bytes, start and end, ms."""
+
+    row: int
+    key: bytes
+    start: int
+    end: int
 
 
 class OpenWindows:
@@ -66,6 +92,38 @@ class OpenWindows:
                 self._rows.remove(row, timestamp)
                 end, start = _BOUNDS.unpack_from(row)
                 yield row[_BOUNDS.size :], start, end
+
+    def close_in_turn(
+        self,
+        opened: Iterable[tuple[int, CachedRow]],
+        end_of: Callable[[int], int],
+        batch: ColumnarBatch,
+        closing: Closing,
+    ) -> list[ClosedWindow]:
+        """Adds windows and closes others, as `add` and `close` would record by record; not in compat mode.
+
+        Args:
+            opened: The row of a record and the window that begins with it, in the order of the records.
+            end_of: The end of a window with a start.
+            batch: The records.
+            closing: Which records close windows.
+        """
+        closed: list[ClosedWindow] = []
+
+        def close(before: int) -> None:
+            """Closes what the first records do."""
+            if before and self.first_end is not None and self.first_end <= (last_end := int(closing.ends[before - 1])):
+                for found, _ in self._rows.up_to(_BOUNDS.pack(last_end + 1, 0)):
+                    end, start = _BOUNDS.unpack_from(found)
+                    row = int(closing.rows[np.searchsorted(closing.ends, end)])
+                    self._rows.remove(found, int(batch.timestamps[row]))
+                    closed.append(ClosedWindow(row, found[_BOUNDS.size :], start, end))
+
+        for row, window in opened:
+            close(int(np.searchsorted(closing.rows, row)))
+            self.add(window.key, window.start, end_of(window.start), int(batch.timestamps[row]))
+        close(len(closing.rows))
+        return closed
 
     def release(self) -> None:
         """Releases the store at the end of the step."""

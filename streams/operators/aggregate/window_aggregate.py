@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any
+
+import numpy as np
 
 from streams.model.record import Change, Headers, Record, Window, Windowed
 from streams.model.windows import Windows
+from streams.operators.aggregate.window_pairs import WindowPairs, window_pairs
 from streams.operators.aggregate.windowed import WindowedAggregation
+from streams.operators.columnar import ColumnarBatch, Int64s, KeyColumn
+from streams.operators.dropped import drop_each
 from streams.operators.operator_context import OperatorContext
-from streams.operators.pending import emit_pending
+from streams.operators.pending import emit_pending, emit_together
+from streams.operators.result_columns import WindowedKeys
 from streams.operators.stores.cached_row import CachedRow
 from streams.operators.stores.window import TypedTimestampedWindowStore
 
@@ -45,17 +52,45 @@ class WindowAggregate(WindowedAggregation[Windows]):
             else:
                 self._add(key, start, end, record)
 
+    def pairs(self, batch: ColumnarBatch) -> WindowPairs:
+        """The records of a batch with each of their open windows."""
+        return window_pairs(batch, self.windows, self._time.now)
+
+    def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
+        """Drop late records and those without a key, and move stream time."""
+        drop_each(self.ctx, batch, pairs.dropped)
+        self._time.observe(pairs.stream_time)
+
+    def keep(self, key: Any, headers: Headers, row: CachedRow) -> None:
+        """Leave an update pending until the end of the step."""
+        self.store.pending[(row.key, row.start)] = (key, headers, row)
+
+    def end(self, batch: ColumnarBatch, opened: Sequence[tuple[int, CachedRow]], failed: Collection[int]) -> None:
+        """Called after all records of a batch are aggregated.
+
+        Args:
+            batch: The records.
+            opened: The row of a record and the window that began with it, in the order of the records.
+            failed: The rows for which a function has failed.
+        """
+
     def _add(self, key: bytes, start: int, end: int, record: Record) -> None:
         row = self.store.entry(key, start)
         row.set(*self.functions.updated(row, record))
         if self.caching:
-            self.store.pending[(key, start)] = (record.key, record.headers, row)
+            self.keep(record.key, record.headers, row)
         else:
             self._emit(record.key, record.headers, row)
 
     def _flush_pending(self) -> None:
         """Emit each window's last value, in order of time."""
+        if self.emits_together:
+            emit_together(self.ctx, self.store, self.functions.viewed_column, self.send_old, self._keys)
         emit_pending(self.ctx, self.store, self.store.pending, self._emit)
+
+    def _keys(self, keys: KeyColumn, starts: Int64s) -> WindowedKeys:
+        ends = np.fromiter(map(self.windows.end_of, starts.tolist()), np.int64, len(starts))
+        return WindowedKeys(keys, starts, ends)
 
     def _emit(self, key: Any, headers: Headers, row: CachedRow) -> None:
         old = self.store.codec.old_value(row.stored) if self.send_old else None

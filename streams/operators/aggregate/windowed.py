@@ -65,6 +65,8 @@ class WindowedAggregation(Operator, Generic[W]):
         self.open_name = open_store
         self.caching = caching
         self.send_old = send_old
+        self.emits_together = False
+        """Whether pending updates are written and forwarded as columns; see `AggregateBatches`."""
 
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores and restore stream time."""
@@ -102,6 +104,11 @@ class WindowedAggregation(Operator, Generic[W]):
         """The time to pass to the store."""
         return self._time.now
 
+    @property
+    def _close_delay_ms(self) -> int:
+        """How far stream time must be beyond a window's end to close it."""
+        return self.windows.wait_ms + (1 if self.windows.inclusive_end else 0)
+
     def _oldest_open(self, open_windows: OpenWindows) -> int:
         """The least time of any later result, ms."""
         return open_windows.first_start
@@ -116,8 +123,7 @@ class WindowedAggregation(Operator, Generic[W]):
         """Emit the windows closed by stream time, if results come on close; `headers` are those of the closing record."""
         if self._open is None:
             return
-        last_end = self._time.now - self.windows.wait_ms - (1 if self.windows.inclusive_end else 0)
-        for key, start, end in self._open.close(last_end, timestamp):
+        for key, start, end in self._open.close(self._time.now - self._close_delay_ms, timestamp):
             windowed = Windowed(self.store.codec.read_key(key), Window(start, end))
             found = self.store.get(windowed)
             if found is not None:

@@ -63,6 +63,22 @@ class Codec:
             return [one or b"" for one in data]
         return cast("list[bytes]", data)
 
+    def key_cells(self, keys: KeyColumn) -> BinaryColumn:
+        """The bytes of each row's key, as from `key`."""
+        cells = keys.column(self._key_serde, self._topic)
+        if cells.null_count:
+            raise _null_key(self._topic)
+        return cells
+
+    def key_column(self, objects: list[Any], data: list[bytes]) -> KeyColumn:
+        """The column of keys whose bytes are known.
+
+        Args:
+            objects: The keys, none null.
+            data: Their bytes in the store.
+        """
+        return KeyColumn(np.arange(len(objects), dtype=np.int32), objects, data, self._key_serde)
+
     def value(self, value: Any) -> bytes | None:
         """Value bytes."""
         return self._value_serde.serialize(self._topic, value)

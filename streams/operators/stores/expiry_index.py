@@ -8,9 +8,11 @@ missed; removed rows are skipped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
+from state.kafka.columns import BinaryColumn, binary_column
+from streams.operators.columnar import Int64s
 from streams.operators.stores.key_value import TypedKeyValueStore
 
 
@@ -49,6 +51,39 @@ class ExpiryIndex:
         """Delete a row."""
         self._store.put(row, None, timestamp)
 
+    def get_columns(self, rows: BinaryColumn) -> BinaryColumn:
+        """The values of many rows, null where there is none."""
+        return self._store.rows.get_columns(rows)
+
+    def check_all(self, rows: BinaryColumn, values: BinaryColumn) -> None:
+        """Raises `OversizedRowError` if a row does not fit the changelog."""
+        self._store.codec.check_all(rows, values)
+
+    def put_columns(self, rows: BinaryColumn, values: BinaryColumn, timestamps: Int64s, new: Iterable[bytes]) -> None:
+        """Write many rows.
+
+        Args:
+            rows: The keys.
+            values: The values; null deletes.
+            timestamps: Of the changelog records, ms.
+            new: Those of the rows that did not exist.
+        """
+        self._store.rows.put_columns(rows, values, timestamps)
+        for row in new:
+            heappush(self._added, row)
+
+    def put_back(self, rows: Iterable[bytes]) -> None:
+        """Lets rows that `rows_up_to` has returned be found again, because they were not removed."""
+        for row in rows:
+            heappush(self._added, row)
+
+    def rows_up_to(self, end: bytes) -> tuple[BinaryColumn, BinaryColumn]:
+        """Existing rows < end and their values, in order, which must be removed."""
+        passed = binary_column(list(self._passed(end)))
+        values = self.get_columns(passed)
+        there = values.is_valid()
+        return passed.filter(there), values.filter(there)
+
     @property
     def first(self) -> bytes | None:
         """The first row, or an earlier one that was removed; None if there are no rows."""
@@ -58,11 +93,7 @@ class ExpiryIndex:
 
     def up_to(self, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         """Existing rows < end (None: all), in order; each must be removed before the next is requested."""
-        while (row := self.first) is not None and (end is None or row < end):
-            if row == self._next:
-                self._next = self._read_on()
-            if self._added and row == self._added[0]:
-                heappop(self._added)
+        for row in self._passed(end):
             value = self.get(row)
             if value is not None:
                 yield row, value
@@ -70,6 +101,15 @@ class ExpiryIndex:
     def close(self) -> None:
         """Release the store, which cannot be closed under a reader."""
         self._committed = iter(())
+
+    def _passed(self, end: bytes | None) -> Iterator[bytes]:
+        """Moves on to `end`; returns the rows on the way, in order, some of which may have been removed."""
+        while (row := self.first) is not None and (end is None or row < end):
+            if row == self._next:
+                self._next = self._read_on()
+            if self._added and row == self._added[0]:
+                heappop(self._added)
+            yield row
 
     def _read_on(self) -> bytes | None:
         row = next(self._committed, None)

@@ -11,23 +11,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from state.kafka.headers import decode_headers, encode_headers
+import numpy as np
+
 from streams.errors import SuppressBufferFullError
-from streams.model.record import Change, Headers, Record, ValueAndTimestamp, Windowed
+from streams.model.record import Change, Record, ValueAndTimestamp, Windowed
+from streams.operators.columnar import ColumnarBatch, OneByOne
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.expiry_index import ExpiryIndex
 from streams.operators.stores.key_value import TypedKeyValueStore
 from streams.operators.stream_time import NO_LIMIT, StreamTime
+from streams.operators.table.buffered_update import BufferedUpdate, size_of
+from streams.operators.table.suppress_columns import DueUpdates, HeldUpdates, KeptUpdates
+from streams.operators.table.suppress_in_turn import UpdatesInTurn
 from streams.operators.table.value_getter import Lookup, TableLookup, ValueGetter
 from streams.serdes.base import Serde
 
 _TIME = struct.Struct(">q")
-_HELD = struct.Struct(">qiiii")
-_NONE = -1
-# Size of a buffered update besides its key and values: its place, its context (which Kafka Streams counts too), a row.
-_ROW_OVERHEAD = 100
 _RECORDS, _BYTES = "records", "bytes"
 
 
@@ -95,6 +96,7 @@ class Suppress(Operator):
         self._places: TypedKeyValueStore | None = None if self.places_name is None else ctx.store(self.places_name)
         self.codec = Codec(f"{ctx.application_id}-{self.buffer_name}-changelog", self.key_serde, self.value_serde)
         self._time = StreamTime(ctx.state)
+        self._emits_together = False
         self._bounded = self.rules.max_records is not None or self.rules.max_bytes is not None
         later = self.rules.inclusive_end and ctx.mode == "strict"
         self._wait_ms = self.rules.wait_ms + (1 if later else 0)
@@ -108,6 +110,28 @@ class Suppress(Operator):
         if not self.ctx.flushing:
             self._emit_due()
 
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """`process` for all records of a batch. At the end of a step, no update is emitted before the last one is buffered."""
+        if not self.ctx.flushing:
+            self._process_in_turn(batch)
+            return
+        updates = KeptUpdates.of(batch, self.codec, self.rules.by_window)
+        held = HeldUpdates.of(updates, self._buffer, self._places)
+        self._time.observe(int(batch.timestamps.max(initial=self._time.now)))
+        self._count(*held.put(self._buffer, self._places))
+        self._emits_together = True
+
+    def _process_in_turn(self, batch: ColumnarBatch) -> None:
+        """`process` for all records of a batch, each of which may make others due."""
+        if self._bounded or self._places is None:
+            raise OneByOne
+        times = np.maximum.accumulate(np.maximum(batch.timestamps, self._time.now))
+        updates = UpdatesInTurn(batch, self.codec, self._buffer, self._places)
+        updates.run(times - self._wait_ms)
+        updates.put()
+        self._time.observe(int(times[-1]))
+        self.ctx.forward_batch(updates.results(self._seen))
+
     def advance(self, elapsed_ms: int, limit: int) -> int:
         """Advance stream time: emit the updates that this makes due."""
         self._time.advance(elapsed_ms, limit)
@@ -120,7 +144,9 @@ class Suppress(Operator):
 
     def _emit_due(self) -> None:
         due = self._time.now - self._wait_ms
-        if due >= 0:
+        if due >= 0 and self._emits_together:
+            self._emit_together(_TIME.pack(due + 1))
+        elif due >= 0:
             for row, held in self._buffer.up_to(_TIME.pack(due + 1)):
                 self._emit(row, held)
         if self._bounded and self._is_over():
@@ -138,13 +164,13 @@ class Suppress(Operator):
         row = _TIME.pack(place) + key
         before = self._buffer.get(row)
         old = self.codec.value(change.old)
-        prior = old if before is None else _BufferedUpdate.read(before).prior
-        held = _BufferedUpdate(record.timestamp, prior, old, self.codec.value(change.new), record.headers).write()
+        prior = old if before is None else BufferedUpdate.read(before).prior
+        held = BufferedUpdate(record.timestamp, prior, old, self.codec.value(change.new), record.headers).write()
         self._buffer.put(row, held, max(0, record.timestamp), is_new=before is None)
         if before is None and self._places is not None:
             self._places.put(key, _TIME.pack(place), max(0, record.timestamp))
         if before is None:
-            self._count(1, _size(row, held))
+            self._count(1, size_of(row, held))
         else:
             self._count(0, len(held) - len(before))
 
@@ -164,11 +190,11 @@ class Suppress(Operator):
 
     def _emit(self, row: bytes, data: bytes) -> None:
         """Remove one update from the buffer and forward it."""
-        held, key_bytes = _BufferedUpdate.read(data), row[_TIME.size :]
+        held, key_bytes = BufferedUpdate.read(data), row[_TIME.size :]
         self._buffer.remove(row, max(0, held.timestamp))
         if self._places is not None:
             self._places.put(key_bytes, None, max(0, held.timestamp))
-        self._count(-1, -_size(row, data))
+        self._count(-1, -size_of(row, data))
         if held.new is None and self.rules.by_window:
             return
         key, new = self.codec.read_key(key_bytes), self.codec.read_value(held.new)
@@ -177,6 +203,22 @@ class Suppress(Operator):
         seen = held.old if self.ctx.mode == "compat" else held.prior
         old = self.codec.read_value(seen) if self.send_old else None
         self.ctx.forward(Record(key, Change(new, old), held.timestamp, held.headers))
+
+    def _emit_together(self, end: bytes) -> None:
+        """Remove all updates in front of a place from the buffer, and forward them."""
+        due = DueUpdates.of(*self._buffer.rows_up_to(end), self.codec)
+        if not due.held:
+            return
+        due.remove(self._buffer, self._places)
+        self._count(-len(due.held), -due.size)
+        self.ctx.forward_batch(due.results(self._seen, self.rules.by_window))
+
+    @property
+    def _seen(self) -> str | None:
+        """The attribute of a buffered update that is the old value; see `_emit`."""
+        if not self.send_old:
+            return None
+        return "old" if self.ctx.mode == "compat" else "prior"
 
     # Its bounds --------------------------------------------------------------------------------------------------------
 
@@ -238,7 +280,7 @@ class SuppressValueGetter:
             held = None if place is None else rows.get(_TIME.pack(place) + key_bytes)
             if held is None:
                 return above(key, as_of)
-            prior = codec.read_value(_BufferedUpdate.read(held).prior)
+            prior = codec.read_value(BufferedUpdate.read(held).prior)
             return None if prior is None else ValueAndTimestamp(prior, -1)
 
         return lookup
@@ -250,11 +292,6 @@ class SuppressValueGetter:
         )
 
 
-def _size(row: bytes, held: bytes) -> int:
-    """The bytes that a buffered update counts for."""
-    return len(row) + len(held) + _ROW_OVERHEAD
-
-
 def _known_place(places: TypedKeyValueStore | None, key: Any, key_bytes: bytes) -> int | None:
     """The place that a key has in the buffer, or would have; None where it depends on the update's time."""
     if places is None:
@@ -262,41 +299,3 @@ def _known_place(places: TypedKeyValueStore | None, key: Any, key_bytes: bytes) 
         return windowed.window.end
     known = places.get(key_bytes)
     return None if known is None else int(_TIME.unpack(known)[0])
-
-
-@dataclass(frozen=True, slots=True)
-class _BufferedUpdate:
-    """An update in the buffer: `timestamp(8) ∥ four lengths(4) ∥ prior ∥ old ∥ new ∥ headers`.
-
-    Attributes:
-        timestamp: Of the last update, ms.
-        prior: The value before the first buffered update.
-        old: The value before the last update.
-        new: The value.
-        headers: Of the last update.
-    """
-
-    timestamp: int
-    prior: bytes | None
-    old: bytes | None
-    new: bytes | None
-    headers: Headers
-
-    def write(self) -> bytes:
-        """The update as bytes."""
-        headers = encode_headers(self.headers) if self.headers else None
-        parts = (self.prior, self.old, self.new, headers)
-        lengths = (_NONE if part is None else len(part) for part in parts)
-        return _HELD.pack(self.timestamp, *lengths) + b"".join(part for part in parts if part is not None)
-
-    @classmethod
-    def read(cls, data: bytes) -> _BufferedUpdate:
-        """Reads an update from bytes."""
-        timestamp, *lengths = _HELD.unpack_from(data)
-        parts: list[bytes | None] = []
-        at = _HELD.size
-        for length in lengths:
-            parts.append(None if length == _NONE else data[at : at + length])
-            at += max(0, length)
-        prior, old, new, headers = parts
-        return cls(timestamp, prior, old, new, tuple(decode_headers(headers)) if headers is not None else ())

@@ -26,6 +26,8 @@ from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode
 from streams.topology.plan import SubTopology
 from streams.topology.planning.task_input import TaskInput
 
+_PART = 512
+
 
 class StepRows:
     """All rows of a step that are processed together.
@@ -178,7 +180,7 @@ class _EntryCells:
         codes: npt.NDArray[np.int32] = keys.indices.fill_null(NULL_KEY).to_numpy()[self._at]
         data = keys.dictionary.to_pylist()
         wrong: dict[int, Exception] = {}
-        objects = _each(lambda: read_all(serde, self._topic, data, None), serde.deserialize, self._topic, data, wrong)
+        objects = self._read_alone(serde, data, wrong)
         for code, error in wrong.items():
             failed.update(dict.fromkeys(np.flatnonzero(codes == code).tolist(), error))
         # A key read as None (JSON's null) is a null key.
@@ -192,7 +194,8 @@ class _EntryCells:
 
         Args:
             failed: Row -> the error, for rows that cannot be read.
-            encoded: Whether values may be left as bytes.
+            encoded: Whether values may be left as bytes. Those that cannot be known to be readable are read, and forgotten again:
+                objects are made fastest where they do not live long.
         """
         if not self._rows:
             return []
@@ -203,13 +206,20 @@ class _EntryCells:
         normal = normal_cells(serde, column) if encoded and self._topics is None else None
         if normal is None:
             return self._read(serde, column.to_pylist(), failed)
-        others = np.flatnonzero(~normal).tolist()
-        cells = column.take(pa.array(others, pa.int64())).to_pylist()
-        wrong: dict[int, Exception] = {}
-        objects = _each(lambda: read_all(serde, self._topic, cells, None), serde.deserialize, self._topic, cells, wrong)
-        for row, error in wrong.items():
-            failed.setdefault(others[row], error)
-        return EncodedValues(column, serde, self._topic, dict(zip(others, objects, strict=True)))
+        nulls: dict[int, None] = {}
+        others = np.flatnonzero(~normal)
+        for start in range(0, len(others), _PART):
+            rows = others[start : start + _PART]
+            wrong: dict[int, Exception] = {}
+            read = self._read_alone(serde, column.take(pa.array(rows)).to_pylist(), wrong)
+            nulls |= {row: None for row, value in zip(rows.tolist(), read, strict=True) if value is None}
+            for at, error in wrong.items():
+                failed.setdefault(int(rows[at]), error)
+        return EncodedValues(column, serde, self._topic, nulls, normal)
+
+    def _read_alone(self, serde: Serde, cells: list[bytes | None], failed: dict[int, Exception]) -> list[Any]:
+        """The objects of cells that need no headers."""
+        return _each(lambda: read_all(serde, self._topic, cells, None), serde.deserialize, self._topic, cells, failed)
 
     def _read(self, serde: Serde, cells: list[bytes | None], failed: dict[int, Exception]) -> list[Any]:
         if self._topics is None:

@@ -6,6 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from streams.model.windows import GroupingWindows
+from streams.operators.aggregate.emit_on_close import WindowAggregateOnClose
+from streams.operators.aggregate.stream_aggregate import StreamAggregate
+from streams.operators.aggregate.together import AggregateBatches
+from streams.operators.aggregate.window_aggregate import WindowAggregate
+from streams.operators.columnar import BatchProcessor
 from streams.operators.processor import AnyProcessor
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import CachingTableSpec, Parameters
@@ -53,6 +58,27 @@ class AggregationSpec(CachingTableSpec):
         Without a cache every update is forwarded in the order of the step's records, but columns are processed before them.
         """
         return None if isinstance(self.fields, str) or not self.caching else self.fields
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together, with a cache, except sessions and sliding windows."""
+        if not self.caching:
+            return self.whole_records
+        operator = self.processor(())
+        if isinstance(operator, WindowAggregateOnClose) and self.kind is NodeKind.COGROUPKSTREAM_AGGREGATE:
+            return "the streams of a cogroup close windows, each by its own stream time"
+        return AggregateBatches if isinstance(operator, StreamAggregate | WindowAggregate) else self.whole_records
+
+    @property
+    def unless(self) -> str:
+        """In compat mode the wall clock closes windows, too."""
+        on_close = not isinstance(self.batches, str) and isinstance(self.processor(()), WindowAggregateOnClose)
+        return "one by one in compat mode" if on_close else ""
+
+    @property
+    def takes_encoded(self) -> bool:
+        """True: values are read while the functions run."""
+        return True
 
     @property
     def whole_records(self) -> str:

@@ -102,6 +102,11 @@ class NodeSpec(ABC):
         return "it takes records one by one"
 
     @property
+    def unless(self) -> str:
+        """When `batches` leaves records to be processed one by one after all; empty: not as a rule."""
+        return ""
+
+    @property
     def takes_encoded(self) -> bool:
         """Whether `batches` can leave values as bytes (`EncodedValues`), because it seldom looks at one."""
         return False

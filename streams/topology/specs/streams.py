@@ -209,6 +209,16 @@ class DeduplicateSpec(NodeSpec):
         """The times, and whether there is an id."""
         return (("within_ms", self.within_ms), ("grace_ms", self.grace_ms), ("by", self.by is not None))
 
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together."""
+        return OperatorBatches
+
+    @property
+    def takes_encoded(self) -> bool:
+        """True: records are forwarded as they came."""
+        return True
+
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store."""
         (passed,) = stores
