@@ -33,6 +33,7 @@ from streams.dsl.options import (
     Named,
     Produced,
     Repartitioned,
+    Retry,
     StreamJoined,
 )
 from streams.dsl.stores import Stores
@@ -159,6 +160,7 @@ __all__ = [
     "RecordMetadata",
     "RegistryError",
     "Repartitioned",
+    "Retry",
     "SchemaRegistry",
     "Serde",
     "SerdeError",

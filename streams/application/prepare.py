@@ -127,6 +127,8 @@ class Application:
         return SourceSpec(
             starting=starting,
             trimmed=frozenset(starting) & frozenset(internal),
+            delays=sub.delays,
+            pauses=(config.application_id, sub.name),
             on_lost_offsets=config.on_lost_offsets,
             max_records=config.max_records_per_trigger,
             max_bytes=config.max_bytes_per_trigger,
@@ -179,7 +181,7 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
     subs: list[PreparedSub] = []
     waiting = list(plan.sub_topologies)
     while waiting:
-        ready = [sub for sub in waiting if all(topic in counts for topic in sub.topics)]
+        ready = [sub for sub in waiting if all(topic in counts or topic in sub.delays for topic in sub.topics)]
         # A cycle of repartition topics has no first one: their partitions then follow the known sources.
         for sub in ready or waiting[:1]:
             largest = max((counts[topic] for topic in sub.topics if topic in counts), default=1)

@@ -23,6 +23,7 @@ from streams.model.timestamps import (
     FailOnInvalidTimestamp,
     FieldTimestampExtractor,
     LogAndSkipOnInvalidTimestamp,
+    RetriedTimestampExtractor,
     WallclockTimestampExtractor,
 )
 from streams.source.offsets import OffsetRange
@@ -38,6 +39,7 @@ _DO_NOT_ASK = (
     FailOnInvalidTimestamp,
     FieldTimestampExtractor,
     LogAndSkipOnInvalidTimestamp,
+    RetriedTimestampExtractor,
     WallclockTimestampExtractor,
 )
 

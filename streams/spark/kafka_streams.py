@@ -26,6 +26,7 @@ from streams.topology.topology import Topology, check_topology
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from streams.application.pausing import Pausing
     from streams.spark.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -191,6 +192,39 @@ class KafkaStreams:
         return self._ended.wait(timeout)
 
     close = stop
+
+    def pause(self, sub_topology: str | None = None) -> None:
+        """Pause the application: running micro-batches finish, and no further one begins until `resume` (KIP-834).
+
+        The queries stay alive, and calls by the wall clock wait, too. Unlike in Kafka Streams, a pause is recorded in the cluster:
+        it is in force wherever the application runs, and after restarts.
+
+        Args:
+            sub_topology: The only sub-topology to pause, by its name; None: all.
+
+        Raises:
+            ConfigError: The application has never run, or has no such sub-topology.
+        """
+        self._pausing().pause(sub_topology)
+
+    def resume(self, sub_topology: str | None = None) -> None:
+        """Resume the application, or one sub-topology, after `pause`.
+
+        Raises:
+            ConfigError: The sub-topology is paused with the whole application, or does not exist.
+        """
+        self._pausing().resume(sub_topology)
+
+    def is_paused(self) -> bool:
+        """Whether the whole application is paused (Kafka Streams: `isPaused`)."""
+        from streams.source.pauses import WHOLE
+
+        return WHOLE in self._pausing().pauses().since_ms
+
+    def _pausing(self) -> Pausing:
+        from streams.application.pausing import Pausing
+
+        return Pausing(self.config.application_id, self.config.client, self.config.replication_factor)
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait for the application to end. When called in the main thread, Ctrl-C and SIGTERM stop the application.
