@@ -143,6 +143,11 @@ def ensure_pauses(admin: TopicAdmin, application_id: str, replication: int = -1)
     return _ensure(admin, {pauses_topic(application_id): commits_config(replication)}, 1, replication)
 
 
+def ensure_replays(admin: TopicAdmin, name: str, replication: int = -1) -> list[str]:
+    """As `ensure_changelogs`, for a topic that remembers which dead letters have been replayed."""
+    return _ensure(admin, {name: commits_config(replication)}, 1, replication)
+
+
 def ensure_repartition(admin: TopicAdmin, name: str, partitions: int, replication: int = -1) -> list[str]:
     """As `ensure_changelogs`, for a repartition topic, whose records stay until they are consumed and are then trimmed."""
     config = {**_COMMON, "cleanup.policy": "delete", **_durability(replication)}

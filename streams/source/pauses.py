@@ -1,8 +1,8 @@
 """Paused applications and sub-topologies (Kafka Streams: KIP-834, which remembers no pause): who is, and since when.
 
 The topic `<app>-__pauses-commits` has a record for each paused sub-topology, and one without a name for the whole application; a
-resume deletes it. So any host of the cluster can pause and resume, and a pause outlives every process. The planner looks at the topic
-before it plans a micro-batch. While paused it plans none, with or without records; the query itself stays alive.
+resume deletes it. So any host of the cluster can pause and resume, and a pause outlives every process. The planner looks there
+before it plans a micro-batch. While paused, it plans none, with or without records; the query itself stays alive.
 """
 
 # ruff: noqa: D102 - the protocol is that of `streams.source.partition_times`

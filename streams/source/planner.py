@@ -143,8 +143,7 @@ class BatchPlanner:
         self._target = {tp: min(end, self._spec.until.get(tp, end)) for tp, end in ends.items()}
 
     def latest(self, start: SourceOffsets) -> SourceOffsets:
-        """The position where the next micro-batch ends; equal to `start` if there is nothing to read and no tick is due, or the
-        sub-topology is paused.
+        """The position where the next micro-batch ends; equal to `start` while paused, or with nothing to read and no tick due.
 
         New records of global tables alone cause no micro-batch, because it would have no results.
 

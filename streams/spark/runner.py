@@ -25,6 +25,7 @@ from streams.config import StreamsConfig
 from streams.microbatch.job import QueryJob
 from streams.microbatch.memory import ProcessMemory
 from streams.source.offsets import FirstBatch, SourceOffsets
+from streams.source.partition_times import LiveLog
 from streams.source.pauses import WHOLE, Pauses, read_pauses
 from streams.spark.broker_watch import BrokerWatch, probe_of
 from streams.spark.checkpoint_files import checkpoint_files
@@ -107,7 +108,7 @@ class StreamsApplication:
             log = LiveKafka(self.config.client, self.config.transaction_timeout_ms, bulk=self.config.bulk_io)
             check_start(application, admin, log)
             counts = ensure_internal_topics(application, admin, self.progress.say)
-            self._tell_pauses(read_pauses(log, self.config.application_id))
+            self._tell_pauses(read_pauses(LiveLog(self.config.client, admin), self.config.application_id))
         finally:
             admin.close()
         write_manifest(application.plan, self.config.checkpoint_dir)

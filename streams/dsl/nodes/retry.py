@@ -24,7 +24,7 @@ from streams.operators.retry.attempts import Attempts
 from streams.operators.retry.route import RetryRoute
 from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
-from streams.topology.graph import Failed, InternalTopic, ProcessorNode, SinkNode, SourceNode
+from streams.topology.graph import Failed, InternalTopic, ProcessorNode, SinkNode, SourceNode, Topic
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import OperatorSpec
 
@@ -104,6 +104,7 @@ class Retries:
                 takes_dropped=True,
             )
         )
-        written = ((self.retry.dead_letters, Failed()), *((topic, Failed(topic.delay_ms)) for topic in self.topics))
-        for sink, (topic, failed) in zip(sinks, written, strict=True):
+        topics: tuple[Topic, ...] = (self.retry.dead_letters, *self.topics)
+        for sink, topic, delay_ms in zip(sinks, topics, (None, *self.retry.delays_ms), strict=True):
+            failed = Failed(delay_ms)
             graph.topology.add(SinkNode(sink, (route,), topic, None, key_serde, value_serde, failed=failed))
