@@ -123,7 +123,7 @@ class EnrichMixin(KStreamPart[K, V]):
                 function that raises; `"drop"`: the record is left out (`dropped()`; reasons `call_failed`, `timeout`); a `Retry`:
                 the record goes through retry topics and comes back; or a function `(value, error) -> value` or
                 `(key, value, error) -> value`.
-            named: Name of the operator, and of the repartition topic if one is needed.
+            named: Name of the operator, and of the repartition topic if one is needed; required with a `Retry`.
 
         Raises:
             TopologyError: The function has another signature, or the settings do not fit the function.
