@@ -14,11 +14,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from streams.application.life_cycle import MAY_FOLLOW, ApplicationState
 from streams.config import StreamsConfig, load_config
 from streams.spark.signals import stopped_by_signals
 from streams.topology.topology import Topology, check_topology
@@ -31,43 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-
-class ApplicationState(str, Enum):
-    """The states of an application's life cycle.
-
-    Attributes:
-        CREATED: Created, and not started yet.
-        STARTING: Topics are being prepared; Spark and the queries are starting.
-        RUNNING: Every query that can run has been started.
-        STOPPING: A stop was requested; running micro-batches are finishing.
-        STOPPED: Ended, by a stop or because everything was processed (`available_now`). A new start is not possible.
-        ERROR: Ended with an error, which `await_termination` raises.
-    """
-
-    CREATED = "CREATED"
-    STARTING = "STARTING"
-    RUNNING = "RUNNING"
-    STOPPING = "STOPPING"
-    STOPPED = "STOPPED"
-    ERROR = "ERROR"
-
-    def __str__(self) -> str:
-        return self.value
-
-
-_BEFORE: Mapping[ApplicationState, tuple[ApplicationState, ...]] = {
-    ApplicationState.STARTING: (ApplicationState.CREATED,),
-    ApplicationState.RUNNING: (ApplicationState.STARTING,),
-    ApplicationState.STOPPING: (ApplicationState.STARTING, ApplicationState.RUNNING),
-    ApplicationState.STOPPED: (
-        ApplicationState.CREATED,
-        ApplicationState.STARTING,
-        ApplicationState.RUNNING,
-        ApplicationState.STOPPING,
-    ),
-    ApplicationState.ERROR: (ApplicationState.STARTING, ApplicationState.RUNNING, ApplicationState.STOPPING),
-}
-"""The states that each state may follow; a change that comes too late is ignored."""
 
 StateListener = Callable[[ApplicationState, ApplicationState], object]
 """`listener(new, old)`."""
@@ -290,7 +253,7 @@ class KafkaStreams:
             if self._state is ApplicationState.CREATED:
                 self._set(ApplicationState.STOPPED)
                 self._ended.set()
-            elif self._state in _BEFORE[ApplicationState.STOPPING]:
+            elif self._state in MAY_FOLLOW[ApplicationState.STOPPING]:
                 self._set(ApplicationState.STOPPING)
         if self._application is not None:
             self._application.stop()
@@ -313,7 +276,7 @@ class KafkaStreams:
 
     def _set(self, new: ApplicationState) -> None:
         """Changes the state, under the lock; a change that comes too late is ignored."""
-        if self._state in _BEFORE[new]:
+        if self._state in MAY_FOLLOW[new]:
             self._changes.append((new, self._state))
             self._state = new
 

@@ -40,6 +40,6 @@ def check_dead_letter_topic(topic: str, plan: Plan, admin: Admin) -> None:
     if "compact" in admin.topic_config(topic).get("cleanup.policy", ""):
         raise ConfigError(
             f"the topic of dead letters {topic!r} is compacted, so of several dead letters with one key only the last would be "
-            f"kept, and one without a key is refused: kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config "
-            f"cleanup.policy=delete, or choose another topic"
+            f"kept, and one without a key is refused: kafka-configs.sh --alter --entity-type topics --entity-name {topic} "
+            f"--add-config cleanup.policy=delete, or choose another topic"
         )
