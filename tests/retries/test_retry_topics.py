@@ -108,6 +108,13 @@ def test_a_waiting_record_says_when_it_is_due_and_how_often_it_has_failed(start)
     assert dict(waiting.headers)["__streams.retry.not_before"] == b"111000"
 
 
+def test_a_long_message_keeps_no_record_from_waiting(start):
+    driver, orders, _ = start({"a" * 900_000: 1})
+    orders.pipe_input("k", "a" * 900_000, 5_000)
+    (waiting,) = driver.create_output_topic(FIRST).read_records_to_list()
+    assert len(dict(waiting.headers)["__streams.errors.message"]) == 1_000
+
+
 def test_a_policy_that_keeps_order_makes_later_records_of_the_key_wait(start):
     driver, orders, shipped = start({"a": 1}, keep_order=True)
     for key, value in (("k", "a"), ("k", "b"), ("other", "c"), ("k", "d"), (None, "e")):

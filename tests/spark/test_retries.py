@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from streams import Processor, Record, Retry, StreamsBuilder, StringSerde
+from streams import KafkaStreams, Processor, Record, Retry, StreamsBuilder, StringSerde
 from streams.cli.main import app
 from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent
@@ -55,12 +55,14 @@ def test_retries_dead_letters_and_pauses(harness: Harness) -> None:
     shown = command("dlq", "show", letter["position"], "--topic", dead)
     assert (shown["key"], shown["value"], shown["attempts"], shown["event_time"]) == ("k", "never", 3, 1_002)
 
-    app_id = harness.application_id
+    app_id, streams = harness.application_id, KafkaStreams(topology, harness.config())
     assert list(command("pause", app_id)["paused_since"]) == [""]
+    assert streams.is_paused()
     assert command("dlq", "replay", "--topic", dead, "--yes")["sent"] == 1
     assert command("dlq", "replay", "--topic", dead, "--yes")["sent"] == 0
     harness.run(topology)
     assert len(harness.read(dead)) == 1, "a paused application does nothing"
+    streams.resume()
     assert command("resume", app_id)["paused_since"] == {}
     while len(harness.read(dead)) < 2:
         harness.run(topology)

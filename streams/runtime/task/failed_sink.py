@@ -6,15 +6,17 @@ is in a header. So every record of a retry topic has waited equally long once it
 
 from __future__ import annotations
 
-from streams.model.record import Record
+from streams.model.record import Headers, Record
 from streams.model.timestamps import RETRIED_TIME
 from streams.operators.columnar import ColumnarBatch
 from streams.operators.retry.attempts import RETRY
 from streams.runtime.current_record import each_record
-from streams.runtime.dead_letters import STACK, DeadLetter, fitted
+from streams.runtime.dead_letters import MESSAGE, STACK, DeadLetter, fitted
 from streams.runtime.task.sink import SinkRunner
 
 NOT_BEFORE = RETRY + "not_before"
+LONGEST = 1_000
+"""Most bytes of an error's message in a retry topic."""
 
 
 class FailedSink(SinkRunner):
@@ -36,8 +38,15 @@ class FailedSink(SinkRunner):
             letter = fitted(DeadLetter(key, value, headers), target.kafka_bytes)
             self._run.collector.add(target.topic, *letter[:2], target.nearest_time(now_ms), letter.headers)
             return
-        # A stack trace is for people, who find it in the dead letter of the last attempt.
-        headers = tuple(one for one in headers if one[0] not in (STACK, NOT_BEFORE))
-        headers = (*headers, (NOT_BEFORE, b"%d" % (now_ms + node.failed.delay_ms)))
+        headers = (*_short(headers), (NOT_BEFORE, b"%d" % (now_ms + node.failed.delay_ms)))
         target.check(key, value, now_ms, headers)
         self._run.collector.add(target.topic, key, value, now_ms, headers)
+
+
+def _short(headers: Headers) -> Headers:
+    """Headers without what could make a record too large to wait: people find all of it in the dead letter, cut if need be."""
+    return tuple(
+        (name, value[:LONGEST] if name == MESSAGE and value is not None else value)
+        for name, value in headers
+        if name not in (STACK, NOT_BEFORE)
+    )
