@@ -146,6 +146,18 @@ def test_later_records_follow_the_first_one_through_all_topics_until_it_is_a_dea
     assert shipped.read_values_to_list() == ["C", "D"]
 
 
+def test_a_record_that_fails_after_it_has_followed_another_says_where_it_was_read_first(start):
+    driver, orders, _ = start({"a": 1, "b": 9}, keep_order=True)
+    for value in "ab":
+        orders.pipe_input("k", value, 5_000)
+    for _ in range(30):
+        driver.advance_wall_clock_time(1_000)
+    (letter,) = letters(driver)
+    headers = dict(letter.headers)
+    place = [headers[f"__streams.errors.{name}"] for name in ("topic", "offset", "timestamp")]
+    assert (letter.value, place) == ("b", [b"orders", b"1", b"5000"])
+
+
 def test_retries_change_neither_the_name_nor_the_hash_of_a_sub_topology():
     from streams.topology.plan import plan_alone
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streams.model.record import Headers, Record
+from streams.model.record import Headers, Record, RecordMetadata
 from streams.model.timestamps import RETRIED_TIME
 
 RETRY = "__streams.retry."
@@ -67,6 +67,15 @@ def plain(record: Record) -> Record:
 def plain_headers(headers: Headers) -> Headers:
     """The headers that are the record's own."""
     return tuple(one for one in headers if not one[0].startswith((RETRY, ERRORS)))
+
+
+def placed(record: Record, read_at: RecordMetadata | None) -> Record:
+    """A record that has not failed, with where it was read, for the case that it fails after it has waited."""
+    if read_at is None:
+        return record
+    where = (read_at.topic, read_at.partition, read_at.offset, record.timestamp)
+    first = zip(_FIRST, (str(part).encode() for part in where), strict=True)
+    return Record(record.key, record.value, record.timestamp, (*record.headers, *first))
 
 
 def at(record: Record, level: int, ticket: int) -> Record:

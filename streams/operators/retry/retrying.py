@@ -11,7 +11,7 @@ from streams.model.record import Record
 from streams.operators.operator_context import OperatorContext
 from streams.operators.process.user_processor import UserProcessor
 from streams.operators.processor import BaseProcessor
-from streams.operators.retry.attempts import DEAD, Attempts, at, level_of, plain, ticket_of
+from streams.operators.retry.attempts import DEAD, Attempts, at, level_of, placed, plain, ticket_of
 from streams.operators.retry.waiting_line import Line, WaitingLines
 
 
@@ -50,6 +50,8 @@ class Retrying(BaseProcessor[object, object, OperatorContext]):
         if line is None or (ticket is not None and ticket <= line.serving):
             self._first(self._lines, line, record, retried)
             return
+        if not retried:
+            record = placed(record, self.ctx.record_metadata)
         if ticket is None:
             ticket = self._lines.join(record.key, line, record.timestamp)
         self.ctx.count("followed", 1)
