@@ -7,6 +7,9 @@ import pytest
 
 from streams import JsonSerde, Processor, Retry, StreamsBuilder, StringSerde, TopologyError
 from streams.testing import TopologyTestDriver
+from streams.topology.diff import compare
+from streams.topology.manifest import manifest
+from streams.topology.plan import plan_alone
 
 FIRST, SECOND = "test-ship-retry-1-repartition", "test-ship-retry-2-repartition"
 
@@ -158,20 +161,25 @@ def test_a_record_that_fails_after_it_has_followed_another_says_where_it_was_rea
     assert (letter.value, place) == ("b", [b"orders", b"1", b"5000"])
 
 
+def counting(**option):
+    builder = StreamsBuilder(default_key_serde=StringSerde(), default_value_serde=JsonSerde())
+    stream = builder.stream("orders").process_values(Ship, named="a", **option)
+    stream.group_by_key().count("n").to_stream().to("out")
+    return builder.build()
+
+
 def test_retries_change_neither_the_name_nor_the_hash_of_a_sub_topology():
-    from streams.topology.plan import plan_alone
-
-    def plan(**option):
-        builder = StreamsBuilder(default_key_serde=StringSerde(), default_value_serde=JsonSerde())
-        stream = builder.stream("orders").process_values(Ship, named="a", **option)
-        stream.group_by_key().count("n").to_stream().to("out")
-        return plan_alone(builder.build()).sub_topologies
-
-    (without,) = plan()
-    (retried,) = plan(on_error=Retry([10], dead_letters="orders.dlq"))
+    (without,) = plan_alone(counting()).sub_topologies
+    (retried,) = plan_alone(counting(on_error=Retry([10], dead_letters="orders.dlq"))).sub_topologies
     assert (without.name, without.topology_hash) == (retried.name, retried.topology_hash)
     assert not retried.reads_internal
     assert retried.delays == {"application-a-retry-1-repartition": 10}
+
+
+def test_a_running_application_may_begin_and_cease_to_retry():
+    without, retried = counting(), counting(on_error=Retry([10], dead_letters="orders.dlq"))
+    for old, new in ((without, retried), (retried, without)):
+        assert not [change for change in compare(manifest(old), new) if change.refused]
 
 
 def test_a_topology_with_retries_can_be_shown():
