@@ -179,7 +179,8 @@ def test_retries_change_neither_the_name_nor_the_hash_of_a_sub_topology():
 def test_a_running_application_may_begin_and_cease_to_retry():
     without, retried = counting(), counting(on_error=Retry([10], dead_letters="orders.dlq"))
     for old, new in ((without, retried), (retried, without)):
-        assert not [change for change in compare(manifest(old), new) if change.refused]
+        # One that depends is refused only as long as records wait in a topic that is gone.
+        assert not [change for change in compare(manifest(old), new) if change.refused and not change.depends]
 
 
 def test_a_topology_with_retries_can_be_shown():
