@@ -24,6 +24,7 @@ from streams.dsl.options import (
     Named,
     Produced,
     Repartitioned,
+    Retry,
     StreamJoined,
 )
 from streams.dsl.stores import Stores
@@ -144,6 +145,7 @@ __all__ = [
     "RecordMetadata",
     "RegistryError",
     "Repartitioned",
+    "Retry",
     "SchemaRegistry",
     "Serde",
     "SerdeError",

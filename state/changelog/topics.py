@@ -65,6 +65,11 @@ def commits_topic(application_id: str, sub_topology: str) -> str:
     return f"{application_id}-{sub_topology}-commits"
 
 
+def pauses_topic(application_id: str) -> str:
+    """`<app>-__pauses-commits`: what is paused of an application. No sub-topology has that name: Kafka's own topics begin so."""
+    return commits_topic(application_id, "__pauses")
+
+
 def cleanup_policy(spec: StoreSpec) -> str:
     """How the changelog of a store discards records.
 
@@ -131,6 +136,16 @@ def ensure_commits(
     return _ensure(
         admin, {commits_topic(application_id, sub_topology): commits_config(replication)}, tasks, replication
     )
+
+
+def ensure_pauses(admin: TopicAdmin, application_id: str, replication: int = -1) -> list[str]:
+    """As `ensure_changelogs`, for the topic of pauses."""
+    return _ensure(admin, {pauses_topic(application_id): commits_config(replication)}, 1, replication)
+
+
+def ensure_replays(admin: TopicAdmin, name: str, replication: int = -1) -> list[str]:
+    """As `ensure_changelogs`, for a topic that remembers which dead letters have been replayed."""
+    return _ensure(admin, {name: commits_config(replication)}, 1, replication)
 
 
 def ensure_repartition(admin: TopicAdmin, name: str, partitions: int, replication: int = -1) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from state.changelog.topics import INTERNAL_ENDINGS, changelog_topic
+from state.changelog.topics import INTERNAL_ENDINGS, changelog_topic, pauses_topic
 from state.commit.last_marker import MarkerLog
 from state.commit.marker import CommitMarker
 from state.errors import MarkerFormatError
@@ -68,8 +68,9 @@ def belongings(application_id: str, kept: Mapping[str, Any] | None, admin: Topic
     names = set(admin.topic_names())
     described = described_topics(kept, application_id) & names if kept else set()
     alike = {name for name in names if name.startswith(f"{application_id}-") and name.endswith(INTERNAL_ENDINGS)}
-    found = _Found(dict.fromkeys(described, "topology.json"))
-    commits = admin.describe_topics(name for name in alike if name.endswith(COMMITS))
+    pauses = {pauses_topic(application_id)} & names
+    found = _Found({**dict.fromkeys(described, "topology.json"), **dict.fromkeys(pauses, "its pauses")})
+    commits = admin.describe_topics(name for name in alike - pauses if name.endswith(COMMITS))
     for topic, info in commits.items():
         for marker in _readable_markers(log, topic, info.partitions):
             _take(found, application_id, topic, marker)

@@ -12,7 +12,7 @@ from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin, TopicInfo, TopicPartition
 from state.kafka.transactions import DECIDE_S, wait_until_decided
 from streams.application.belongings import belongings
-from streams.application.dead_letter_topic import check_dead_letter_topic
+from streams.application.dead_letters.topic import check_dead_letter_topic
 from streams.application.topology_manifest import own_manifest
 from streams.config import StreamsConfig
 from streams.runtime.globals.global_tables import global_table_settings
@@ -21,7 +21,7 @@ from streams.source.offsets import SourceOffsets
 from streams.source.partition_times import asks_for_partition_time
 from streams.source.planner import SourceSpec
 from streams.topology.check import check_explicit_names
-from streams.topology.graph import SourceNode
+from streams.topology.graph import Failed, SourceNode
 from streams.topology.patterns import has_patterns, with_matching_topics
 from streams.topology.plan import Plan, SubTopology, build_plan, internal_topics
 from streams.topology.planning.sub_names import check_one_name, possible_names, sub_topology_name
@@ -95,6 +95,13 @@ class Application:
         found = admin.describe_topics(sorted(topics))
         return admin.end_offsets([(name, p) for name, info in found.items() for p in range(info.partitions)])
 
+    @property
+    def dead_letter_topics(self) -> list[str]:
+        """The topics of dead letters: of the policies, and of operators that retry."""
+        sinks = (sink for prepared in self.subs for sink in prepared.sub.sinks)
+        named = {str(sink.topic) for sink in sinks if sink.failed == Failed()}
+        return sorted(named | ({self.config.dead_letter_topic} if self.config.dead_letter_topic else set()))
+
     def task_settings(self, partition_counts: Mapping[str, int]) -> TaskSettings:
         """The settings for the runtime of the tasks."""
         config = self.config
@@ -127,6 +134,8 @@ class Application:
         return SourceSpec(
             starting=starting,
             trimmed=frozenset(starting) & frozenset(internal),
+            delays=sub.delays,
+            pauses=(config.application_id, sub.name),
             on_lost_offsets=config.on_lost_offsets,
             max_records=config.max_records_per_trigger,
             max_bytes=config.max_bytes_per_trigger,
@@ -179,7 +188,7 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
     subs: list[PreparedSub] = []
     waiting = list(plan.sub_topologies)
     while waiting:
-        ready = [sub for sub in waiting if all(topic in counts for topic in sub.topics)]
+        ready = [sub for sub in waiting if all(topic in counts or topic in sub.delays for topic in sub.topics)]
         # A cycle of repartition topics has no first one: their partitions then follow the known sources.
         for sub in ready or waiting[:1]:
             largest = max((counts[topic] for topic in sub.topics if topic in counts), default=1)
@@ -218,8 +227,8 @@ def ensure_internal_topics(
         outputs.add(config.dead_letter_topic)
     # Checked first, so that a misspelt name leaves nothing behind in Kafka.
     _check_exist(outputs - set(application.plan.repartition_topics), admin)
-    if config.dead_letter_topic:
-        check_dead_letter_topic(config.dead_letter_topic, application.plan, admin)
+    for topic in application.dead_letter_topics:
+        check_dead_letter_topic(topic, application.plan, admin)
     for prepared in application.subs:
         specs = [node.spec for node in prepared.sub.stores.values()]
         made = ensure_changelogs(admin, specs, app, prepared.tasks, config.replication_factor)

@@ -14,6 +14,7 @@ from state.commit.last_marker import MarkerLog
 from state.kafka.admin import KafkaAdmin, TopicPartition
 from streams.application.newest_marker import newest_markers
 from streams.application.prepare import Application
+from streams.source.pauses import NOTHING, Pauses
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class SubStatus:
         read: Topic and partition -> the next offset to read.
         ends: Topic and partition -> its end offset.
         committed: The last commits of the tasks that have committed.
+        paused_since_ms: Since when it is paused, ms since 1970; None: it is not.
     """
 
     name: str
@@ -52,6 +54,7 @@ class SubStatus:
     read: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     committed: tuple[TaskStatus, ...]
+    paused_since_ms: int | None = None
 
     @property
     def lag(self) -> int:
@@ -89,7 +92,9 @@ class Status:
         return any(sub.committed for sub in self.subs)
 
 
-def application_status(application: Application, admin: KafkaAdmin, log: MarkerLog, at_ms: int) -> Status:
+def application_status(
+    application: Application, admin: KafkaAdmin, log: MarkerLog, at_ms: int, pauses: Pauses = NOTHING
+) -> Status:
     """The status of an application now.
 
     Args:
@@ -97,6 +102,7 @@ def application_status(application: Application, admin: KafkaAdmin, log: MarkerL
         admin: Asks Kafka.
         log: Reads the commits topics.
         at_ms: The present time, ms since 1970.
+        pauses: What is paused.
     """
     app = application.config.application_id
     topics = {topic for prepared in application.subs for topic in prepared.sub.topics}
@@ -119,6 +125,7 @@ def application_status(application: Application, admin: KafkaAdmin, log: MarkerL
                 {place: max(read.get(place, 0), begins[place]) for place in own},
                 {place: ends[place] for place in own},
                 tuple(sorted(committed, key=lambda one: one.task)),
+                pauses.of(prepared.sub.name),
             )
         )
     return Status(app, at_ms, tuple(subs))

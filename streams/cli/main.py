@@ -43,6 +43,11 @@ COMMANDS = {
     "diff": LazyCommand("streams.cli.diff", "diff", "Show what a changed topology does to an application's state."),
     "config": LazyCommand("streams.cli.config", "config", "Print all settings, or those in force, as TOML or JSON."),
     "state": LazyCommand("streams.cli.state", "state", "Print or count the rows of a store."),
+    "pause": LazyCommand(
+        "streams.cli.pause.commands", "pause", "Pause a running application, or one of its sub-topologies."
+    ),
+    "resume": LazyCommand("streams.cli.pause.commands", "resume", "Resume an application after a pause."),
+    "dlq": LazyCommand("streams.cli.dlq", "app", "Dead letters: list, show, replay, purge."),
     "restore": LazyCommand("streams.cli.restore", "restore", "Rebuild an application's stores from its changelogs."),
     "adopt": LazyCommand("streams.cli.adopt", "adopt", "Create a new checkpoint from an application's commits."),
     "reset": LazyCommand("streams.cli.reset", "reset", "Delete an application's state and internal topics."),

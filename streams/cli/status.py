@@ -24,6 +24,8 @@ from streams.cli.topic.times import shown_time
 from streams.config import StreamsConfig
 from streams.config.durations import age_in_words, to_milliseconds
 from streams.errors import ConfigError
+from streams.source.log import LiveLog
+from streams.source.pauses import read_pauses
 from streams.topology.topology import Topology
 
 
@@ -63,7 +65,8 @@ def _looks(topology: Topology, config: StreamsConfig, pause_s: float) -> Iterato
     with KafkaAdmin(config.client) as admin:
         planned = plan_application(topology, config, admin)
         while True:
-            yield application_status(planned, admin, log, int(time.time() * 1000))
+            pauses = read_pauses(LiveLog(config.client, admin), config.application_id)
+            yield application_status(planned, admin, log, int(time.time() * 1000), pauses)
             time.sleep(pause_s)
 
 
@@ -90,6 +93,7 @@ def as_dict(before: Status, after: Status) -> dict[str, Any]:
                 "sub_topology": sub.name,
                 "tasks": sub.tasks,
                 "lag": sub.lag,
+                "paused_since": sub.paused_since_ms,
                 "records_per_s": records_per_second(before, after, sub.name),
                 "since_last_commit_ms": _age(after.at_ms, sub.last_commit_ms),
                 "event_time_lag_ms": _age(after.at_ms, sub.stream_time),
@@ -119,7 +123,10 @@ def _table(before: Status, after: Status) -> Table:
         table.add_column(heading, justify="right")
     for sub in after.subs:
         rate = records_per_second(before, after, sub.name)
-        head = (sub.name, f"{sub.lag:,}", "" if rate is None else f"{rate:,.0f}")
+        paused = (
+            "" if sub.paused_since_ms is None else f"\npaused {age_in_words(after.at_ms - sub.paused_since_ms)} ago"
+        )
+        head = (f"{sub.name}{paused}", f"{sub.lag:,}", "" if rate is None else f"{rate:,.0f}")
         if not sub.committed:
             table.add_row(*head, f"-/{sub.tasks}", "", "never", "", "")
         for index, one in enumerate(sub.committed):

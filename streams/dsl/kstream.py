@@ -23,7 +23,7 @@ from streams.dsl.kstream_joins import JoinMixin
 from streams.dsl.kstream_records import RecordsMixin
 from streams.dsl.nodes.dropped import add_dropped
 from streams.dsl.nodes.materialize import table_names
-from streams.dsl.nodes.process import add_process, add_process_values
+from streams.dsl.nodes.process import OnError, add_process, add_process_values
 from streams.dsl.nodes.table_source import add_table
 from streams.dsl.options import Grouped, Materialized, NameLike, Produced, Repartitioned
 from streams.dsl.options.keywords import GroupedKeywords, MaterializedKeywords, ProducedKeywords, RepartitionedKeywords
@@ -94,6 +94,8 @@ class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixi
         supplier: Callable[[], Processor[K, V, K2, V2]],
         stores: str | Sequence[str] = (),
         named: NameLike = None,
+        *,
+        on_error: OnError = "fail",
     ) -> KStream[K2, V2]:
         """Runs your own `Processor`, which may use state stores, schedule calls and change keys.
 
@@ -102,21 +104,25 @@ class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixi
         Args:
             supplier: Returns a new processor on each call; a subclass of `Processor` is enough.
             stores: The name, or names, of stores added with `StreamsBuilder.add_state_store`.
-            named: The node's name; required if two processors have the same input.
+            named: The node's name; required if two processors have the same input, and with a `Retry`.
+            on_error: What to do with a record that the processor fails on. `"fail"`: the processing policy decides, as for any
+                function that raises; a `Retry`: the record goes through retry topics and comes back.
 
         Raises:
-            TopologyError: `supplier` does not return processors, or a store is unknown.
+            TopologyError: `supplier` does not return processors, a store is unknown, or the retries have no name.
 
-        Source: Kafka Streams' `process` (KIP-820).
+        Source: Kafka Streams' `process` (KIP-820); retries are ours.
         """
         name = operator_name("process", named)
-        return self._stream(add_process(self._graph, self._port, supplier, names(stores), name))
+        return self._stream(add_process(self._graph, self._port, supplier, names(stores), name, on_error))
 
     def process_values(
         self,
         supplier: Callable[[], Processor[K, V, K, V2]],
         stores: str | Sequence[str] = (),
         named: NameLike = None,
+        *,
+        on_error: OnError = "fail",
     ) -> KStream[K, V2]:
         """Runs your own `Processor` that never changes keys, so no operator behind it needs a repartition topic.
 
@@ -128,7 +134,7 @@ class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixi
         Source: Kafka Streams' `processValues` (KIP-820).
         """
         name = operator_name("process_values", named)
-        return self._stream(add_process_values(self._graph, self._port, supplier, names(stores), name))
+        return self._stream(add_process_values(self._graph, self._port, supplier, names(stores), name, on_error))
 
     # Topics -----------------------------------------------------------------------------------------------------------
 

@@ -120,9 +120,10 @@ class EnrichMixin(KStreamPart[K, V]):
             retries: How often to repeat a failed call. If a call for many values still fails, each value is tried alone.
             backoff: The wait before the first retry, doubled before each further one, up to a minute.
             on_error: What to do when all calls for a record have failed. `"fail"`: the processing policy decides, as for any
-                function that raises; `"drop"`: the record is left out (`dropped()`; reasons `call_failed`, `timeout`); or a
-                function `(value, error) -> value` or `(key, value, error) -> value`.
-            named: Name of the operator, and of the repartition topic if one is needed.
+                function that raises; `"drop"`: the record is left out (`dropped()`; reasons `call_failed`, `timeout`); a `Retry`:
+                the record goes through retry topics and comes back; or a function `(value, error) -> value` or
+                `(key, value, error) -> value`.
+            named: Name of the operator, and of the repartition topic if one is needed; required with a `Retry`.
 
         Raises:
             TopologyError: The function has another signature, or the settings do not fit the function.

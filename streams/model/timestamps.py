@@ -16,6 +16,8 @@ from streams.errors import RecordError, TimestampError, TopologyError
 from streams.model.expressions.expression import Col, Expression
 
 DROP = -1
+RETRIED_TIME = "__streams.retry.timestamp"
+"""The header with the event time of a record in a retry topic, and of the dead letter that it may become."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,18 @@ class CustomTimestampExtractor:
                 f"or a datetime."
             )
         return timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class RetriedTimestampExtractor:
+    """Takes the event time that a record had when it went to a retry topic, where the record's own is that of the failure."""
+
+    needs_record: bool = True
+
+    def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
+        """The time in the record's header; the record's own without one."""
+        found = next((value for name, value in record.headers if name == RETRIED_TIME and value), None)
+        return record.timestamp if found is None else int(found)
 
 
 _PER_MS = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}

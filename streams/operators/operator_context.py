@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
-from streams.model.record import HeldRecord, Record
+from streams.model.record import Headers, HeldRecord, Record
 from streams.operators.columnar import ColumnarBatch
 from streams.operators.processor import ProcessorContext
 
@@ -57,6 +57,16 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
 
     def drop_many(self, count: int, reason: str) -> None:
         """`drop` for a number of records that were processed as columns."""
+
+    def fault(self, error: Exception) -> Headers:
+        """The headers that describe an error of the current record, as in a dead letter.
+
+        Raises:
+            Exception: The error itself, if no policy for records applies to it: an error of stores or Kafka, for example.
+        """
+
+    def divert(self, record: Record) -> None:
+        """Forward a record to the nodes that take dropped records, although the operator does not drop it."""
 
     def count(self, what: str, number: int) -> None:
         """Add to the counter `<what>:<node>` of the step."""

@@ -11,7 +11,7 @@ import numpy as np
 from state.kafka.columns import BinaryColumn, binary_column
 from state.kafka.headers import encode_headers
 from streams.model.record import Headers
-from streams.operators.columnar import ColumnarBatch, EachHeld, Int64s, KeyColumn
+from streams.operators.columnar import ColumnarBatch, HeldRows, Int64s, KeyColumn
 from streams.operators.operator_context import OperatorContext
 from streams.operators.result_columns import Changes, JsonValues
 from streams.operators.stores.cached_row import CachedRow, drain_pending, result_of
@@ -119,7 +119,7 @@ def emit_together(
     changes = Changes(JsonValues(written.cells, lambda: values) if shared else results, olds)
     headers = [encode_headers(one) if one else None for _, one, _ in updates]
     keys = keys_of(store.codec.key_column([key for key, _, _ in updates], [row.key for row in rows]), written.starts)
-    held = EachHeld(lambda row: result_of(rows[row], updates[row][1]), len(rows))
+    held = HeldRows(lambda row: result_of(rows[row], updates[row][1]), np.arange(len(rows)))
     order = np.arange(len(rows))
     batch = ColumnarBatch(keys, changes, written.timestamps, order, headers if any(headers) else None, held=held)
     forwarded = np.flatnonzero([not row.is_no_op for row in rows])

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, cast
 
 from streams.operators.process.user_processor import UserProcessor
 from streams.operators.processor import AnyProcessor, BaseProcessor, OuterProcessor, Processor
+from streams.operators.retry.retrying import Retrying
 
 ProcessorWrapper: TypeAlias = Callable[[str, Processor], Processor]
 """`(name of the node, its processor) -> the processor to run`; usually a `WrappedProcessor`, or the original."""
@@ -45,8 +46,9 @@ def wrapped(wrapper: ProcessorWrapper, node: str, supplier: Callable[[], AnyProc
         TypeError: The wrapper returns something else.
     """
     made = supplier()
-    if isinstance(made, UserProcessor):
-        made.wrap(lambda inner: cast("Processor", _checked(wrapper, node, inner)))
+    users = made.inner if isinstance(made, Retrying) else made
+    if isinstance(users, UserProcessor):
+        users.wrap(lambda inner: cast("Processor", _checked(wrapper, node, inner)))
         return made
     return _checked(wrapper, node, made)
 

@@ -16,7 +16,7 @@ from streams.model.record import Headers
 
 PREFIX = "__streams.errors."
 CUT = PREFIX + "cut"
-_STACK, _MESSAGE = PREFIX + "stacktrace", PREFIX + "message"
+STACK, MESSAGE = PREFIX + "stacktrace", PREFIX + "message"
 _ROOM = 160
 """Bytes reserved for the header that says what was cut."""
 _SHORT = 200
@@ -75,8 +75,8 @@ class _Cutter:
 
     def cut(self) -> DeadLetter:
         # The end of a stack trace shows where the error happened, the beginning of a message what happened.
-        self._errors[_STACK] = self._shorter("stacktrace", self._errors.get(_STACK), end=True)
-        self._errors[_MESSAGE] = self._shorter("message", self._errors.get(_MESSAGE), least=_SHORT)
+        self._errors[STACK] = self._shorter("stacktrace", self._errors.get(STACK), end=True)
+        self._errors[MESSAGE] = self._shorter("message", self._errors.get(MESSAGE), least=_SHORT)
         if wire_size(None, None, self._own) > wire_size(None, self._value):
             self._drop_headers()
         self._value = self._shorter("value", self._value)

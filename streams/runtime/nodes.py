@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from streams.errors import TopologyError
+from streams.errors import RegistryError, TopologyError
 from streams.model.record import Headers, HeldRecord, Record, RecordMetadata
 from streams.model.windows import Duration
 from streams.operators.columnar import BatchProcessor, ColumnarBatch, OneByOne, in_order
@@ -19,6 +19,7 @@ from streams.operators.processor import AnyProcessor
 from streams.operators.punctuation import PunctuationType
 from streams.runtime.counters import ONE_BY_ONE
 from streams.runtime.current_record import at_record, each_record, guard, may_be_the_records_fault
+from streams.runtime.dead_letters import error_headers
 from streams.runtime.forwarded import Forwarded
 from streams.runtime.step_context import StepContext
 from streams.runtime.task.punctuation import Punctuation, Punctuations
@@ -227,6 +228,18 @@ class NodeContext:
             for record in each_record(batch, self._run):
                 for receive in self._on_drop:
                     receive(dropped_record(record, reason, self.node))
+
+    def fault(self, error: Exception) -> Headers:
+        """See `OperatorContext`."""
+        if not may_be_the_records_fault(error) or isinstance(error, RegistryError):
+            raise error
+        origin = self._run.origin()
+        return error_headers("processing", origin[:3], origin.timestamp, error)
+
+    def divert(self, record: Record) -> None:
+        """See `OperatorContext`."""
+        for receive in self._on_drop:
+            receive(record)
 
     def count(self, what: str, number: int) -> None:
         """See `OperatorContext`."""

@@ -8,27 +8,25 @@ A task may be one step ahead of Spark (a crash between the two commits), so the 
 offset: a repeated range finds the time that it began with originally.
 """
 
-# ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from state.commit.marker import CommitMarker
-from state.kafka.columns import RecordColumns
-from state.kafka.reader import shared_reader
 from state.kafka.topics import TopicPartition
 from streams.model.times import NO_TIME
 from streams.model.timestamps import (
     FailOnInvalidTimestamp,
     FieldTimestampExtractor,
     LogAndSkipOnInvalidTimestamp,
+    RetriedTimestampExtractor,
     WallclockTimestampExtractor,
 )
 from streams.source.offsets import OffsetRange
 
 if TYPE_CHECKING:
-    from streams.source.admin import Admin
+    from streams.source.log import Log
     from streams.topology.graph import SourceNode
 
 
@@ -38,36 +36,9 @@ _DO_NOT_ASK = (
     FailOnInvalidTimestamp,
     FieldTimestampExtractor,
     LogAndSkipOnInvalidTimestamp,
+    RetriedTimestampExtractor,
     WallclockTimestampExtractor,
 )
-
-
-class Log(Protocol):
-    """The requests to Kafka that this module makes."""
-
-    def describe_topics(self, names: Sequence[str]) -> Mapping[str, Any]: ...
-    def begin_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
-    def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
-
-
-class LiveLog:
-    """The real Kafka, with readers that are reused.
-
-    Args:
-        client: Client properties of librdkafka.
-        admin: Asks Kafka.
-    """
-
-    def __init__(self, client: Mapping[str, str], admin: Admin) -> None:
-        self._client = client
-        self.describe_topics = admin.describe_topics
-        self.begin_offsets = admin.begin_offsets
-        self.end_offsets = admin.end_offsets
-
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:
-        """Committed records [start, end)."""
-        return shared_reader(self._client, topic, partition, start, bulk=False).read(end)
 
 
 def asks_for_partition_time(source: SourceNode) -> bool:

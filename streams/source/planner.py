@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedError
-from state.kafka.patience import Patience, delete_if_possible
+from state.kafka.patience import delete_if_possible
 from streams.errors import ConfigError
-from streams.source.admin import Admin, PatientAdmin, TopicInfo
+from streams.source.admin import Admin, TopicInfo
 from streams.source.backlog import Backlog
 from streams.source.offsets import FirstBatch, OffsetRange, SourceOffsets, TopicOffsets
-from streams.source.sampling import Positions, ReadRecords, Record, TopicPartition
+from streams.source.retry_topics import RETRIED, RetryTopics
+from streams.source.sampling import ReadRecords, TopicPartition
 
 if TYPE_CHECKING:
     from streams.source.partition_times import PartitionTimes
 
 log = logging.getLogger(__name__)
-
-
-SHORT_WAIT_S = 20.0
-"""How long the planner retries while brokers are away. The driver handles longer outages: it can report them and be stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +42,8 @@ class SourceSpec:
         first: Where the query's first micro-batch begins, as saved beside its checkpoint; None: not decided yet.
         interval_ms: The time between the starts of micro-batches.
         reads_together: One reader may read several small ranges; not where the head waits for answers from elsewhere.
+        delays: Retry topic -> how long after a record was written it is read, ms.
+        pauses: The application's id and the sub-topology's name, under which it may be paused; None: it is never paused.
     """
 
     starting: Mapping[str, str]
@@ -63,6 +60,8 @@ class SourceSpec:
     first: FirstBatch | None = None
     interval_ms: int = 0
     reads_together: bool = True
+    delays: Mapping[str, int] = field(default_factory=dict)
+    pauses: tuple[str, str] | None = None
 
 
 class BatchPlanner:
@@ -76,6 +75,7 @@ class BatchPlanner:
         now_ms: The clock, ms since 1970: for ticks, for the time of each planned batch, for starting positions relative to
             now, and for ignoring timestamps too far ahead under a backlog. All results of it are logged by Spark.
         rest: Called when a micro-batch was planned without reading any records: there is no backlog.
+        paused: Whether no micro-batch may be planned; what is logged already runs to its end.
     """
 
     def __init__(
@@ -86,12 +86,17 @@ class BatchPlanner:
         times: PartitionTimes | None = None,
         now_ms: Callable[[], int] = lambda: 0,
         rest: Callable[[], None] = lambda: None,
+        paused: Callable[[], bool] = lambda: False,
     ) -> None:
         self._now_ms = now_ms
+        self._paused = paused
         self._admin = admin
         self._spec = spec
         self.reads_together = spec.reads_together
         self._backlog = Backlog(read, spec.max_records, spec.max_bytes, now_ms, rest, spec.interval_ms)
+        records, size = max(1, spec.max_records // RETRIED), max(1, spec.max_bytes // RETRIED)
+        retried = Backlog(read, records, size, now_ms, interval_ms=spec.interval_ms)
+        self._retries = RetryTopics(spec.delays, admin, retried, now_ms)
         self._times = times
         self._target: Mapping[TopicPartition, int] | None = None
         self._planned: SourceOffsets | None = None
@@ -138,7 +143,7 @@ class BatchPlanner:
         self._target = {tp: min(end, self._spec.until.get(tp, end)) for tp, end in ends.items()}
 
     def latest(self, start: SourceOffsets) -> SourceOffsets:
-        """The position where the next micro-batch ends; equal to `start` if there is nothing to read and no tick is due.
+        """The position where the next micro-batch ends; equal to `start` while paused, or with nothing to read and no tick due.
 
         New records of global tables alone cause no micro-batch, because it would have no results.
 
@@ -151,6 +156,9 @@ class BatchPlanner:
         if first_batch and first_batch.end and start == first_batch.start != first_batch.end:
             # The last micro-batch of an adopted checkpoint, which some tasks may have committed: it counts as logged.
             return first_batch.end
+        if self._paused():
+            self._backlog.rest()
+            return start
         topics = self._describe()
         self._check_ids(start.topics, topics)
         self._report_hidden(start, topics)
@@ -163,6 +171,7 @@ class BatchPlanner:
         positions = {tp: self._position(start, tp, begin[tp], end[tp]) for tp in partitions if tp not in first} | first
         if self._target is not None:
             end = {tp: min(at, self._target.get(tp, 0)) for tp, at in end.items()}
+        end.update(self._retries.due(positions, end))
         end.update(first)
         moved = bool(new) or any(positions[tp] != start.of(*tp) for tp in partitions)
         tick = self._next_tick(start.tick)
@@ -171,7 +180,9 @@ class BatchPlanner:
             self._backlog.rest()
             return start
         # A jump over lost offsets is logged at once, even if there is nothing to read: else it would be repeated each time.
-        chosen = self._backlog.admit(positions, end)
+        retried = self._retries.among(end)
+        chosen = self._backlog.admit(positions, {tp: at for tp, at in end.items() if tp not in retried})
+        chosen |= self._retries.admit(positions, retried)
         self._planned_all = not new and all(chosen[tp] >= end[tp] for tp in partitions)
         admitted = _offsets(topics, chosen, start)
         # Asked for last, so that a record is processed with everything that was written to global tables before it.
@@ -306,28 +317,3 @@ def _offsets(
         hidden = known[name].offsets[info.partitions :] if name in known else ()
         known[name] = TopicOffsets(info.topic_id, (*(at[name, p] for p in range(info.partitions)), *hidden))
     return SourceOffsets(known)
-
-
-def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
-    """A planner on a real cluster."""
-    from state.kafka.admin import KafkaAdmin
-    from state.kafka.config import QUIET
-    from state.kafka.sampler import RecordSampler
-    from state.kafka.transactions import wait_until_decided
-
-    patience = Patience(min(SHORT_WAIT_S, spec.broker_wait_ms / 1000))
-    admin = PatientAdmin(KafkaAdmin({**QUIET, **client}), patience)
-    sampler = RecordSampler(client)
-
-    def read(at: Positions, end: Positions) -> Mapping[TopicPartition, Sequence[Record]]:
-        return patience(lambda: sampler.sample(at, end))
-
-    times = None
-    if spec.times_topic:
-        # It reads markers, which takes numpy and pyarrow; few programs need it.
-        from streams.source.partition_times import LiveLog, PartitionTimes
-
-        times = PartitionTimes(
-            LiveLog(client, admin), spec.times_topic, partial(wait_until_decided, admin, timeout_s=spec.decide_s)
-        )
-    return BatchPlanner(admin, spec, read, times, lambda: int(time.time() * 1000), sampler.rest)

@@ -14,11 +14,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from streams.application.life_cycle import MAY_FOLLOW, ApplicationState
 from streams.config import StreamsConfig, load_config
 from streams.spark.signals import stopped_by_signals
 from streams.topology.topology import Topology, check_topology
@@ -26,47 +26,11 @@ from streams.topology.topology import Topology, check_topology
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from streams.application.pausing import Pausing
     from streams.spark.progress import Progress
 
 log = logging.getLogger(__name__)
 
-
-class ApplicationState(str, Enum):
-    """The states of an application's life cycle.
-
-    Attributes:
-        CREATED: Created, and not started yet.
-        STARTING: Topics are being prepared; Spark and the queries are starting.
-        RUNNING: Every query that can run has been started.
-        STOPPING: A stop was requested; running micro-batches are finishing.
-        STOPPED: Ended, by a stop or because everything was processed (`available_now`). A new start is not possible.
-        ERROR: Ended with an error, which `await_termination` raises.
-    """
-
-    CREATED = "CREATED"
-    STARTING = "STARTING"
-    RUNNING = "RUNNING"
-    STOPPING = "STOPPING"
-    STOPPED = "STOPPED"
-    ERROR = "ERROR"
-
-    def __str__(self) -> str:
-        return self.value
-
-
-_BEFORE: Mapping[ApplicationState, tuple[ApplicationState, ...]] = {
-    ApplicationState.STARTING: (ApplicationState.CREATED,),
-    ApplicationState.RUNNING: (ApplicationState.STARTING,),
-    ApplicationState.STOPPING: (ApplicationState.STARTING, ApplicationState.RUNNING),
-    ApplicationState.STOPPED: (
-        ApplicationState.CREATED,
-        ApplicationState.STARTING,
-        ApplicationState.RUNNING,
-        ApplicationState.STOPPING,
-    ),
-    ApplicationState.ERROR: (ApplicationState.STARTING, ApplicationState.RUNNING, ApplicationState.STOPPING),
-}
-"""The states that each state may follow; a change that comes too late is ignored."""
 
 StateListener = Callable[[ApplicationState, ApplicationState], object]
 """`listener(new, old)`."""
@@ -192,6 +156,39 @@ class KafkaStreams:
 
     close = stop
 
+    def pause(self, sub_topology: str | None = None) -> None:
+        """Pause the application: running micro-batches finish, and no further one begins until `resume` (KIP-834).
+
+        The queries stay alive, and calls by the wall clock wait, too. Unlike in Kafka Streams, a pause is recorded in the cluster:
+        it is in force wherever the application runs, and after restarts.
+
+        Args:
+            sub_topology: The only sub-topology to pause, by its name; None: all.
+
+        Raises:
+            ConfigError: The application has never run, or has no such sub-topology.
+        """
+        self._pausing().pause(sub_topology)
+
+    def resume(self, sub_topology: str | None = None) -> None:
+        """Resume the application, or one sub-topology, after `pause`.
+
+        Raises:
+            ConfigError: The sub-topology is paused with the whole application, or does not exist.
+        """
+        self._pausing().resume(sub_topology)
+
+    def is_paused(self) -> bool:
+        """Whether the whole application is paused (Kafka Streams: `isPaused`)."""
+        from streams.source.pauses import WHOLE
+
+        return WHOLE in self._pausing().pauses().since_ms
+
+    def _pausing(self) -> Pausing:
+        from streams.application.pausing import Pausing
+
+        return Pausing(self.config.application_id, self.config.client, self.config.replication_factor)
+
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait for the application to end. When called in the main thread, Ctrl-C and SIGTERM stop the application.
 
@@ -256,7 +253,7 @@ class KafkaStreams:
             if self._state is ApplicationState.CREATED:
                 self._set(ApplicationState.STOPPED)
                 self._ended.set()
-            elif self._state in _BEFORE[ApplicationState.STOPPING]:
+            elif self._state in MAY_FOLLOW[ApplicationState.STOPPING]:
                 self._set(ApplicationState.STOPPING)
         if self._application is not None:
             self._application.stop()
@@ -279,7 +276,7 @@ class KafkaStreams:
 
     def _set(self, new: ApplicationState) -> None:
         """Changes the state, under the lock; a change that comes too late is ignored."""
-        if self._state in _BEFORE[new]:
+        if self._state in MAY_FOLLOW[new]:
             self._changes.append((new, self._state))
             self._state = new
 

@@ -24,7 +24,9 @@ from streams.application.topology_manifest import write_manifest
 from streams.config import StreamsConfig
 from streams.microbatch.job import QueryJob
 from streams.microbatch.memory import ProcessMemory
+from streams.source.log import LiveLog
 from streams.source.offsets import FirstBatch, SourceOffsets
+from streams.source.pauses import WHOLE, Pauses, read_pauses
 from streams.spark.broker_watch import BrokerWatch, probe_of
 from streams.spark.checkpoint_files import checkpoint_files
 from streams.spark.jvm.java_process import has_gone, needs_java
@@ -106,6 +108,7 @@ class StreamsApplication:
             log = LiveKafka(self.config.client, self.config.transaction_timeout_ms, bulk=self.config.bulk_io)
             check_start(application, admin, log)
             counts = ensure_internal_topics(application, admin, self.progress.say)
+            self._tell_pauses(read_pauses(LiveLog(self.config.client, admin), self.config.application_id))
         finally:
             admin.close()
         write_manifest(application.plan, self.config.checkpoint_dir)
@@ -124,6 +127,12 @@ class StreamsApplication:
             finally:
                 if own and not has_gone():
                     spark.stop()
+
+    def _tell_pauses(self, pauses: Pauses) -> None:
+        """Says what is paused, since an application without progress would look broken."""
+        for name in pauses.since_ms:
+            what = "the application" if name == WHOLE else f"the sub-topology {name}"
+            self.progress.say(f"{what} is paused, until: streams resume {self.config.application_id}")
 
     def _run_queries(self, spark: SparkSession, application: Application, counts: dict[str, int]) -> None:
         files = checkpoint_files(spark, self.config.checkpoint_dir)

@@ -48,7 +48,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _planner(self) -> BatchPlanner:
         if self._planner_or_none is None:
-            from streams.source.planner import live_planner
+            from streams.source.live import live_planner
 
             client, spec = cloudpickle.loads(self._planning)
             self._planner_or_none = live_planner(client, spec)

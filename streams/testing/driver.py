@@ -309,7 +309,7 @@ class TopologyTestDriver(StoreAccess):
     def _run(self) -> None:
         """Runs steps until no records are left, including records that steps write to topics of other sources."""
         self._global_tables.catch_up(self.now_ms)
-        while pending := [query for query in self._queries if query.pending]:
+        while pending := [query for query in self._queries if query.pending(self.now_ms)]:
             for query in pending:
                 query.step(self.now_ms)
                 self._global_tables.catch_up(self.now_ms)

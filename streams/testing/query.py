@@ -92,7 +92,7 @@ class DriverQuery:
         # The resources that a process opens for operators in heads are shared by all heads, and closed here.
         self._head = ReaderPipeline(sub, self.tasks, self._settings)
         app = self._settings.application_id
-        source = SourceSpec(dict.fromkeys(sub.topics, "earliest"))
+        source = SourceSpec(dict.fromkeys(sub.topics, "earliest"), delays=sub.delays)
         self._job = QueryJob(sub, self.tasks, self._settings, source, {}, Path(), 60_000, 1 << 26, False, self._faults)
         self.commits_topic = commits_topic(app, sub.name)
         for topic in (self.commits_topic, *(changelog_topic(app, store) for store in sub.stores)):
@@ -100,10 +100,9 @@ class DriverQuery:
         asked = any(asks_for_partition_time(one) for one in sub.sources)
         self._times = PartitionTimes(self._kafka, self.commits_topic, lambda partitions: None) if asked else None
 
-    @property
-    def pending(self) -> bool:
-        """Whether there are records that no step has processed."""
-        return any(self._kafka.log(*place).stable_end > self._done.of(*place) for place in self._places())
+    def pending(self, now_ms: int) -> bool:
+        """Whether there are records that no step has processed, other than those that wait to be retried."""
+        return any(self._end(place, now_ms) > self._done.of(*place) for place in self._places())
 
     def step(self, now_ms: int, every_task: bool = False) -> None:
         """Processes all available records as one micro-batch, or repeats the micro-batch that failed.
@@ -113,7 +112,7 @@ class DriverQuery:
             every_task: Whether to run tasks without records, too (a wall-clock step).
         """
         if self._logged is None:
-            self._logged = SourceOffsets(self._ends(), tick=self._done.tick + every_task, now_ms=now_ms)
+            self._logged = SourceOffsets(self._ends(now_ms), tick=self._done.tick + every_task, now_ms=now_ms)
         self._stop_reading()
         died = False
         while True:
@@ -163,12 +162,20 @@ class DriverQuery:
             for partition in range(self._kafka.partition_count(topic)):
                 yield topic, partition
 
-    def _ends(self) -> dict[str, TopicOffsets]:
+    def _ends(self, now_ms: int) -> dict[str, TopicOffsets]:
         ends: dict[str, TopicOffsets] = {}
         for name, info in self._kafka.describe_topics(self.sub.topics).items():
-            logs = (self._kafka.log(name, partition) for partition in range(info.partitions))
-            ends[name] = TopicOffsets(info.topic_id, tuple(log.stable_end for log in logs))
+            offsets = tuple(self._end((name, partition), now_ms) for partition in range(info.partitions))
+            ends[name] = TopicOffsets(info.topic_id, offsets)
         return ends
+
+    def _end(self, place: tuple[str, int], now_ms: int) -> int:
+        """The end of a partition; of a retry topic: before the first record that is not due, as for `BatchPlanner`."""
+        delay = self.sub.delays.get(place[0])
+        if delay is None:
+            return self._kafka.log(*place).stable_end
+        due = self._kafka.offsets_for_times({place: now_ms - delay + 1})[place]
+        return max(due, self._done.of(*place))
 
     def _run(self, end: SourceOffsets, now_ms: int) -> dict[int, MarkerCopy]:
         """Runs one attempt of the micro-batch: the head over the records, then a step of each task that has input."""

@@ -32,10 +32,12 @@ class InternalTopic:
     Attributes:
         name: The name without the application's id and without the suffix.
         partitions: The number of partitions; None: as many as the writing sub-topology has tasks.
+        delay_ms: Of a retry topic: how long after a record was written it is read; None: a topic without a delay.
     """
 
     name: str
     partitions: int | None = None
+    delay_ms: int | None = None
 
     def topic_name(self, application_id: str) -> str:
         """The topic's real name, `<application>-<name>-repartition` (Kafka Streams' form)."""
@@ -54,6 +56,8 @@ class SourceNode:
 
     `offset_reset` is `"earliest"`, `"latest"`, `"none"`, `"duration:<ms>"` or None for the application's setting.
     With a `pattern`, all matching topics are read; `topics` are those that exist at the start, and empty before.
+    `retries` marks the source of an operator's retry topics, which has no part in names and hashes: a program may begin and
+    cease to retry without moving its state.
     """
 
     name: str
@@ -63,6 +67,7 @@ class SourceNode:
     timestamp_extractor: TimestampExtractor = FAIL_ON_INVALID_TIMESTAMP
     offset_reset: str | None = None
     pattern: re.Pattern[str] | None = None
+    retries: bool = False
 
     @property
     def subscription(self) -> tuple[str, ...]:
@@ -71,7 +76,9 @@ class SourceNode:
 
     @property
     def lasting_topics(self) -> tuple[str, ...]:
-        """The topics for persistent names: the sorted topics, or the pattern's name in names of topics."""
+        """The topics for persistent names: the sorted topics, or the pattern's name in names of topics; none for retries."""
+        if self.retries:
+            return ()
         return tuple(sorted(map(str, self.topics))) if self.pattern is None else (pattern_name(self.pattern),)
 
     @property
@@ -134,11 +141,23 @@ class ProcessorNode:
 
 
 @dataclass(frozen=True, slots=True)
+class Failed:
+    """What a sink of failed records writes.
+
+    Attributes:
+        delay_ms: The delay of the retry topic; None: dead letters.
+    """
+
+    delay_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SinkNode:
     """Writes records to a topic, or to the topic that `topic_extractor(key, value, record_context)` returns.
 
     `partitioner(topic, key, value, partitions)` returns a partition, a collection of partitions (empty: the record is dropped),
     or None for Kafka's default partitioner. `repartitions` marks a user's `repartition`, which drops null keys in compat mode.
+    `failed` marks a sink of records that an operator has failed on.
     """
 
     name: str
@@ -149,6 +168,7 @@ class SinkNode:
     value_serde: Serde
     partitioner: Callable[[str, Any, Any, int], int | Collection[int] | None] | None = None
     repartitions: bool = False
+    failed: Failed | None = None
 
     @property
     def stores(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 The hash covers everything that determines the meaning of state: source topics, stateful operators with their windows and built-in
 aggregates, their connections, and stores with their serdes. The hash leaves out everything that may change without affecting state:
-functions (their text is no reliable identity), stateless operators, sinks, and settings that do not change bytes.
+functions (their text is no reliable identity), stateless operators, sinks, retry topics, and settings that do not change bytes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def topology_hash(nodes: dict[str, Node], stores: dict[str, StoreNode]) -> str:
 
 
 def _sources(nodes: dict[str, Node]) -> list[SourceNode]:
-    return [node for node in nodes.values() if isinstance(node, SourceNode)]
+    return [node for node in nodes.values() if isinstance(node, SourceNode) and not node.retries]
 
 
 def _serdes(store: StoreNode) -> tuple[Serde, Serde]:
@@ -59,6 +59,6 @@ def nearest_lasting(nodes: dict[str, Node], node: Node) -> list[str]:
         above = nodes[parent]
         if isinstance(above, ProcessorNode) and above.stateless:
             found.update(nearest_lasting(nodes, above))
-        else:
+        elif not (isinstance(above, SourceNode) and above.retries):
             found.add(parent)
     return sorted(found)

@@ -78,7 +78,12 @@ def _sub_topology(topology: Graph, names: list[str]) -> Manifest:
     processors = [node for node in nodes.values() if isinstance(node, ProcessorNode)]
     return {
         "hash": topology_hash(nodes, stores),
-        "sources": {name: list(node.subscription) for name, node in nodes.items() if isinstance(node, SourceNode)},
+        # Those of retry topics may come and go; the topics are among the repartition topics, and the sinks' topics.
+        "sources": {
+            name: list(node.subscription)
+            for name, node in nodes.items()
+            if isinstance(node, SourceNode) and not node.retries
+        },
         "operators": {
             node.name: {
                 "kind": node.kind.value,

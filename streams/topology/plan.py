@@ -50,7 +50,8 @@ class SubTopology:
         entries: The edges out of the head, in the order of their nodes.
         global_tables: The global tables that the nodes read, by the names of their stores.
         topology_hash: Changes if and only if the state's meaning may have changed.
-        reads_internal: Whether a source reads a topic that this or another sub-topology writes.
+        reads_internal: Whether a source reads a topic that this or another sub-topology writes, other than for retries.
+        delays: Retry topic -> how long after a record was written it is read, ms.
         batching: Which nodes process a step's records together.
         columns: Which nodes process columns, and what becomes of these before they reach a task.
     """
@@ -66,6 +67,7 @@ class SubTopology:
     topology_hash: str
     global_tables: dict[str, GlobalTable] = field(default_factory=dict)
     reads_internal: bool = False
+    delays: dict[str, int] = field(default_factory=dict)
     batching: Batching = field(default_factory=Batching)
     columns: ColumnHead = field(default_factory=ColumnHead)
 
@@ -125,8 +127,10 @@ def internal_topics(topology: Graph, application_id: str, sub_topology_names: It
         sub_topology_names: The names of its sub-topologies.
     """
     stores = [store.name for store in topology.stores.values() if store.spec.logged]
+    retries = _delays(topology.sources(), application_id)
     return {
         **dict.fromkeys(repartition_topics(topology, application_id), "a repartition topic"),
+        **dict.fromkeys(retries, "a retry topic"),
         **{changelog_topic(application_id, name): f"the changelog of the store '{name}'" for name in stores},
         **{
             commits_topic(application_id, name): f"the commits of the sub-topology '{name}'"
@@ -213,9 +217,24 @@ def _sub_topology(
         columns=columns,
         topology_hash=topology_hash(nodes, stores),
         global_tables=_global_tables(topology, nodes),
-        reads_internal=any(isinstance(topic, InternalTopic) for source in declared for topic in source.topics),
+        reads_internal=any(
+            isinstance(topic, InternalTopic) and topic.delay_ms is None
+            for source in declared
+            for topic in source.topics
+        ),
+        delays=_delays(declared, application_id),
         batching=batching(nodes, head, entries),
     )
+
+
+def _delays(sources: Iterable[SourceNode], application_id: str) -> dict[str, int]:
+    """The real names of the retry topics that some sources read, and their delays in ms."""
+    return {
+        topic.topic_name(application_id): topic.delay_ms
+        for source in sources
+        for topic in source.topics
+        if isinstance(topic, InternalTopic) and topic.delay_ms is not None
+    }
 
 
 def _global_tables(topology: Graph, nodes: dict[str, Node]) -> dict[str, GlobalTable]:

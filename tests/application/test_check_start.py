@@ -13,7 +13,7 @@ import pytest
 from state.errors import ChangelogMismatchError, CheckpointMismatchError
 from streams import Consumed, Materialized, Repartitioned, StreamsBuilder
 from streams.application.check_start import check_start
-from streams.application.dead_letter_topic import check_dead_letter_topic
+from streams.application.dead_letters.topic import check_dead_letter_topic
 from streams.application.prepare import Application, plan_application
 from streams.application.reset_checkpoint import note_reset
 from streams.application.topology_manifest import write_manifest, written_manifest
@@ -239,7 +239,7 @@ def test_a_pattern_finds_all_but_what_the_engine_has_made(tmp_path: Path, monkey
 
     (prepared,) = start(program, kafka, config).subs
     assert prepared.sub.topics == ("app-users-changelog", "app-x")
-    with pytest.raises(ConfigError, match="dead_letter_topic 'app-x' is read by this application"):
+    with pytest.raises(ConfigError, match="topic of dead letters 'app-x' is read by this application"):
         check_dead_letter_topic("app-x", start(program, kafka, config).plan, kafka)
 
 

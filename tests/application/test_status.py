@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from streams.application import status as status_module
 from streams.application.status import Status, SubStatus, TaskStatus, records_per_second
-from streams.cli.status import as_dict
+from streams.cli.status import _table, as_dict
 from streams.config.durations import age_in_words
 
 
@@ -43,6 +43,12 @@ def test_an_application_that_never_committed_has_no_ages() -> None:
     found = as_dict(look(0, 0), look(1_000, 0))["sub_topologies"][0]
     assert (found["lag"], found["since_last_commit_ms"], found["event_time_lag_ms"]) == (100, None, None)
     assert not look(0, 0).has_committed
+
+
+def test_a_paused_sub_topology_says_since_when() -> None:
+    paused = Status("app", 9_000, (replace(sub(40), paused_since_ms=8_000),))
+    assert as_dict(paused, paused)["sub_topologies"][0]["paused_since"] == 8_000
+    assert "paused 1 s ago" in str(next(iter(_table(paused, paused).columns[0].cells)))
 
 
 @pytest.mark.parametrize(("seconds", "rate"), [(2, 10.0), (0, None)])

@@ -13,7 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 from state.changelog.topics import changelog_topic, cleanup_policy, commits_topic
-from streams import JoinWindows, Materialized, StreamJoined, StreamsBuilder, TimeWindows
+from streams import JoinWindows, Materialized, Processor, Record, Retry, StreamJoined, StreamsBuilder, TimeWindows
 from streams.microbatch.job import QueryJob
 from streams.runtime.settings import TaskSettings
 from streams.source.planner import SourceSpec
@@ -95,6 +95,22 @@ def _join(builder: StreamsBuilder, variant: int) -> None:
     joined.to("out")
 
 
+class _Sometimes(Processor):
+    """Fails on some records when it sees them for the first time, and on others each time."""
+
+    def process(self, record: Record[str, dict[str, int]]) -> None:
+        number = record.value["number"]
+        if number % 4 == 3 or (number % 2 == 0 and self.ctx.topic == "in"):
+            raise ValueError(str(number))
+        self.ctx.forward(record.with_value(number))
+
+
+def _retry(builder: StreamsBuilder, variant: int) -> None:
+    # Without a delay, a record is due in the next micro-batch.
+    retry = Retry([0, 0], dead_letters="dead", keep_order=True)
+    builder.stream("in").process_values(_Sometimes, named="sometimes", on_error=retry).to("out")
+
+
 def _counted(keys: Iterable[bytes]) -> Outputs:
     found: Outputs = defaultdict(list)
     for key in keys:
@@ -121,9 +137,18 @@ def _expected_pairs(inputs: Sequence[Input]) -> Outputs:
     return found
 
 
+def _expected_in_order(inputs: Sequence[Input]) -> Outputs:
+    found: Outputs = defaultdict(list)
+    for each in inputs:
+        if each.number % 4 != 3:
+            found[each.key.encode()].append(b"%d" % each.number)
+    return found
+
+
 COUNT = Program("count", ("in",), _count, _expected_counts, limits=(3, 1000))
 WINDOW = Program("window", ("in",), _window, _expected_windows)
 JOIN = Program("join", ("left", "right"), _join, _expected_pairs, ordered=False)
+RETRY = Program("retry", ("in",), _retry, _expected_in_order)
 PROGRAMS = {program.name: program for program in (COUNT, WINDOW, JOIN)}
 
 
@@ -131,19 +156,21 @@ PROGRAMS = {program.name: program for program in (COUNT, WINDOW, JOIN)}
 def sub_topology(name: str, variant: int) -> SubTopology:
     """The one sub-topology of a program."""
     builder = StreamsBuilder()
-    PROGRAMS[name].build(builder, variant)
+    {**PROGRAMS, RETRY.name: RETRY}[name].build(builder, variant)
     (sub,) = build_plan(builder.build(), APPLICATION).sub_topologies
     return sub
 
 
 def job_of(program: Program, tasks: int, max_records: int = 1000, variant: int = 0, trimmed: bool = False) -> QueryJob:
     """The job of a driver; `trimmed`: consumed input is deleted, as if other sub-topologies wrote it."""
-    starting = dict.fromkeys(program.inputs, "earliest")
+    sub = sub_topology(program.name, variant)
+    starting = dict.fromkeys(sub.topics, "earliest")
+    consumed = frozenset(starting if trimmed else sub.delays)
     return QueryJob(
-        sub=sub_topology(program.name, variant),
+        sub=sub,
         tasks=tasks,
         settings=TaskSettings(APPLICATION),
-        source=SourceSpec(starting, frozenset(starting if trimmed else ()), max_records=max_records),
+        source=SourceSpec(starting, consumed, max_records=max_records, delays=sub.delays),
         client={},
         state_dir=Path("simulated"),
         transaction_timeout_ms=60_000,
@@ -156,6 +183,8 @@ def create_topics(kafka: SimulatedKafka, program: Program, job: QueryJob) -> Non
     """Creates the topics that `streams.application.prepare` would create, and the user's topics."""
     for topic in (*program.inputs, "out"):
         kafka.create_topic(topic, PARTITIONS)
+    for topic in (*job.sub.delays, *(["dead"] if job.sub.delays else [])):
+        kafka.create_topic(topic, job.tasks)
     kafka.create_topic(commits_topic(APPLICATION, job.sub.name), job.tasks, "compact")
     for node in job.sub.stores.values():
         kafka.create_topic(changelog_topic(APPLICATION, node.spec.name), job.tasks, cleanup_policy(node.spec))

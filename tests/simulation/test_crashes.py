@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.chaos import CrashAt, Quiet
 from tests.simulation.history import Application
-from tests.simulation.programs import COUNT, JOIN, PROGRAMS, WINDOW, job_of
+from tests.simulation.programs import COUNT, JOIN, PROGRAMS, RETRY, WINDOW, job_of
 
 
 def history(chaos, program, tasks=2, rounds=2, records=3):
@@ -21,7 +21,7 @@ def history(chaos, program, tasks=2, rounds=2, records=3):
     return events
 
 
-@pytest.mark.parametrize("program", PROGRAMS.values(), ids=str)
+@pytest.mark.parametrize("program", [*PROGRAMS.values(), RETRY], ids=str)
 def test_a_crash_at_every_event(program):
     events = history(Quiet(), program)
     for first in range(1, events + 1):

@@ -10,8 +10,9 @@ from state.kafka.reader import close_shared_readers
 from state.kafka.transactions import wait_until_decided
 from streams.broker import EmbeddedBroker
 from streams.model.times import NO_TIME
+from streams.source.log import LiveLog
 from streams.source.offsets import OffsetRange
-from streams.source.partition_times import LiveLog, PartitionTimes, with_partition_times
+from streams.source.partition_times import PartitionTimes, with_partition_times
 from tests.conftest import TopicFactory
 
 

@@ -10,8 +10,9 @@ import pytest
 from state.kafka.transactions import wait_until_decided
 from streams import BytesSerde, Consumed, StreamsBuilder, UsePartitionTimeOnInvalidTimestamp
 from streams.model.times import NO_TIME
+from streams.source.log import LiveLog
 from streams.source.offsets import OffsetRange
-from streams.source.partition_times import LiveLog, PartitionTimes
+from streams.source.partition_times import PartitionTimes
 from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent
 from tests.spark.live import kafka

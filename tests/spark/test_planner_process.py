@@ -8,7 +8,8 @@ import sys
 PROGRAM = """
 import sys
 import streams.spark.source
-from streams.source.planner import SourceSpec, live_planner
+from streams.source.live import live_planner
+from streams.source.planner import SourceSpec
 
 live_planner({"bootstrap.servers": "127.0.0.1:1"}, SourceSpec({}))
 print({"numba", "rocksdict", "pandas", "streams.api", "streams.operators", "streams.dsl"} & set(sys.modules))

@@ -10,13 +10,15 @@ from typing import Any, Literal, TypeAlias
 
 from streams.dsl import functions
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
+from streams.dsl.nodes.retry import Retries
+from streams.dsl.options.retry import Retry
 from streams.errors import TopologyError
 from streams.model.windows import Duration, to_ms
 from streams.operators.enrich.calls import CallRules
 from streams.operators.enrich.user_client import UserClient
 from streams.topology.specs.streams import EnrichSpec
 
-OnError: TypeAlias = "Literal['fail', 'drop'] | functions.Function"
+OnError: TypeAlias = "Literal['fail', 'drop'] | Retry | functions.Function"
 
 CONCURRENCY = 16
 TIMEOUT_MS = 30_000
@@ -116,7 +118,13 @@ def add_enrich(
     rules = options.rules(shape, stop=failing == "fail")
     placed = graph.in_reader(port, name, graph.key_serde(port.key_serde), graph.value_serde(port.value_serde))
     client = UserClient(function, shape.is_factory, shape.is_async)
-    return graph.stateless(EnrichSpec(client, rules, failing), placed, name, new_value=True)
+    if not isinstance(failing, Retry):
+        return graph.stateless(EnrichSpec(client, rules, failing), placed, name, new_value=True)
+    retries = Retries.begin(graph, placed, name, failing, "enrich")
+    spec = EnrichSpec(client, rules, retries.attempts)
+    made = graph.stateless(spec, placed, retries.name, others=(retries.port,), new_value=True)
+    retries.end(graph)
+    return made
 
 
 def _whole(number: int, what: str, least: int) -> int:
@@ -133,11 +141,19 @@ def _timeout_ms(timeout: Duration | None) -> int:
     return TIMEOUT_MS if timeout is None else _whole(to_ms(timeout, "enrich(timeout=...)"), "timeout", 1)
 
 
-def _on_error(on_error: OnError) -> Literal["fail", "drop"] | Callable[[Any, Any, Exception], Any]:
+def _on_error(on_error: OnError) -> Literal["fail", "drop"] | Retry | Callable[[Any, Any, Exception], Any]:
+    if isinstance(on_error, Retry):
+        if on_error.keep_order:
+            raise TopologyError(
+                "enrich(on_error=Retry(keep_order=True)): enrich calls for many records at the same time, so a later record of a "
+                "key may have its answer before an earlier one fails. Leave keep_order out, or make the call in a processor: "
+                "process_values(..., on_error=Retry(keep_order=True))."
+            )
+        return on_error
     if not isinstance(on_error, str):
         return functions.on_error(on_error)
     if on_error not in ("fail", "drop"):
         raise TopologyError(
-            f"enrich(on_error=...) must be 'fail', 'drop' or a function (value, error) -> value, not {on_error!r}."
+            f"enrich(on_error=...) must be 'fail', 'drop', a Retry or a function (value, error) -> value, not {on_error!r}."
         )
     return on_error

@@ -12,6 +12,7 @@ An option that is left out comes from upstream if known there, otherwise from th
 
 from streams.dsl.options.base import Option
 from streams.dsl.options.names import Named, NameLike
+from streams.dsl.options.retry import Retry
 from streams.dsl.options.tables import Joined, Materialized, StreamJoined
 from streams.dsl.options.topics import Consumed, Extractor, Grouped, Produced, Repartitioned
 
@@ -26,5 +27,6 @@ __all__ = [
     "Option",
     "Produced",
     "Repartitioned",
+    "Retry",
     "StreamJoined",
 ]

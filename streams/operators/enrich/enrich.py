@@ -17,11 +17,12 @@ from streams.operators.enrich.calls import NOT_CALLED, CallRules, Calls, Failure
 from streams.operators.enrich.user_client import UserClient
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
+from streams.operators.retry.attempts import DEAD, Attempts, level_of, plain
 
 CALLS_PER_ROUND = 8
 """Records per concurrent call in a round, so that one slow call seldom makes all others wait for the end of the round."""
 
-OnError = Literal["fail", "drop"] | Callable[[Any, Any, Exception], Any]
+OnError = Literal["fail", "drop"] | Callable[[Any, Any, Exception], Any] | Attempts
 
 
 class Enrich(Operator):
@@ -31,7 +32,8 @@ class Enrich(Operator):
         function: The user's function.
         rules: How to call it.
         on_error: What happens to a record whose calls all fail: `fail` applies the processing policy, `drop` drops the record as
-            `call_failed` or `timeout`, a function `(key, value, error) -> value` provides another value.
+            `call_failed` or `timeout`, a function `(key, value, error) -> value` provides another value; with `Attempts` the
+            record goes to a retry topic.
     """
 
     def __init__(self, function: UserClient, rules: CallRules, on_error: OnError) -> None:
@@ -87,7 +89,9 @@ class Enrich(Operator):
 
     def _go_on(self, record: Record, outcome: Any) -> None:
         """Forward the result, with the record in process again."""
-        if not isinstance(outcome, Failure):
+        if isinstance(self._on_error, Attempts):
+            self._retry(self._on_error, record, outcome)
+        elif not isinstance(outcome, Failure):
             self.ctx.forward(record.with_value(outcome))
         elif callable(self._on_error):
             self.ctx.forward(record.with_value(self._on_error(record.key, record.value, outcome.error)))
@@ -100,3 +104,14 @@ class Enrich(Operator):
                 f"{str(error).removesuffix('.')}. on_error= says what becomes of such records, retries= and timeout= how long to "
                 f"try"
             ) from error
+
+    def _retry(self, attempts: Attempts, record: Record, outcome: Any) -> None:
+        """Forward the result, or set the record aside to be tried again."""
+        retried = self.ctx.topic in attempts.real_topics(self.ctx.application_id)
+        if not isinstance(outcome, Failure):
+            self.ctx.forward((plain(record) if retried else record).with_value(outcome))
+            return
+        error = self.ctx.fault(outcome.error)
+        failed = attempts.failed(record, error, retried, self.ctx.application_id)
+        self.ctx.count("dead_letters" if level_of(failed) == DEAD else "retried", 1)
+        self.ctx.divert(failed)

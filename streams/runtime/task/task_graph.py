@@ -14,6 +14,7 @@ from streams.runtime.nodes import NodeContext, NodeGroup, NodeRunner, Receiver
 from streams.runtime.rows import RowBatch
 from streams.runtime.step_context import SourceRows, StepContext
 from streams.runtime.task.columnar_input import StepRows
+from streams.runtime.task.failed_sink import FailedSink
 from streams.runtime.task.field_columns import column_rows
 from streams.runtime.task.punctuation import Punctuations
 from streams.runtime.task.sink import SinkRunner
@@ -34,7 +35,7 @@ class TaskGraph:
         self._sinks: dict[str, SinkRunner] = {}
         for name, node in sub.nodes.items():
             if isinstance(node, SinkNode):
-                self._sinks[name] = SinkRunner(node, run)
+                self._sinks[name] = SinkRunner(node, run) if node.failed is None else FailedSink(node, run)
             elif isinstance(node, ProcessorNode) and name not in sub.head:
                 context = NodeContext(name, run, self._punctuations)
                 self._nodes[name] = NodeRunner(name, node.processor(), context, run)

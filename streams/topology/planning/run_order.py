@@ -46,4 +46,8 @@ def in_run_order(topology: Graph, names: Iterable[str]) -> list[str]:
 def _sources(topology: Graph, names: Iterable[str]) -> list[str]:
     """The sources among the nodes, in the order of their topics."""
     sources = [node for name in names if isinstance(node := topology.nodes[name], SourceNode)]
-    return [source.name for source in sorted(sources, key=lambda source: source.lasting_topics)]
+    return [source.name for source in sorted(sources, key=_place)]
+
+
+def _place(source: SourceNode) -> tuple[bool, tuple[str, ...]]:
+    return source.retries, source.lasting_topics or source.subscription

@@ -17,7 +17,10 @@ from streams.operators.enrich.calls import CallRules
 from streams.operators.enrich.enrich import Enrich, OnError
 from streams.operators.enrich.user_client import UserClient
 from streams.operators.operator_batches import OperatorBatches
+from streams.operators.process.user_processor import UserProcessor
 from streams.operators.processor import AnyProcessor
+from streams.operators.retry.attempts import Attempts
+from streams.operators.retry.retrying import Retrying
 from streams.operators.stateless.filter import Filter
 from streams.operators.stateless.map import SelectKey
 from streams.operators.stateless.map_values import MapValues
@@ -157,6 +160,25 @@ class UserProcessorSpec(NodeSpec):
     def sees_stream_time(self) -> bool:
         """True, because the processor's context has the stream time and schedules calls by it."""
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class RetryingProcessorSpec(UserProcessorSpec):
+    """A user-defined processor whose failures are retried.
+
+    Attributes:
+        attempts: The retry topics.
+        waiting: The store of the lines of waiting records, also one of the node's; None: the order of keys is not kept.
+    """
+
+    attempts: Attempts
+    waiting: str | None
+
+    def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
+        """The user's processor in the one that retries."""
+        inner = self.supplier()
+        assert isinstance(inner, UserProcessor), "the supplier wraps what the user's supplier makes"
+        return Retrying(inner, self.attempts, self.waiting)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,16 +28,18 @@ def check_dead_letter_topic(topic: str, plan: Plan, admin: Admin) -> None:
         ConfigError: The topic is not suitable for dead letters.
     """
     if topic in plan.internal_topics or topic.startswith("__") or topic.endswith(INTERNAL_ENDINGS):
-        raise ConfigError(f"dead_letter_topic {topic!r} has the name of an internal topic: choose a topic of its own")
+        raise ConfigError(
+            f"the topic of dead letters {topic!r} has the name of an internal topic: choose a topic of its own"
+        )
     tables = (table.source.topics for table in plan.topology.global_tables.values())
     if any(topic in topics for topics in (*(sub.topics for sub in plan.sub_topologies), *tables)):
         raise ConfigError(
-            f"dead_letter_topic {topic!r} is read by this application, which would read its bad records again and again: choose "
-            f"a topic of its own, one that no pattern of the application matches"
+            f"the topic of dead letters {topic!r} is read by this application, which would read its bad records again and again: "
+            f"choose a topic of its own, one that no pattern of the application matches"
         )
     if "compact" in admin.topic_config(topic).get("cleanup.policy", ""):
         raise ConfigError(
-            f"dead_letter_topic {topic!r} is compacted, so of several dead letters with one key only the last would be kept, and "
-            f"one without a key is refused: kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config "
-            f"cleanup.policy=delete, or choose another topic"
+            f"the topic of dead letters {topic!r} is compacted, so of several dead letters with one key only the last would be "
+            f"kept, and one without a key is refused: kafka-configs.sh --alter --entity-type topics --entity-name {topic} "
+            f"--add-config cleanup.policy=delete, or choose another topic"
         )

@@ -1,0 +1,167 @@
+"""Dead letters as they are read: the record that failed, the error, and the position that it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+from state.kafka.columns import RecordColumns
+from state.kafka.headers import decode_headers
+from state.kafka.topics import TopicPartition
+from streams.model.record import Headers
+from streams.model.timestamps import RETRIED_TIME
+from streams.operators.retry.attempts import ATTEMPT, ERRORS, TOPIC, plain_headers
+
+CUT = ERRORS + "cut"
+
+
+class Log(Protocol):
+    """The requests to Kafka by which dead letters are read."""
+
+    def log_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Last stable offset and end of each log, once no transaction is open."""
+
+    def begin_offset(self, partition: TopicPartition) -> int:
+        """First offset still in the log."""
+
+    def topic_ids(self, topics: Sequence[str]) -> Mapping[str, str]:
+        """Kafka's ids of those topics that exist."""
+
+    def partition_count(self, topic: str) -> int:
+        """Partitions of a topic."""
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:
+        """Committed records [start, end)."""
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One dead letter.
+
+    Attributes:
+        place: Topic and partition of the letter.
+        offset: Its offset.
+        timestamp: When it was written, ms.
+        key: The key of the record that failed.
+        value: Its value.
+        headers: All headers, those of the error included.
+    """
+
+    place: TopicPartition
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+    @cached_property
+    def _said(self) -> Mapping[str, str]:
+        return {name: (value or b"").decode(errors="backslashreplace") for name, value in self.headers}
+
+    def error(self, name: str) -> str:
+        """What the letter says of its error: `exception`, `message`, `stacktrace`, `stage`, `topic`, `partition`, ..."""
+        return self._said.get(ERRORS + name, "")
+
+    @property
+    def origin(self) -> str:
+        """The position of the record that failed: `orders-0@17`; empty if there was no single one."""
+        topic = self.error("topic")
+        return f"{topic}-{self.error('partition')}@{self.error('offset')}" if topic else ""
+
+    @property
+    def attempts(self) -> int:
+        """How often the record has failed."""
+        return int(self._said.get(ATTEMPT) or 1)
+
+    @property
+    def event_time(self) -> int:
+        """The record's own timestamp, ms."""
+        return int(self._said.get(RETRIED_TIME) or self.error("timestamp") or self.timestamp)
+
+    @property
+    def retry_topic(self) -> str | None:
+        """The retry topic of the operator that has failed, through which the record comes back to that operator alone."""
+        return self._said.get(TOPIC)
+
+    @property
+    def target(self) -> str | None:
+        """The topic to which a replay sends the record: through its retry topic, else where it came from; None: nowhere."""
+        return self.retry_topic or self.error("topic") or None
+
+    @property
+    def cut(self) -> str:
+        """Which parts of the record are missing, because the letter was too large with them; empty: none."""
+        parts = (part for part in self._said.get(CUT, "").split(", ") if part)
+        return ", ".join(part for part in parts if part.split()[0] in ("key", "value", "headers"))
+
+    @property
+    def own_headers(self) -> Headers:
+        """The headers of the record that failed."""
+        return plain_headers(self.headers)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The dead letters that a command is about; None: all, by this criterion.
+
+    Attributes:
+        error: The name of the exception, or a part of its message.
+        key: The key as text.
+        since_ms: The earliest time of the letter, ms.
+        until_ms: The first time that is too late, ms.
+        origin: The topic of the records that failed.
+        positions: (partition, offset) of the letters.
+    """
+
+    error: str | None = None
+    key: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    origin: str | None = None
+    positions: frozenset[tuple[int, int]] | None = None
+
+    def has(self, letter: Letter) -> bool:
+        """Whether a letter is among them."""
+        wanted: list[tuple[Any, bool]] = [
+            (self.error, self.error == letter.error("exception") or str(self.error) in letter.error("message")),
+            (self.key, letter.key is not None and letter.key.decode(errors="backslashreplace") == self.key),
+            (self.since_ms, letter.timestamp >= (self.since_ms or 0)),
+            (self.until_ms, letter.timestamp < (self.until_ms or 0)),
+            (self.origin, letter.error("topic") == self.origin),
+            (self.positions, (letter.place[1], letter.offset) in (self.positions or ())),
+        ]
+        return all(true for given, true in wanted if given is not None)
+
+
+def letters_of(log: Log, place: TopicPartition, start: int | None = None, end: int | None = None) -> Iterator[Letter]:
+    """The dead letters of a partition, in order.
+
+    Args:
+        log: Reads them.
+        place: The topic and partition.
+        start: The first offset; None: the first in the log.
+        end: The first offset that is not read; None: the present end.
+    """
+    first = log.begin_offset(place) if start is None else start
+    last = log.log_ends([place])[place][0] if end is None else end
+    for columns in log.read(*place, first, last) if first < last else ():
+        headers = [None] * len(columns) if columns.headers is None else columns.headers.to_pylist()
+        rows = (
+            columns.offsets.tolist(),
+            columns.timestamps.tolist(),
+            columns.keys.to_pylist(),
+            columns.values.to_pylist(),
+        )
+        for offset, timestamp, key, value, cell in zip(*rows, headers, strict=True):
+            yield Letter(place, offset, timestamp, key, value, tuple(decode_headers(cell)))
+
+
+def places_of(log: Log, topic: str) -> list[TopicPartition]:
+    """The partitions of a topic.
+
+    Raises:
+        TopicNotFoundError: There is no such topic.
+    """
+    return [(topic, partition) for partition in range(log.partition_count(topic))]

@@ -1,0 +1,85 @@
+"""Which dead letters have been replayed: ranges of offsets, in a compacted topic beside the dead letters.
+
+A replay writes them in the transaction in which it sends the records, so both happened or neither. A consumer group's offset would
+not do: a replay of some letters passes over others, and committed offsets expire a week after the last replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import orjson
+
+from state.kafka.topics import TopicPartition
+from streams.application.dead_letters.letters import Log
+
+ENDING = "-replays"
+Ranges = tuple[tuple[int, int], ...]
+
+
+def replays_topic(topic: str) -> str:
+    """The topic that remembers the replays of a topic of dead letters."""
+    return topic + ENDING
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The letters of one topic that have been replayed.
+
+    Attributes:
+        topic_id: Kafka's id of the topic, because one that was deleted and created again has other letters.
+        ranges: Partition -> ranges [first, last) of offsets, in order.
+    """
+
+    topic_id: str
+    ranges: Mapping[int, Ranges] = field(default_factory=dict)
+
+    def has(self, partition: int, offset: int) -> bool:
+        """Whether a letter has been replayed."""
+        return any(first <= offset < last for first, last in self.ranges.get(partition, ()))
+
+    def record(self, partition: int, offsets: Iterable[int], also: Collection[int]) -> tuple[bytes, bytes]:
+        """The key and value that remember a partition's replayed letters.
+
+        Args:
+            partition: The partition.
+            offsets: The offsets of all its letters, in order. Those between two of them have no letters.
+            also: Letters that are replayed now.
+        """
+        done = (one for one in offsets if one in also or self.has(partition, one))
+        ranges = list(_joined(done, list(offsets)))
+        return str(partition).encode(), orjson.dumps({"topic_id": self.topic_id, "ranges": ranges})
+
+
+def _joined(done: Iterable[int], offsets: list[int]) -> Iterator[tuple[int, int]]:
+    """The fewest ranges that have the letters that are done, and no others."""
+    before = {after: one for one, after in pairwise(offsets)}
+    first = last = None
+    for offset in done:
+        if first is None or last is None:
+            first = offset
+        elif before.get(offset) != last:
+            yield first, last + 1
+            first = offset
+        last = offset
+    if first is not None and last is not None:
+        yield first, last + 1
+
+
+def read_replayed(log: Log, topic: str) -> Replayed:
+    """The letters of a topic that have been replayed so far."""
+    ids = log.topic_ids([topic, replays_topic(topic)])
+    found = Replayed(ids[topic])
+    if replays_topic(topic) not in ids:
+        return found
+    place: TopicPartition = (replays_topic(topic), 0)
+    ranges: dict[int, Ranges] = {}
+    first, last = log.begin_offset(place), log.log_ends([place])[place][0]
+    for columns in log.read(*place, first, last) if first < last else ():
+        for key, value in zip(columns.keys.to_pylist(), columns.values.to_pylist(), strict=True):
+            said = orjson.loads(value)
+            if said["topic_id"] == found.topic_id:
+                ranges[int(key)] = tuple((first, last) for first, last in said["ranges"])
+    return Replayed(found.topic_id, ranges)

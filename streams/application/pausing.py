@@ -1,0 +1,94 @@
+"""Pauses and resumes an application, or one of its sub-topologies, wherever it runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from state.changelog.topics import commits_topic, ensure_pauses, pauses_topic
+from state.kafka.admin import KafkaAdmin
+from streams.broker.topic_writer import Outgoing, write_records
+from streams.errors import ConfigError
+from streams.source.log import LiveLog
+from streams.source.pauses import WHOLE, Pauses, pause_record, read_pauses
+from streams.suggest import did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Pausing:
+    """The pauses of one application.
+
+    Attributes:
+        application_id: The application.
+        client: Client properties of librdkafka.
+        replication: The replication factor of the topic of pauses; -1: the broker's default.
+    """
+
+    application_id: str
+    client: Mapping[str, str]
+    replication: int = -1
+
+    def pauses(self) -> Pauses:
+        """What is paused now."""
+        with KafkaAdmin(self.client) as admin:
+            return read_pauses(LiveLog(self.client, admin), self.application_id)
+
+    def pause(self, sub_topology: str | None = None) -> Pauses:
+        """Pauses a sub-topology, or the whole application; what is paused already stays so since then.
+
+        Raises:
+            ConfigError: The cluster knows no such application, or the application no such sub-topology.
+        """
+        name = WHOLE if sub_topology is None else sub_topology
+        with KafkaAdmin(self.client) as admin:
+            self._check(admin, sub_topology)
+            ensure_pauses(admin, self.application_id, self.replication)
+        if name not in self.pauses().since_ms:
+            self._write({name: int(time.time() * 1000)})
+        return self.pauses()
+
+    def resume(self, sub_topology: str | None = None) -> Pauses:
+        """Resumes a sub-topology, or the whole application with all of its sub-topologies.
+
+        Raises:
+            ConfigError: The sub-topology is paused with the whole application, or does not exist.
+        """
+        paused = self.pauses().since_ms
+        if sub_topology is not None:
+            with KafkaAdmin(self.client) as admin:
+                self._check(admin, sub_topology)
+            if WHOLE in paused:
+                raise ConfigError(
+                    f"the whole application {self.application_id!r} is paused, and {sub_topology!r} with it: resume it without "
+                    f"--sub-topology, and then pause the others"
+                )
+        wanted = [name for name in paused if sub_topology in (None, name)]
+        if wanted:
+            self._write(dict.fromkeys(wanted))
+        return self.pauses()
+
+    def _write(self, since_ms: Mapping[str, int | None]) -> None:
+        records = [Outgoing(*pause_record(name, since), partition=0) for name, since in since_ms.items()]
+        write_records(self.client, pauses_topic(self.application_id), records)
+
+    def _check(self, admin: KafkaAdmin, sub_topology: str | None) -> None:
+        known = sub_topologies(admin, self.application_id)
+        if not known:
+            raise ConfigError(
+                f"no application {self.application_id!r} has run on this cluster: there is no topic "
+                f"{commits_topic(self.application_id, '...')}. Check the application id and the cluster's address"
+            )
+        if sub_topology is not None and sub_topology not in known:
+            raise ConfigError(
+                f"{self.application_id!r} has no sub-topology {sub_topology!r}; it has: {', '.join(known)}."
+                f"{did_you_mean(sub_topology, known)}"
+            )
+
+
+def sub_topologies(admin: KafkaAdmin, application_id: str) -> list[str]:
+    """The names of an application's sub-topologies, by its commits topics; those of `<application_id>-...` are among them."""
+    first, last = commits_topic(application_id, "\0").split("\0")
+    own = pauses_topic(application_id)
+    names = (name for name in admin.topic_names() if name.startswith(first) and name.endswith(last) and name != own)
+    return sorted(name[len(first) : -len(last)] for name in names if len(name) > len(first) + len(last))

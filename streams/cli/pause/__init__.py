@@ -1,0 +1,1 @@
+"""`streams pause` and `streams resume`."""

@@ -1,0 +1,89 @@
+"""Paused applications and sub-topologies (Kafka Streams: KIP-834, which remembers no pause): who is, and since when.
+
+The topic `<app>-__pauses-commits` has a record for each paused sub-topology, and one without a name for the whole application; a
+resume deletes it. So any host of the cluster can pause and resume, and a pause outlives every process. The planner looks there
+before it plans a micro-batch. While paused, it plans none, with or without records; the query itself stays alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import orjson
+
+from state.changelog.topics import pauses_topic
+
+if TYPE_CHECKING:
+    from streams.source.log import Log
+
+WHOLE = ""
+"""The name under which a whole application is paused."""
+LOOK_MS = 1_000
+"""How often the planner looks, at most."""
+
+
+class Pauses(NamedTuple):
+    """What is paused of an application.
+
+    Attributes:
+        since_ms: Sub-topology, or `WHOLE`, -> when it was paused, ms since 1970.
+    """
+
+    since_ms: Mapping[str, int]
+
+    def of(self, sub_topology: str) -> int | None:
+        """Since when a sub-topology is paused, by itself or with the whole application; None: it is not."""
+        times = [self.since_ms[name] for name in (WHOLE, sub_topology) if name in self.since_ms]
+        return min(times, default=None)
+
+
+NOTHING: Pauses = Pauses({})
+
+
+def read_pauses(log: Log, application_id: str) -> Pauses:
+    """What is paused of an application now."""
+    topic = pauses_topic(application_id)
+    if topic not in log.describe_topics([topic]):
+        return NOTHING
+    place = (topic, 0)
+    found: dict[str, int] = {}
+    for columns in log.read(*place, log.begin_offsets([place])[place], log.end_offsets([place])[place]):
+        for key, value in zip(columns.keys.to_pylist(), columns.values.to_pylist(), strict=True):
+            name = (key or b"").decode()
+            found.pop(name, None)
+            if value is not None:
+                found[name] = int(orjson.loads(value)["since_ms"])
+    return Pauses(found)
+
+
+def pause_record(name: str, since_ms: int | None) -> tuple[bytes, bytes | None]:
+    """The key and value that pause a sub-topology or `WHOLE`; without a time, those that resume it."""
+    return name.encode(), None if since_ms is None else orjson.dumps({"since_ms": since_ms})
+
+
+class PauseWatch:
+    """Tells a planner whether its sub-topology is paused.
+
+    Args:
+        log: The access to Kafka.
+        application_id: The application.
+        sub_topology: The sub-topology.
+        now_ms: The clock, ms.
+    """
+
+    def __init__(self, log: Log, application_id: str, sub_topology: str, now_ms: Callable[[], int]) -> None:
+        self._log = log
+        self._application_id = application_id
+        self._sub_topology = sub_topology
+        self._now_ms = now_ms
+        self._looked_ms: int | None = None
+        self._paused = False
+
+    def __call__(self) -> bool:
+        """Whether no micro-batch may be planned."""
+        now = self._now_ms()
+        if self._looked_ms is None or not 0 <= now - self._looked_ms < LOOK_MS:
+            self._paused = read_pauses(self._log, self._application_id).of(self._sub_topology) is not None
+            self._looked_ms = now
+        return self._paused

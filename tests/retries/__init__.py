@@ -1,0 +1,1 @@
+"""Tests of retries and dead letters."""

@@ -1,0 +1,197 @@
+"""Replays of dead letters: each once, whatever is chosen, repeated or killed."""
+
+import pytest
+
+from state.kafka.headers import decode_headers, encode_headers
+from streams import Retry, StreamsBuilder, StringSerde
+from streams.application.dead_letters.letters import Choice, letters_of
+from streams.application.dead_letters.purge import Until, plan_purge, purge
+from streams.application.dead_letters.replay import plan_replay, replay
+from streams.application.dead_letters.replayed import read_replayed
+from streams.errors import ConfigError
+from streams.runtime.dead_letters import error_headers
+from streams.testing.simulation import Crash, Fate, SimulatedKafka
+
+
+class CrashAt:
+    """Kills the process at its n-th event with Kafka."""
+
+    def __init__(self, number=None):
+        self.number = number
+        self.events = 0
+
+    def before(self, event):
+        self.after(event)
+        return Fate.NOW
+
+    def after(self, event):
+        self.events += 1
+        if self.events == self.number:
+            raise Crash(str(event))
+
+
+def cluster(letters=6, hook=None):
+    """A cluster with dead letters of the topic `orders` in two partitions."""
+    kafka = SimulatedKafka({"orders": 2, "dlq": 2, "dlq-replays": 1})
+    for number in range(letters):
+        error = KeyError("customer") if number % 3 == 0 else ValueError(f"bad {number}")
+        headers = (("trace", b"7"), *error_headers("processing", ("orders", 1, number), 1_000 + number, error))
+        kafka.append("dlq", b"k%d" % number, b"v%d" % number, 50_000 + number, encode_headers(headers), number % 2)
+    kafka.hook = hook or CrashAt()
+    return kafka
+
+
+def run(kafka, choice=None, to=None, together=2):
+    plan = plan_replay(kafka, "dlq", choice or Choice(), to)
+    return replay(kafka, plan, lambda: 99_000, to, together)
+
+
+def sent(kafka, topic="orders"):
+    """Committed records of a topic."""
+    found = []
+    for partition in range(kafka.partition_count(topic)):
+        for columns in kafka.read(topic, partition, 0, kafka.log(topic, partition).stable_end):
+            headers = [None] * len(columns) if columns.headers is None else columns.headers.to_pylist()
+            rows = zip(
+                columns.keys.to_pylist(), columns.values.to_pylist(), columns.timestamps.tolist(), headers, strict=True
+            )
+            found += [(key, value, time, tuple(decode_headers(cell))) for key, value, time, cell in rows]
+    return sorted(found)
+
+
+def test_a_record_goes_back_as_it_was():
+    kafka = cluster(1)
+    assert run(kafka) == 1
+    assert sent(kafka) == [(b"k0", b"v0", 1_000, (("trace", b"7"),))]
+
+
+def test_a_second_replay_sends_nothing_and_new_letters_are_sent_later():
+    kafka = cluster()
+    assert run(kafka) == 6
+    assert run(kafka) == 0
+    headers = error_headers("processing", ("orders", 0, 9), 1, ValueError())
+    kafka.append("dlq", b"k9", b"v9", 60_000, encode_headers(headers), 0)
+    assert run(kafka) == 1
+    assert len(sent(kafka)) == 7
+
+
+def test_choices_pass_over_letters_that_a_later_replay_sends():
+    kafka = cluster()
+    assert run(kafka, Choice(error="KeyError")) == 2
+    assert run(kafka, Choice(error="bad 4")) == 1
+    assert run(kafka, Choice(key="k5", since_ms=50_005, until_ms=50_006, origin="orders")) == 1
+    assert run(kafka, Choice(positions=frozenset({(1, 0)}))) == 1
+    assert [key for key, *_ in sent(kafka)] == [b"k0", b"k1", b"k3", b"k4", b"k5"]
+    assert run(kafka) == 1
+    assert len(sent(kafka)) == 6
+
+
+def test_a_replay_that_is_killed_anywhere_sends_nothing_twice_when_it_is_repeated():
+    quiet = CrashAt()
+    kafka = cluster(hook=quiet)
+    run(kafka)
+    events = quiet.events
+    expected = sent(kafka)
+    for number in range(1, events + 1):
+        kafka = cluster(hook=CrashAt(number))
+        with pytest.raises(Crash):
+            run(kafka)
+        kafka.hook = CrashAt()
+        run(kafka)
+        assert sent(kafka) == expected, number
+        assert run(kafka) == 0
+
+
+def test_a_plan_that_another_replay_has_overtaken_sends_only_what_is_left():
+    kafka = cluster()
+    plan = plan_replay(kafka, "dlq", Choice())
+    run(kafka, Choice(error="KeyError"))
+    assert replay(kafka, plan, lambda: 99_000) == 4
+    assert len(sent(kafka)) == 6
+
+
+def test_letters_of_a_topic_that_was_created_again_are_new_ones():
+    kafka = cluster()
+    run(kafka)
+    kafka.delete_topic("dlq")
+    kafka.create_topic("dlq", 2)
+    headers = error_headers("processing", ("orders", 0, 9), 1, ValueError())
+    kafka.append("dlq", b"k", b"v", 1, encode_headers(headers), 0)
+    assert run(kafka) == 1
+
+
+def test_letters_that_are_not_whole_or_came_of_no_record_stay():
+    kafka = cluster(0)
+    whole = error_headers("processing", ("orders", 0, 9), 1, ValueError())
+    kafka.append("dlq", b"a", b"v", 1, encode_headers((*whole, ("__streams.errors.cut", b"value of 9 bytes"))), 0)
+    kafka.append("dlq", b"b", b"v", 1, encode_headers((*whole, ("__streams.errors.cut", b"stacktrace of 9 bytes"))), 0)
+    kafka.append("dlq", b"c", None, 1, encode_headers(error_headers("processing", (None, -1, -1), 1, ValueError())), 0)
+    plan = plan_replay(kafka, "dlq", Choice())
+    assert (plan.letters, dict(plan.left_out)) == (
+        1,
+        {"parts of the record were cut off": 1, "it came of no single record": 1},
+    )
+
+
+def test_targets_that_cannot_be_are_refused_before_anything_is_sent():
+    kafka = cluster()
+    kafka.delete_topic("orders")
+    with pytest.raises(ConfigError, match="does not exist"):
+        run(kafka)
+    with pytest.raises(ConfigError, match="that topic itself"):
+        run(kafka, to="dlq")
+    assert read_replayed(kafka, "dlq").ranges == {}
+
+
+def test_a_purge_deletes_up_to_the_first_letter_that_stays():
+    kafka = cluster()
+    run(kafka, Choice(positions=frozenset({(0, 0), (0, 2), (1, 0)})))
+
+    def left():
+        return [letter.key for place in (("dlq", 0), ("dlq", 1)) for letter in letters_of(kafka, place)]
+
+    plan = plan_purge(kafka, "dlq", Until(replayed=True))
+    assert (plan.letters, plan.not_replayed, plan.before) == (2, 0, {("dlq", 0): 1, ("dlq", 1): 1})
+    purge(plan, kafka.delete_records)
+    assert left() == [b"k2", b"k4", b"k3", b"k5"]
+    purge(plan_purge(kafka, "dlq", Until(time_ms=50_004)), kafka.delete_records)
+    assert left() == [b"k4", b"k5"]
+    assert run(kafka) == 1, "k4 was replayed before"
+    purge(plan_purge(kafka, "dlq", Until(offsets={1: 3})), kafka.delete_records)
+    assert left() == [b"k4"]
+    purge(plan_purge(kafka, "dlq", Until()), kafka.delete_records)
+    assert left() == []
+
+
+def test_records_that_an_application_needs_are_not_purged():
+    with pytest.raises(ConfigError, match="internal topic"):
+        plan_purge(cluster(), "app-ship-retry-1-repartition", Until())
+
+
+def test_a_letter_of_an_operator_with_retries_comes_back_to_that_operator():
+    from streams import Processor
+    from streams.testing import TopologyTestDriver
+
+    broken = [True]
+
+    class Ship(Processor):
+        def process(self, record):
+            if broken:
+                raise ValueError("no truck")
+            self.ctx.forward(record)
+
+    builder = StreamsBuilder(default_key_serde=StringSerde(), default_value_serde=StringSerde())
+    orders = builder.stream("orders").map_values(str.upper)
+    orders.process_values(Ship, named="ship", on_error=Retry([10], "dlq", keep_order=True)).to("out")
+    with TopologyTestDriver(builder.build(), start_ms=1_000) as driver:
+        driver.create_input_topic("orders").pipe_input("k", "a", 5, headers={"trace": b"7"})
+        driver.advance_wall_clock_time(10)
+        broken.clear()
+        kafka = driver._kafka
+        kafka.create_topic("dlq-replays")
+        plan = plan_replay(kafka, "dlq", Choice())
+        assert dict(plan.targets) == {"test-ship-retry-1-repartition": 1}
+        replay(kafka, plan, lambda: driver.now_ms)
+        driver.advance_wall_clock_time(10)
+        (record,) = driver.create_output_topic("out").read_records_to_list()
+        assert (record.key, record.value, record.timestamp, record.headers) == ("k", "A", 5, (("trace", b"7"),))
