@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,10 +13,76 @@ from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from streams.application.reset import ResetPlan, plan_reset
 from streams.application.reset import reset as reset_application
-from streams.cli.command import command
+from streams.application.reset_positions import Wanted, parse_offsets, start_positions
+from streams.cli.command import OptionGroup, command
 from streams.cli.output import print_json
 from streams.cli.settings import ApplicationOptions, AsJson, reachable
+from streams.cli.topic.times import to_timestamp
+from streams.config.durations import to_milliseconds
 from streams.errors import ConfigError
+from streams.source.offsets import SourceOffsets
+
+_PANEL = "Where reading begins then"
+
+
+@dataclass(frozen=True)
+class PositionOptions(OptionGroup):
+    """Where the next start begins to read; the names are those of `kafka-consumer-groups.sh --reset-offsets`."""
+
+    to_datetime: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="At the first records at or past this time: ISO 8601, UTC unless it names a zone, or ms since 1970.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    by_duration: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="At the records of this long ago: 90m, 2h, 7d.", rich_help_panel=_PANEL),
+    ] = None
+    to_offsets: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="At the offsets in a file of topic,partition,offset.", rich_help_panel=_PANEL
+        ),
+    ] = None
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Carry it out, without asking.", rich_help_panel=_PANEL)
+    ] = False
+
+    def __bool__(self) -> bool:
+        """Whether a position is asked for."""
+        return any(each is not None for each in (self.to_datetime, self.by_duration, self.to_offsets))
+
+    def wanted(self) -> Wanted | None:
+        """The positions that are asked for; None: none.
+
+        Raises:
+            ConfigError: Two of them are asked for, or one cannot be read.
+        """
+        given = [each for each in (self.to_datetime, self.by_duration, self.to_offsets) if each is not None]
+        if len(given) > 1:
+            raise ConfigError("--to-datetime, --by-duration and --to-offsets exclude each other: give one of them")
+        if self.to_datetime is not None:
+            return Wanted(to_timestamp(self.to_datetime))
+        if self.by_duration is not None:
+            return Wanted(int(time.time() * 1000) - duration_ms("--by-duration", self.by_duration))
+        if self.to_offsets is not None:
+            return Wanted(offsets=parse_offsets(self.to_offsets.read_text(encoding="utf-8").splitlines()))
+        return None
+
+
+def duration_ms(option: str, text: str) -> int:
+    """The milliseconds of a typed duration.
+
+    Raises:
+        ConfigError: The text is no duration.
+    """
+    try:
+        return int(to_milliseconds(text))
+    except ValueError as error:
+        raise ConfigError(f"{option}: {error}") from None
 
 
 @command
@@ -31,6 +99,7 @@ def reset(
             help="Also delete these internal topics, although nothing proves that they belong to the application.",
         ),
     ] = None,
+    positions: PositionOptions,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and end.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
@@ -39,20 +108,28 @@ def reset(
 
     The topology.json of the checkpoint and the commit markers prove which topics belong to the application, never the
     beginning of a name alone. Stop the application first. An interrupted reset is finished by running it again.
+
+    With --to-datetime, --by-duration or --to-offsets the next start reads from there, with empty stores. That is a dry run unless
+    --execute is given, and is refused while the application runs.
     """
     settings = reachable(_named(application, name).load(None))
-    if as_json and not (yes or dry_run):
+    if as_json and not (yes or dry_run or positions):
         raise ConfigError("--json cannot ask: add --dry-run, or --yes to delete")
     log = LiveKafka(settings.client, settings.transaction_timeout_ms, bulk=settings.bulk_io)
     named = [name.strip() for name in (topics or "").split(",") if name.strip()]
     with KafkaAdmin(settings.client) as admin:
-        plan = plan_reset(settings, admin, log, named)
+        wanted = positions.wanted()
+        start = start_positions(settings, admin, log, wanted) if wanted else {}
+        plan = plan_reset(settings, admin, log, named, start)
         for line in () if as_json else plan.lines():
             typer.echo(line)
-        if dry_run:
-            print_json(as_dict(plan, deleted=False)) if as_json else typer.echo("nothing was deleted")
+        if dry_run or (plan.start and not positions.execute):
+            hint = "" if dry_run or not plan.start else ": --execute carries this out"
+            print_json(as_dict(plan, deleted=False)) if as_json else typer.echo(f"nothing was deleted{hint}")
             return
-        if not yes:
+        if plan.start and plan.warnings:
+            raise ConfigError(f"{settings.application_id} may still run: {plan.warnings[0]}. Nothing was deleted.")
+        if not yes and not positions.execute:
             typer.confirm("Delete all of this?", abort=True)
         reset_application(plan, admin, (lambda _: None) if as_json else typer.echo)
         if as_json:
@@ -78,7 +155,13 @@ def as_dict(plan: ResetPlan, *, deleted: bool) -> dict[str, Any]:
         "checkpoint": plan.config.checkpoint_dir,
         "queries": list(plan.queries),
         "warnings": list(plan.warnings),
+        "start": {name: topics_of(first.start) for name, first in plan.start.items()},
     }
+
+
+def topics_of(at: SourceOffsets) -> dict[str, list[int]]:
+    """Topic -> the offset of each partition."""
+    return {topic: list(of.offsets) for topic, of in at.topics.items()}
 
 
 def _named(application: ApplicationOptions, positional: str | None) -> ApplicationOptions:

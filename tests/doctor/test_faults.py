@@ -217,11 +217,11 @@ def test_an_input_that_was_made_anew(world: World) -> None:
 
 
 def test_unread_records_that_retention_is_about_to_delete(world: World) -> None:
-    world.feed("f", at_ms=NOW_MS - 9_000)
+    world.feed("f")
+    world.cluster.advance(9_000)
     world.kafka.settings["in"] = {"retention.ms": "10000"}
-    found = world.findings()["retention"][0]
-    assert "1 offset are unread" in found.says or "1 offset" in found.says
-    assert "older than 80% of the topic's retention (10 s)" in found.says
+    found = only(world.findings(), "retention")
+    assert "1 offset not read yet, and the next one is older than 80% of the topic's retention (10 s)" in found.says
     assert where(found) == "sub-topology in, topic in, partition 0, offset 5"
 
 
@@ -320,9 +320,7 @@ def test_attempts_that_were_fenced(world: World) -> None:
         ({"offsets.retention.minutes": "5"}, "forgets the offsets of a group", Severity.NOTE),
     ],
 )
-def test_brokers_that_break_exactly_once(
-    world: World, settings: dict[str, str], said: str, severity: Severity
-) -> None:
+def test_brokers_that_break_exactly_once(world: World, settings: dict[str, str], said: str, severity: Severity) -> None:
     world.kafka.brokers = {1: settings}
     found = only(world.findings(), "brokers")
     assert said in found.says
@@ -348,9 +346,12 @@ def test_a_partition_without_enough_replicas_in_sync(world: World) -> None:
 
 def test_local_state_of_another_origin(world: World) -> None:
     world.restore()
-    other = World(world.folder / "other").run().run("d", "e", "f")
-    other.checkpoint.query_id = "another query"
-    found = only(other.findings(config=other.config.model_copy(update={"state_dir": world.config.state_dir})), "local state")
+    other = World(world.folder / "other")
+    other.driver = other.start(name="two")
+    other.run().run("d", "e", "f")
+    found = only(
+        other.findings(config=other.config.model_copy(update={"state_dir": world.config.state_dir})), "local state"
+    )
     assert "store 'counts' cannot go on with its local state" in found.says
     assert found.severity is Severity.NOTE
 

@@ -87,8 +87,8 @@ def retention(inspection: Inspection) -> Iterator[Finding]:
                         look,
                         place,
                         at,
-                        f"{unread} are unread, and the first of them are older than {NEARLY:.0%} of the topic's retention "
-                        f"({age_in_words(keep_ms)}): they are deleted soon",
+                        f"{unread} not read yet, and the next one is older than {NEARLY:.0%} of the topic's retention "
+                        f"({age_in_words(keep_ms)}): it is deleted soon",
                     )
                     continue
             if begins[place] > 0 and at - begins[place] < _CLOSE * (ends[place] - begins[place]):
@@ -97,7 +97,7 @@ def retention(inspection: Inspection) -> Iterator[Finding]:
                     look,
                     place,
                     at,
-                    f"{unread} are unread, and the log begins {counted(at - begins[place], 'offset')} before them: records are "
+                    f"{unread} not read yet, and the log begins {counted(at - begins[place], 'offset')} before them: records are "
                     "being deleted there, and unread ones are next",
                 )
 
