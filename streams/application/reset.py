@@ -27,7 +27,7 @@ from streams.application.reset_checkpoint import (
 from streams.application.topology_manifest import local_folder, own_manifest
 from streams.config import StreamsConfig
 from streams.errors import ConfigError, ResetUnfinishedError
-from streams.source.offsets import FirstBatch
+from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.wording import counted
 
 RECENT_MS = 60_000
@@ -84,6 +84,11 @@ class ResetPlan:
         yield from (f"warning: {warning}" for warning in self.warnings)
 
 
+def positions_text(at: SourceOffsets) -> str:
+    """Positions for people."""
+    return ", ".join(f"{topic}-{n}: {offset}" for topic, of in at.topics.items() for n, offset in enumerate(of.offsets))
+
+
 def plan_reset(
     config: StreamsConfig,
     admin: KafkaAdmin,
@@ -120,7 +125,7 @@ def plan_reset(
         found,
         sum(1 for _ in StateDirectory(config.state_dir).tasks(app)),
         tuple(folder.name for folder in query_folders(config.checkpoint_dir, subs)),
-        tuple(_warnings(admin, [place for place in places if place[0].endswith(COMMITS)])),
+        tuple(running_signs(admin, [place for place in places if place[0].endswith(COMMITS)])),
         dict(start) or noted_start(config.checkpoint_dir),
     )
 
@@ -141,8 +146,8 @@ def _sub_topologies(application_id: str, topics: Iterable[str]) -> set[str]:
     return {name[len(application_id) + 1 : -len(COMMITS)] for name in topics if name.endswith(COMMITS)}
 
 
-def _warnings(admin: KafkaAdmin, commits: list[TopicPartition]) -> Iterable[str]:
-    """Signs that the application may still be running: it must be stopped, or it would create its topics again."""
+def running_signs(admin: KafkaAdmin, commits: list[TopicPartition]) -> Iterable[str]:
+    """Signs in the partitions of its commits topics that an application may still be running."""
     if not commits:
         return
     stable, ends = admin.end_offsets(commits), admin.end_offsets(commits, committed=False)

@@ -139,4 +139,5 @@ def _inputs(config: StreamsConfig, admin: Admin, log: MarkerLog) -> dict[str, se
 def _plain_sources(sub: Mapping[str, Any], kept: Mapping[str, Any], known: set[str]) -> set[str]:
     """The named topics of a described sub-topology; those of a pattern are known from the markers."""
     named = {str(topic) for topics in sub["sources"].values() for topic in topics}
-    return {topic for topic in named - set(kept["repartition_topics"]) if topic in known or "*" not in topic}
+    # A pattern stands between slashes, which no topic's name contains.
+    return {topic for topic in named - set(kept["repartition_topics"]) if topic in known or "/" not in topic}

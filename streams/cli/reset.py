@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from state.changelog.topics import commits_topic
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
-from streams.application.reset import ResetPlan, plan_reset
+from streams.application.move_positions import carry_out, plan_moves
+from streams.application.reset import ResetPlan, plan_reset, positions_text, running_signs
 from streams.application.reset import reset as reset_application
 from streams.application.reset_positions import Wanted, parse_offsets, start_positions
+from streams.checkpoint.files import LocalFiles
 from streams.cli.command import OptionGroup, command
 from streams.cli.output import print_json
 from streams.cli.settings import ApplicationOptions, AsJson, reachable
 from streams.cli.topic.times import to_timestamp
+from streams.config import StreamsConfig
 from streams.config.durations import to_milliseconds
 from streams.errors import ConfigError
-from streams.source.offsets import SourceOffsets
+from streams.source.offsets import FirstBatch, SourceOffsets
 
 _PANEL = "Where reading begins then"
 
@@ -47,6 +52,15 @@ class PositionOptions(OptionGroup):
             metavar="FILE", help="At the offsets in a file of topic,partition,offset.", rich_help_panel=_PANEL
         ),
     ] = None
+    keep_state: Annotated[
+        bool,
+        typer.Option(
+            "--keep-state",
+            help="Keep stores, changelogs and commits, and move the positions only: records that are read again are counted "
+            "again, skipped ones are not.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = False
     execute: Annotated[
         bool, typer.Option("--execute", help="Carry it out, without asking.", rich_help_panel=_PANEL)
     ] = False
@@ -120,6 +134,9 @@ def reset(
     with KafkaAdmin(settings.client) as admin:
         wanted = positions.wanted()
         start = start_positions(settings, admin, log, wanted) if wanted else {}
+        if positions.keep_state:
+            _move(settings, admin, log, start, positions.execute and not dry_run)
+            return
         plan = plan_reset(settings, admin, log, named, start)
         for line in () if as_json else plan.lines():
             typer.echo(line)
@@ -134,6 +151,33 @@ def reset(
         reset_application(plan, admin, (lambda _: None) if as_json else typer.echo)
         if as_json:
             print_json(as_dict(plan, deleted=True))
+
+
+def _move(
+    config: StreamsConfig, admin: KafkaAdmin, log: LiveKafka, start: Mapping[str, FirstBatch], execute: bool
+) -> None:
+    """Moves the reading positions, and keeps the state."""
+    if not start:
+        raise ConfigError(
+            "--keep-state only moves positions: say where to, with --to-datetime, --by-duration or --to-offsets"
+        )
+    files, app = LocalFiles(config.checkpoint_dir), config.application_id
+    commits = {commits_topic(app, name): name for name in start}
+    found = admin.describe_topics(commits)
+    moves = plan_moves(app, log, files, {commits[topic]: info.partitions for topic, info in found.items()}, start)
+    for move in moves:
+        typer.echo(f"{move.sub.name} reads on at {positions_text(move.first.start)}")
+    typer.echo("state: kept. What is read again is counted again, what is skipped is missing from it")
+    warnings = running_signs(admin, [(topic, n) for topic, info in found.items() for n in range(info.partitions)])
+    if not execute:
+        for warning in warnings:
+            typer.echo(f"warning: {warning}")
+        typer.echo("nothing was written: --execute carries this out")
+        return
+    for warning in warnings:
+        raise ConfigError(f"{app} may still run: {warning}. Nothing was written.")
+    for move in moves:
+        carry_out(move, files, typer.echo)
 
 
 def as_dict(plan: ResetPlan, *, deleted: bool) -> dict[str, Any]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from state.errors import KafkaClientError
+from streams.application.markers import MarkerAccess
+from streams.application.move_positions import carry_out, plan_moves
 from streams.application.preflight import Preflight
 from streams.application.reset import plan_reset, reset
 from streams.application.reset_checkpoint import noted_start
 from streams.application.reset_positions import Wanted, parse_offsets, start_positions
 from streams.checkpoint.log import read_checkpoint
 from streams.errors import ConfigError, ResetUnfinishedError
+from streams.source.offsets import FirstBatch
 from tests.doctor.world import NOW_MS, World
 from tests.simulation.spark import Checkpoint
 
@@ -116,8 +119,58 @@ def test_files_of_offsets_have_the_form_of_kafkas_own_tool() -> None:
 
 
 def test_an_unknown_application_has_no_inputs(tmp_path: Path) -> None:
-    read: Callable[[], object] = lambda: start_positions(  # noqa: E731
-        World(tmp_path).config, World(tmp_path).kafka, World(tmp_path).kafka, Wanted(0)
-    )
+    world = World(tmp_path)
     with pytest.raises(ConfigError, match="which topics app reads is not known"):
-        read()
+        start_positions(world.config, world.kafka, world.kafka, Wanted(0))
+
+
+def test_positions_can_be_moved_and_the_state_kept(world: World) -> None:
+    """From the second record on: counted again, on top of what was counted."""
+    start = start_positions(world.config, world.kafka, world.kafka, Wanted(NOW_MS + 30_000))
+    said: list[str] = []
+    for move in plan_moves("app", world.kafka, world.files, {"in": 2}, start):
+        carry_out(move, world.files, said.append)
+    assert said[-1] == "in: made a new checkpoint, at the tasks' last commits"
+    assert world.kafka.groups["app"] == {("in", 0): 2, ("in", 1): 2}
+    assert counted_from_here(world) == [(b"a", 5), (b"a", 6), (b"b", 5), (b"b", 6), (b"c", 3), (b"c", 4)]
+    assert world.kafka.groups["app"] == {("in", 0): 5, ("in", 1): 5}
+
+
+def test_a_move_that_was_interrupted_goes_on_with_its_own_positions(world: World) -> None:
+    (move,) = plan_moves("app", world.kafka, world.files, {"in": 2}, at(world, 2))
+    replaced: list[int] = []
+    original = MarkerAccess.replace
+
+    def dies(self: MarkerAccess, task: int, *more: Any) -> bool:
+        if replaced:
+            raise KeyboardInterrupt
+        replaced.append(task)
+        return original(self, task, *more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MarkerAccess, "replace", dies)
+        with pytest.raises(KeyboardInterrupt):
+            carry_out(move, world.files, lambda _: None)
+    assert [one.command for one in world.findings()["checkpoint"]][-1] == "streams adopt app.py -a app --dry-run"
+    (again,) = plan_moves("app", world.kafka, world.files, {"in": 2}, at(world, 3))
+    carry_out(again, world.files, lambda _: None)
+    first = read_checkpoint(world.files, "in").first
+    assert first is not None
+    assert first.start.topics["in"].offsets == (2, 2), "the plan of the first attempt"
+    assert world.findings() == {}
+
+
+def test_positions_are_not_moved_within_a_micro_batch(world: World) -> None:
+    (Path(world.config.checkpoint_dir) / "in/commits/0").unlink()
+    with pytest.raises(ConfigError, match="micro-batch 0 is logged and not complete"):
+        plan_moves("app", world.kafka, world.files, {"in": 2}, at(world, 2))
+
+
+def test_without_state_there_is_nothing_to_keep(world: World) -> None:
+    with pytest.raises(ConfigError, match="no task has committed"):
+        plan_moves("app", world.kafka, world.files, {}, at(world, 2))
+
+
+def at(world: World, offset: int) -> dict[str, FirstBatch]:
+    wanted = Wanted(offsets={("in", 0): offset, ("in", 1): offset})
+    return start_positions(world.config, world.kafka, world.kafka, wanted)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from state.errors import ClientFailure, KafkaClientError
 from streams.application.doctor.examine import CHECKS, examine
 from streams.application.doctor.findings import Severity, worst
 from tests.application.cluster import files
-from tests.doctor.world import World
+from tests.doctor.world import World, only
 
 
 def test_a_healthy_application_has_a_line_per_check(tmp_path: Path) -> None:
@@ -36,3 +39,25 @@ def test_a_program_that_cannot_be_planned_is_the_only_finding(tmp_path: Path) ->
     assert "topic 'in' does not exist" in finding.says
     assert finding.command == "streams topic create in --partitions N"
     assert worst(results) is Severity.ERROR
+
+
+def test_a_check_that_brokers_cannot_answer_yet_is_repeated_and_one_that_they_refuse_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path).run()
+    loading = ClientFailure(14, "COORDINATOR_LOAD_IN_PROGRESS", "loading", retriable=True)
+    answers: list[KafkaClientError | None] = [KafkaClientError("not yet", loading), None]
+
+    def members(group: str) -> list[str]:
+        if (error := answers.pop(0)) is not None:
+            raise error
+        return []
+
+    monkeypatch.setattr(world.kafka, "group_members", members)
+    assert world.findings() == {}
+    answers.append(KafkaClientError("no right to describe the group"))
+    found = only(world.findings(), "consumer group")
+    assert (found.severity, found.says) == (
+        Severity.ERROR,
+        "this could not be looked at: no right to describe the group",
+    )

@@ -132,9 +132,8 @@ class World:
         self.cluster = Cluster(Quiet(), hosts=1)
         self.kafka = self.cluster.kafka = Kafka(self.cluster)
         self.cluster.advance(NOW_MS)
-        self.config = StreamsConfig(
-            application_id=APP, bootstrap_servers="nowhere:1", base_dir=self.folder, **self.settings
-        )
+        settings: dict[str, Any] = {"application_id": APP, "bootstrap_servers": "nowhere:1", "base_dir": self.folder}
+        self.config = StreamsConfig(**{**settings, **self.settings})
         self.kafka.create_topics([TopicSpec("in", 2), TopicSpec("out", 2)])
         self.checkpoint = Checkpoint()
         self.driver: DriverRun | None = None
@@ -185,7 +184,8 @@ class World:
         """Writes the checkpoint as Spark and the engine do."""
         _, prepared = self.plan()
         name, made = prepared.sub.name, self.checkpoint
-        assert made.query_id is not None and made.first is not None
+        assert made.query_id is not None
+        assert made.first is not None
         write_query_id(self.files, name, made.query_id)
         write_first_batch(self.files, name, made.first)
         for number, batch in enumerate(made.offsets):

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from state.errors import StreamsError
+from state.errors import KafkaClientError, StreamsError
 from streams.application.doctor import cluster, commits, local, program, reading, topics, writers
 from streams.application.doctor.findings import CheckResult, Finding, Severity
 from streams.application.doctor.inspection import Inspection
+
+_ATTEMPTS = 10
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,16 @@ def examine(inspection: Inspection) -> Iterator[CheckResult]:
 
 
 def _result(inspection: Inspection, check: Check) -> CheckResult:
-    try:
-        findings = tuple(check.look(inspection))
-    except StreamsError as error:
-        findings = (Finding(Severity.ERROR, f"this could not be looked at: {error}"),)
-    return CheckResult(check.name, findings or (Finding(Severity.OK, check.healthy),))
+    return CheckResult(check.name, _findings(inspection, check) or (Finding(Severity.OK, check.healthy),))
+
+
+def _findings(inspection: Inspection, check: Check) -> tuple[Finding, ...]:
+    """What a check finds; repeated for a while where brokers cannot answer, such as a coordinator that is being loaded."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return tuple(check.look(inspection))
+        except StreamsError as error:
+            if attempt == _ATTEMPTS or not (isinstance(error, KafkaClientError) and error.transient):
+                return (Finding(Severity.ERROR, f"this could not be looked at: {error}"),)
+        inspection.pause()
+    raise AssertionError("the last attempt returns")

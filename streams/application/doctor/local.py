@@ -94,7 +94,7 @@ def _task(inspection: Inspection, look: SubLook, directory: TaskDirectory, where
     begins, ends = inspection.admin.begin_offsets(there), inspection.admin.end_offsets(there)
     for spec in specs:
         place = places.get(spec.name)
-        if place not in begins or spec.name not in offsets:
+        if place is None or place not in begins or spec.name not in offsets:
             continue
         end = marker.changelog_ends.get(spec.name, ends[place])
         log = LogRange(min(begins[place], end), end, found[place[0]].topic_id)

@@ -91,7 +91,8 @@ def _task(inspection: Inspection, look: SubLook, task: int) -> Iterator[Finding]
     queries = [marker.query_id for _, marker in recent]
     turns = sum(one != other for one, other in pairwise(queries))
     where = Place(look.name, task, *place)
-    if turns > len(set(queries)) - 1:
+    # An adoption changes the checkpoint once.
+    if turns > max(1, len(set(queries)) - 1):
         yield Finding(
             Severity.ERROR,
             f"commits of different checkpoints ({', '.join(sorted(set(queries)))}) take turns: two drivers run under the "
