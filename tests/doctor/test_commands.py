@@ -17,7 +17,7 @@ from streams.broker.transaction_state import CoordinatorView, OpenProducer
 from streams.cli.operations import doctor as doctor_command
 from streams.cli.operations import transactions as command
 from streams.errors import ConfigError
-from tests.doctor.world import Kafka, World
+from tests.doctor.world import NOW_MS, Kafka, World
 
 TARGET = "tests.doctor.world:counting"
 
@@ -47,6 +47,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(doctor_command, "Survey", lambda _: world.kafka)
     monkeypatch.setattr(doctor_command, "LiveKafka", lambda *_, **__: world.kafka)
     monkeypatch.setattr(command, "_PAUSE_S", 0)
+    monkeypatch.setattr(command.time, "time", lambda: NOW_MS / 1000)
     return world
 
 

@@ -11,7 +11,7 @@ import typer
 from state.kafka.admin import KafkaAdmin
 from streams.application.replay import make_outputs
 from streams.cli.command import command
-from streams.cli.reset import duration_ms
+from streams.cli.operations.positions import duration_ms
 from streams.cli.run import run_topology
 from streams.cli.settings import ApplicationOptions, Target, reachable
 from streams.cli.target import TopologyTarget
@@ -40,9 +40,13 @@ def replay(
     until: Annotated[
         str, typer.Option(metavar="WHERE", help="Where it ends: now (the present ends of the topics), or a time.")
     ] = "now",
-    outputs: Annotated[
-        str, typer.Option(metavar="PATTERN", help="The names of its output topics, with {id} and {topic}.")
-    ] = "{id}.{topic}",
+    prefix: Annotated[
+        str | None,
+        typer.Option(
+            "--output-prefix",
+            help="Its output topics are named PREFIX and the original's name. Default: the id and a point.",
+        ),
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Do not end: go on with new records.")] = False,
     application: ApplicationOptions,
 ) -> None:
@@ -62,27 +66,22 @@ def replay(
     if config.application_id == original.application_id:
         raise ConfigError(f"--as {new_id}: that is the application itself; a replay needs an id of its own")
     program.share_with_workers()
-    topology, config = prepared(program.load(), reachable(config), outputs)
+    topology, config = prepared(program.load(), reachable(config), f"{new_id}." if prefix is None else prefix)
     run_topology(topology, config, until_ms)
 
 
-def prepared(topology: Topology, config: StreamsConfig, outputs: str) -> tuple[Topology, StreamsConfig]:
+def prepared(topology: Topology, config: StreamsConfig, prefix: str) -> tuple[Topology, StreamsConfig]:
     """The program with output topics of its own, which exist then, and the settings for it.
 
     Raises:
-        ConfigError: The pattern gives several topics one name, or a topic its own.
+        ConfigError: With this prefix, it would write to topics of the original.
     """
     originals = {sink.topic for sink in topology.sinks() if isinstance(sink.topic, str)}
     if config.dead_letter_topic:
         originals.add(config.dead_letter_topic)
-    try:
-        names = {topic: outputs.format(id=config.application_id, topic=topic) for topic in originals}
-    except (KeyError, IndexError, ValueError):
-        raise ConfigError(f"--outputs {outputs}: only {{id}} and {{topic}} are known there") from None
-    if len(set(names.values())) < len(names) or originals & set(names.values()):
-        raise ConfigError(
-            f"--outputs {outputs}: each output topic needs a name of its own, and none of the present ones"
-        )
+    names = {topic: f"{prefix}{topic}" for topic in originals}
+    if taken := originals & set(names.values()):
+        raise ConfigError(f"--output-prefix {prefix!r}: the application itself writes to {', '.join(sorted(taken))}")
     renamed = with_own_outputs(topology, lambda topic: names[topic])
     with KafkaAdmin(config.client) as admin:
         for topic in make_outputs(admin, names, config.replication_factor):
