@@ -104,6 +104,6 @@ def _task(inspection: Inspection, look: SubLook, directory: TaskDirectory, where
                 Severity.NOTE,
                 f"store {spec.name!r} cannot go on with its local state: {why}. It is deleted and restored from its changelog "
                 "when the task starts here; nothing is lost, but the first step takes longer",
-                inspection.command("restore", "--help"),
+                None,
                 Place(look.name, directory.task, *place, offsets[spec.name]),
             )

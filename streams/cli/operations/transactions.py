@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from state.kafka.admin import KafkaAdmin
 from streams.application.prepare import Application, plan_application
 from streams.application.transactions import OpenTransaction, end, open_transactions
 from streams.broker.java_admin import JavaAdmin
-from streams.cli.command import command
+from streams.cli.command import OptionGroup, command
 from streams.cli.console import table_console
 from streams.cli.output import print_json
 from streams.cli.settings import ApplicationOptions, AsJson, reachable
@@ -59,6 +60,38 @@ class JavaRequests:
             self.admin.close()
 
 
+@dataclass(frozen=True)
+class Choice(OptionGroup):
+    """Options that choose transactions, and what happens to these."""
+
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Topics to look at; may be repeated.")
+    ] = None
+    hanging: Annotated[
+        bool, typer.Option("--hanging", help="Only transactions that no coordinator is going to end.")
+    ] = False
+    abort: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="End the open transactions of this transactional id, by fencing its producer."),
+    ] = None
+    abort_hanging: Annotated[
+        bool, typer.Option("--abort-hanging", help="End the hanging transactions that are listed.")
+    ] = False
+    force: Annotated[
+        bool, typer.Option("--force", help="Also abort where other partitions of the transaction are committed.")
+    ] = False
+
+    @property
+    def ends(self) -> bool:
+        """Whether the chosen transactions are to be ended."""
+        return self.abort_hanging or self.abort is not None
+
+    def includes(self, one: OpenTransaction) -> bool:
+        """Whether a transaction is chosen."""
+        only_hanging = self.hanging or self.abort_hanging
+        return (one.hangs or not only_hanging) and self.abort in (None, one.transactional_id)
+
+
 @command
 def transactions(
     target: Annotated[
@@ -67,22 +100,7 @@ def transactions(
     ] = None,
     *,
     application: ApplicationOptions,
-    topic: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Topics to look at; may be repeated.")
-    ] = None,
-    hanging: Annotated[
-        bool, typer.Option("--hanging", help="Only transactions that no coordinator is going to end.")
-    ] = False,
-    abort: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="End the open transactions of this transactional id, by fencing its producer."),
-    ] = None,
-    abort_hanging: Annotated[
-        bool, typer.Option("--abort-hanging", help="End the hanging transactions that are listed.")
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Also abort where other partitions of the transaction are committed.")
-    ] = False,
+    choice: Choice,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -91,23 +109,19 @@ def transactions(
     A running application has short transactions all the time. One that hangs stops every reader with read_committed for ever:
     no coordinator knows it any more. Needs Java and the jars of `streams broker fetch`.
     """
-    if as_json and (abort or abort_hanging) and not yes:
+    if as_json and choice.ends and not yes:
         raise ConfigError("--json cannot ask: add --yes to end transactions")
-    config, topics = _looked_at(target, application, topic or [])
+    config, topics = _looked_at(target, application, choice.topic or [])
     with KafkaAdmin(config.client) as admin, JavaRequests(config.client) as java:
         found = admin.describe_topics(topics)
         places = [(name, number) for name, info in sorted(found.items()) for number in range(info.partitions)]
         opened = open_transactions(admin, java.admin, places, lambda: time.sleep(_PAUSE_S))
-        shown = [
-            one
-            for one in opened
-            if (one.hangs or not (hanging or abort_hanging)) and (abort is None or one.transactional_id == abort)
-        ]
+        shown = [one for one in opened if choice.includes(one)]
         now_ms = int(time.time() * 1000)
         print_json([as_dict(one, now_ms) for one in shown]) if as_json else _print(shown, now_ms)
-        if not (abort or abort_hanging) or not shown:
+        if not choice.ends or not shown:
             return
-        _check_whole(shown, force)
+        _check_whole(shown, choice.force)
         if not yes:
             typer.confirm(
                 "End these? What they have written is then never visible. Stop the application first", abort=True
