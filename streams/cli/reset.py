@@ -14,7 +14,7 @@ from streams.application.reset import ResetPlan, plan_reset
 from streams.application.reset import reset as reset_application
 from streams.application.reset_positions import start_positions
 from streams.cli.command import command
-from streams.cli.operations.positions import PositionOptions, as_offsets, move_positions
+from streams.cli.operations.positions import WAIT, PositionOptions, as_offsets, move_positions
 from streams.cli.output import print_json
 from streams.cli.settings import ApplicationOptions, AsJson, reachable
 from streams.errors import ConfigError
@@ -79,7 +79,7 @@ def _carry_out(
         say(f"nothing was deleted{': --execute carries this out' if only_shown and not dry_run else ''}")
         return False
     if positions and plan.warnings:
-        raise ConfigError(f"{plan.config.application_id} may still run: {plan.warnings[0]}. Nothing was deleted.")
+        raise ConfigError(f"{plan.config.application_id} may still run: {plan.warnings[0]}. Nothing was deleted. {WAIT}")
     if not (yes or positions.execute):
         typer.confirm("Delete all of this?", abort=True)
     reset_application(plan, admin, say)

@@ -25,6 +25,7 @@ from streams.config.durations import to_milliseconds
 from streams.errors import ConfigError
 from streams.source.offsets import FirstBatch
 
+WAIT = "If it has ended, try again a minute after its last commit."
 _PANEL = "Where reading begins then"
 
 
@@ -120,7 +121,7 @@ def move_positions(
         say("nothing was written: --execute carries this out")
         return False
     for warning in warnings:
-        raise ConfigError(f"{app} may still run: {warning}. Nothing was written.")
+        raise ConfigError(f"{app} may still run: {warning}. Nothing was written. {WAIT}")
     for move in moves:
         carry_out(move, files, say)
     return True
