@@ -162,9 +162,7 @@ def _ensure(admin: TopicAdmin, wanted: Mapping[str, dict[str, str]], tasks: int,
     return [spec.name for spec in missing]
 
 
-def check_topic(
-    name: str, partitions: int, tasks: int, found: Mapping[str, str], wanted: Mapping[str, str]
-) -> None:
+def check_topic(name: str, partitions: int, tasks: int, found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
     """Checks that an existing internal topic can hold what the application writes there.
 
     Args:

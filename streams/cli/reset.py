@@ -79,7 +79,9 @@ def _carry_out(
         say(f"nothing was deleted{': --execute carries this out' if only_shown and not dry_run else ''}")
         return False
     if positions and plan.warnings:
-        raise ConfigError(f"{plan.config.application_id} may still run: {plan.warnings[0]}. Nothing was deleted. {WAIT}")
+        raise ConfigError(
+            f"{plan.config.application_id} may still run: {plan.warnings[0]}. Nothing was deleted. {WAIT}"
+        )
     if not (yes or positions.execute):
         typer.confirm("Delete all of this?", abort=True)
     reset_application(plan, admin, say)
