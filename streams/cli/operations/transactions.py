@@ -27,8 +27,8 @@ from streams.errors import ConfigError
 
 _PAUSE_S = 2.0
 ASK = (
-    "What these have written is then never visible. Stop the application first; and if other partitions of a hanging transaction are "
-    "committed already, an abort tears its step apart (docs/operations.md, `A transaction that nobody ends`). End them?"
+    "What these have written is then never visible. Stop the application first; and if other partitions of a hanging transaction "
+    "are committed already, an abort tears its step apart (docs/operations.md, `A transaction that nobody ends`). End them?"
 )
 TORN = (
     "its coordinator has committed this transaction, and only the control record on this partition is missing: an abort here would "
