@@ -61,3 +61,13 @@ def test_a_check_that_brokers_cannot_answer_yet_is_repeated_and_one_that_they_re
         Severity.WARNING,
         "this could not be looked at: no right to describe the group",
     )
+
+
+def test_what_a_running_application_commits_meanwhile_is_no_finding(tmp_path: Path) -> None:
+    world = World(tmp_path).run()
+    inspection = world.inspection()
+    assert [look.found[0].version for look in inspection.subs] == [1], "the markers are read"
+    world.run("d")
+    world.restore()
+    found = {result.check: result.findings[0].severity for result in examine(inspection)}
+    assert {found["consumer group"], found["local state"]} == {Severity.OK}

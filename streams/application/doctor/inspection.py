@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
+from state.changelog.topics import commits_topic
 from state.commit.marker import CommitMarker
 from state.commit.protocols import KafkaAccess
 from state.errors import CheckpointMismatchError
 from state.kafka.topics import TopicPartition
+from streams.application.newest_marker import newest_marker
 from streams.application.preflight import Findings, Preflight
 from streams.application.prepare import Application, PreparedSub, plan_application
 from streams.application.transactions import TransactionsAdmin
@@ -121,6 +123,11 @@ class Inspection:
             markers = access.read() if self.admin.describe_topics([access.topic]) else {}
             return SubLook(prepared, markers, Checkpoint(), error, adoptable=False)
         return SubLook(prepared, found.markers, found.checkpoint, found.wrong, _adoptable(found))
+
+    def has_moved(self, look: SubLook, task: int) -> bool:
+        """Whether a task has committed since its marker was read: the application runs, and nothing is wrong with being ahead."""
+        newest = newest_marker(self.kafka, (commits_topic(self.app, look.name), task))
+        return newest is not None and newest != look.found[task]
 
     def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
         """The partitions of those of the topics that exist."""

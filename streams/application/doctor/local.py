@@ -99,7 +99,7 @@ def _task(inspection: Inspection, look: SubLook, directory: TaskDirectory, where
         end = marker.changelog_ends.get(spec.name, ends[place])
         log = LogRange(min(begins[place], end), end, found[place[0]].topic_id)
         why = distrust(spec, origins.get(spec.name), offsets[spec.name], target, log, inspection.now_ms())
-        if why is not None:
+        if why is not None and not inspection.has_moved(look, directory.task):
             yield Finding(
                 Severity.NOTE,
                 f"store {spec.name!r} cannot go on with its local state: {why}. It is deleted and restored from its changelog "

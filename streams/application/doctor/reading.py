@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from state.changelog.topics import commits_topic
 from state.errors import OffsetsLostError, TopicRecreatedError
 from state.kafka.topics import TopicPartition
 from streams.application.doctor.findings import Finding, Place, Severity
 from streams.application.doctor.inspection import Inspection, SubLook
-from streams.application.newest_marker import newest_marker
 from streams.config.durations import age_in_words
 from streams.wording import counted
 
@@ -135,7 +133,7 @@ def group(inspection: Inspection) -> Iterator[Finding]:
                     inspection.command("adopt", f"--position {place[0]}:{place[1]}={end} --dry-run"),
                     where,
                 )
-            elif committed[place] < end or (committed[place] > end and not _has_moved(inspection, look, task)):
+            elif committed[place] < end or (committed[place] > end and not inspection.has_moved(look, task)):
                 yield Finding(
                     Severity.WARNING,
                     f"the consumer group's offset is {committed[place]}, and the task has committed {end} together with its "
@@ -145,12 +143,6 @@ def group(inspection: Inspection) -> Iterator[Finding]:
                     f"--reset-offsets --to-offset {end} --execute",
                     where,
                 )
-
-
-def _has_moved(inspection: Inspection, look: SubLook, task: int) -> bool:
-    """Whether a task has committed since its marker was read."""
-    newest = newest_marker(inspection.kafka, (commits_topic(inspection.app, look.name), task))
-    return newest is not None and newest != look.found[task]
 
 
 def _promised(look: SubLook) -> dict[TopicPartition, tuple[int, int]]:
