@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from streams import StreamsBuilder
 from streams.application.replay import make_outputs
 from streams.cli.operations import replay as command
 from streams.errors import ConfigError, TopologyError
+from streams.source.planner import BatchPlanner
 from streams.topology.graph import SinkNode, SourceNode
 from streams.topology.replayed import with_own_outputs
 from tests.doctor.world import NOW_MS, Kafka, World, counting
@@ -96,3 +98,17 @@ def test_a_replay_under_the_applications_own_id_is_refused(streams: Any) -> None
     assert "that is the application itself" in result.output
     result = streams("replay", f"{__name__}:counting", "--as", "x", "--follow", "--until", "7", "-b", "nowhere:1")
     assert "give one of them" in result.output
+
+
+def test_a_replay_ends_at_the_first_record_past_a_time(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.feed("a", "b")
+    world.feed("c", at_ms=NOW_MS + 60_000)
+    application, prepared = world.plan()
+    ends = application.ends(world.kafka, NOW_MS + 1)  # type: ignore[arg-type]
+    assert ends == {("in", 0): 2, ("in", 1): 2}
+    planner = BatchPlanner(
+        world.kafka, dataclasses.replace(application.source_spec(prepared.sub), until=ends), world.kafka.sample
+    )
+    planner.freeze()
+    assert planner.latest(planner.initial()).topics["in"].offsets == (2, 2)
