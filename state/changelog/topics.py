@@ -101,6 +101,11 @@ def commits_config(replication: int = -1) -> dict[str, str]:
     return {**_COMMON, **_COMPACTED, **small, "cleanup.policy": "compact", **_durability(replication)}
 
 
+def repartition_config(replication: int = -1) -> dict[str, str]:
+    """Settings of a repartition topic."""
+    return {**_COMMON, "cleanup.policy": "delete", **_durability(replication)}
+
+
 def _durability(replication: int) -> dict[str, str]:
     return {"min.insync.replicas": "2"} if replication >= 3 else {}
 
@@ -150,8 +155,7 @@ def ensure_replays(admin: TopicAdmin, name: str, replication: int = -1) -> list[
 
 def ensure_repartition(admin: TopicAdmin, name: str, partitions: int, replication: int = -1) -> list[str]:
     """As `ensure_changelogs`, for a repartition topic, whose records stay until they are consumed and are then trimmed."""
-    config = {**_COMMON, "cleanup.policy": "delete", **_durability(replication)}
-    return _ensure(admin, {name: config}, partitions, replication)
+    return _ensure(admin, {name: repartition_config(replication)}, partitions, replication)
 
 
 def _ensure(admin: TopicAdmin, wanted: Mapping[str, dict[str, str]], tasks: int, replication: int) -> list[str]:
@@ -162,8 +166,7 @@ def _ensure(admin: TopicAdmin, wanted: Mapping[str, dict[str, str]], tasks: int,
         return []
     found = admin.describe_topics(list(wanted))
     for name, info in found.items():
-        _check_partitions(name, info.partitions, tasks)
-        _check_config(name, wanted[name], admin.topic_config(name))
+        check_topic(name, info.partitions, tasks, admin.topic_config(name), wanted[name])
     missing = [
         TopicSpec(name=name, partitions=tasks, config=config, replication=replication)
         for name, config in wanted.items()
@@ -172,6 +175,23 @@ def _ensure(admin: TopicAdmin, wanted: Mapping[str, dict[str, str]], tasks: int,
     if missing:
         admin.create_topics(missing)
     return [spec.name for spec in missing]
+
+
+def check_topic(name: str, partitions: int, tasks: int, found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+    """Checks that an existing internal topic can hold what the application writes there.
+
+    Args:
+        name: The topic.
+        partitions: How many partitions it has.
+        tasks: How many it needs.
+        found: Its settings.
+        wanted: The settings that it would be created with.
+
+    Raises:
+        ChangelogMismatchError: The topic would lose or mix up state.
+    """
+    _check_partitions(name, partitions, tasks)
+    _check_config(name, wanted, found)
 
 
 def _check_partitions(name: str, found: int, tasks: int) -> None:

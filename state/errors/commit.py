@@ -27,14 +27,12 @@ class OpenTransactionError(CommitError):
     """
 
     def __init__(self, task: str, topic: str, partition: int, stable: int, end: int) -> None:
-        where = f"--topic {topic} --partition {partition}"
         super().__init__(
             f"{task}: a transaction is open on {topic}-{partition} from offset {stable} on (the log ends at {end}), although "
             f"this task is the only one to write there and all its transactions are decided: what this task has committed "
             f"may be hidden. Nothing was written. Either something else writes to this topic (see its rights), or brokers have "
-            f"left a transaction hanging. `kafka-transactions.sh --bootstrap-server HOST:PORT describe-producers {where}` shows "
-            f"it, `kafka-transactions.sh --bootstrap-server HOST:PORT abort {where} --start-offset {stable}` ends it; "
-            f"then start again"
+            f"left a transaction hanging. `streams transactions --topic {topic}` shows it, with --abort-hanging it is ended; then "
+            f"start again"
         )
         self.topic = topic
         self.partition = partition

@@ -229,12 +229,11 @@ class HangingTransactionError(KafkaClientError):
 
     def __init__(self, partitions: Sequence[str], seconds: float) -> None:
         where = ", ".join(partitions)
-        topic, _, number = partitions[0].rpartition("-")
-        place = f"--topic {topic} --partition {number}"
+        topic = partitions[0].rpartition("-")[0]
         super().__init__(
             f"a transaction that writes to {where} was still open after {seconds:g} s: another producer writes there, or "
-            f"brokers that were away have left it hanging. `kafka-transactions.sh --bootstrap-server HOST:PORT "
-            f"describe-producers {place}` shows its producer; docs/operations.md, 'A transaction that nobody ends', says how "
+            f"brokers that were away have left it hanging. `streams transactions --topic {topic}` shows its producer, and whether "
+            f"it hangs; docs/operations.md, 'A transaction that nobody ends', says how "
             f"to end it on all its partitions without losing or repeating anything"
         )
         self.partitions = list(partitions)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TypeVar
 
 from state.changelog.topics import commits_topic
 from state.commit.last_marker import read_last_marker
 from state.commit.marker import MARKER_KEY, CommitMarker
 from state.commit.protocols import KafkaAccess, Producer
+from state.kafka.topics import TopicPartition
 from streams.checkpoint.compare import SubIdentity
 
 _PARALLEL = 8
@@ -47,8 +49,20 @@ class MarkerAccess:
 
         return self._each(fence)
 
-    def replace(self, task: int, expected: CommitMarker, marker: CommitMarker) -> bool:
+    def replace(
+        self,
+        task: int,
+        expected: CommitMarker,
+        marker: CommitMarker,
+        offsets: Mapping[TopicPartition, int] = MappingProxyType({}),
+    ) -> bool:
         """Writes a task's new marker in a transaction, if the last marker is the expected one.
+
+        Args:
+            task: The task.
+            expected: Its last marker.
+            marker: Its new one.
+            offsets: Positions that the consumer group gets in the same transaction.
 
         Returns:
             Whether the marker was written.
@@ -61,6 +75,8 @@ class MarkerAccess:
                 return False
             producer.begin()
             producer.send(self.topic, task, MARKER_KEY, marker.to_bytes(), marker.now_ms)
+            if offsets:
+                producer.send_offsets(offsets, self._sub.application_id)
             producer.commit()
         return True
 

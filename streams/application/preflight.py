@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from state.commit.live import LiveKafka
+from state.commit.protocols import KafkaAccess
 from state.errors import CheckpointMismatchError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.sampler import RecordSampler
@@ -52,12 +53,14 @@ class Preflight:
         files: The application's checkpoint folder.
         admin: Asks Kafka.
         say: Shows a message to the user.
+        kafka: Reads and writes logs; None: the real cluster of the settings.
     """
 
     application: Application
     files: CheckpointFiles
     admin: KafkaAdmin
     say: Callable[[str], None]
+    kafka: KafkaAccess | None = None
 
     def run(self) -> dict[str, FirstBatch]:
         """Checks every sub-topology; nothing is changed before all of them pass.
@@ -125,7 +128,7 @@ class Preflight:
     def markers(self, prepared: PreparedSub) -> MarkerAccess:
         """The commits topic of a sub-topology."""
         config = self.application.config
-        kafka = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+        kafka = self.kafka or LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
         return MarkerAccess(kafka, self.identity(prepared))
 
     def _first(self, prepared: PreparedSub, checkpoint: Checkpoint) -> FirstBatch | None:

@@ -88,12 +88,18 @@ class Application:
         read = admin.group_offsets(self.config.application_id, list(ends)) if ends else {}
         return {place[0] for place, end in ends.items() if read.get(place, 0) < end}
 
-    def ends(self, admin: KafkaAdmin) -> dict[tuple[str, int], int]:
-        """The end offsets of the external source topics, by topic and partition."""
+    def ends(self, admin: KafkaAdmin, time_ms: int | None = None) -> dict[tuple[str, int], int]:
+        """The end offsets of the external source topics, by topic and partition.
+
+        Args:
+            admin: Asks Kafka.
+            time_ms: Instead, the first offsets whose timestamp is at or past this time, ms since 1970.
+        """
         internal = self.plan.repartition_topics
         topics = {topic for prepared in self.subs for topic in prepared.sub.topics if topic not in internal}
         found = admin.describe_topics(sorted(topics))
-        return admin.end_offsets([(name, p) for name, info in found.items() for p in range(info.partitions)])
+        places = [(name, p) for name, info in found.items() for p in range(info.partitions)]
+        return admin.end_offsets(places) if time_ms is None else admin.offsets_for_times(dict.fromkeys(places, time_ms))
 
     @property
     def dead_letter_topics(self) -> list[str]:

@@ -9,17 +9,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from state.commit.last_marker import MarkerLog
 from state.errors import KafkaClientError
 from state.kafka.admin import KafkaAdmin, TopicPartition
 from state.restore.directory import StateDirectory
 from streams.application.belongings import COMMITS, Belongings, belongings
-from streams.application.reset_checkpoint import delete_checkpoint, note_reset, noted_topics, query_folders
+from streams.application.reset_checkpoint import (
+    delete_checkpoint,
+    note_reset,
+    noted_start,
+    noted_topics,
+    query_folders,
+)
 from streams.application.topology_manifest import local_folder, own_manifest
 from streams.config import StreamsConfig
 from streams.errors import ConfigError, ResetUnfinishedError
+from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.wording import counted
 
 RECENT_MS = 60_000
@@ -38,6 +46,7 @@ class ResetPlan:
         tasks: Number of tasks with local state on this host.
         queries: Names of the checkpoints of queries.
         warnings: Signs that the application is still running.
+        start: Sub-topology -> where it then begins to read; the others begin as at a first start.
     """
 
     config: StreamsConfig
@@ -48,6 +57,7 @@ class ResetPlan:
     tasks: int
     queries: tuple[str, ...]
     warnings: tuple[str, ...]
+    start: Mapping[str, FirstBatch] = field(default_factory=dict)
 
     def lines(self) -> Iterable[str]:
         """The plan for people."""
@@ -66,10 +76,26 @@ class ResetPlan:
         yield f"consumer group: {app}"
         yield f"local state: {self.config.state_dir / app}, {counted(self.tasks, 'task')} (on this host)"
         yield f"checkpoint: {self.config.checkpoint_dir}, {counted(len(self.queries), 'query')}"
+        for name, first in self.start.items():
+            places = (
+                f"{topic}-{n}: {at}" for topic, of in first.start.topics.items() for n, at in enumerate(of.offsets)
+            )
+            yield f"{name} then begins to read at {', '.join(places)}, with empty stores: older records are not in them"
         yield from (f"warning: {warning}" for warning in self.warnings)
 
 
-def plan_reset(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog, named: Collection[str] = ()) -> ResetPlan:
+def positions_text(at: SourceOffsets) -> str:
+    """Positions for people."""
+    return ", ".join(f"{topic}-{n}: {offset}" for topic, of in at.topics.items() for n, offset in enumerate(of.offsets))
+
+
+def plan_reset(
+    config: StreamsConfig,
+    admin: KafkaAdmin,
+    log: MarkerLog,
+    named: Collection[str] = (),
+    start: Mapping[str, FirstBatch] = MappingProxyType({}),
+) -> ResetPlan:
     """The plan of a reset; deletes nothing.
 
     Args:
@@ -77,6 +103,7 @@ def plan_reset(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog, named: 
         admin: Asks Kafka.
         log: Reads the commits topics.
         named: Topics that are the application's by the user's word, without other proof.
+        start: Sub-topology -> where it then begins to read; empty: what an unfinished reset has noted.
 
     Raises:
         ConfigError: Such a topic cannot be an internal topic of this application, or belongs to another one.
@@ -98,7 +125,8 @@ def plan_reset(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog, named: 
         found,
         sum(1 for _ in StateDirectory(config.state_dir).tasks(app)),
         tuple(folder.name for folder in query_folders(config.checkpoint_dir, subs)),
-        tuple(_warnings(admin, [place for place in places if place[0].endswith(COMMITS)])),
+        tuple(running_signs(admin, [place for place in places if place[0].endswith(COMMITS)])),
+        dict(start) or noted_start(config.checkpoint_dir),
     )
 
 
@@ -118,8 +146,8 @@ def _sub_topologies(application_id: str, topics: Iterable[str]) -> set[str]:
     return {name[len(application_id) + 1 : -len(COMMITS)] for name in topics if name.endswith(COMMITS)}
 
 
-def _warnings(admin: KafkaAdmin, commits: list[TopicPartition]) -> Iterable[str]:
-    """Signs that the application may still be running: it must be stopped, or it would create its topics again."""
+def running_signs(admin: KafkaAdmin, commits: list[TopicPartition]) -> Iterable[str]:
+    """Signs in the partitions of its commits topics that an application may still be running."""
     if not commits:
         return
     stable, ends = admin.end_offsets(commits), admin.end_offsets(commits, committed=False)
@@ -138,7 +166,7 @@ def reset(plan: ResetPlan, admin: KafkaAdmin, report: Callable[[str], None]) -> 
     """
     config = plan.config
     app = config.application_id
-    note_reset(config.checkpoint_dir, plan.topics)
+    note_reset(config.checkpoint_dir, plan.topics, plan.start)
     for commits in (False, True):
         topics = [name for name in plan.topics if name.endswith(COMMITS) is commits]
         _attempt(plan, admin, lambda topics=topics: admin.delete_topics(topics))  # type: ignore[misc]
@@ -152,8 +180,10 @@ def reset(plan: ResetPlan, admin: KafkaAdmin, report: Callable[[str], None]) -> 
             f"delete the checkpoint {config.checkpoint_dir} with your storage's own tools: until then, no start is allowed"
         )
         return
-    left = delete_checkpoint(config.checkpoint_dir, plan.queries)
+    left = delete_checkpoint(config.checkpoint_dir, plan.queries, plan.start)
     report(f"deleted checkpoint {config.checkpoint_dir}" + (f", but for {', '.join(left)}" if left else ""))
+    for name in plan.start:
+        report(f"made a new checkpoint of {name}, which begins at the chosen offsets")
 
 
 def _attempt(plan: ResetPlan, admin: KafkaAdmin, delete: Callable[[], bool | None]) -> bool | None:

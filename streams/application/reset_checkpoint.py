@@ -1,4 +1,4 @@
-"""The part of a reset in the checkpoint folder: the note that a reset has begun, and the deletion of the checkpoints.
+"""The part of a reset in the checkpoint folder: the note that a reset has begun, the deletion of the checkpoints, and new ones.
 
 Invariants: nothing outside the folder is touched, nor anything in it that is neither a query's checkpoint nor the engine's own
 file; the note is written before anything is deleted and deleted last, so that an application never starts on half a reset.
@@ -7,13 +7,19 @@ file; the note is written before anything is deleted and deleted last, so that a
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable
+import uuid
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import orjson
 
 from streams.application.topology_manifest import FILE, local_folder
+from streams.checkpoint.files import LocalFiles
+from streams.checkpoint.log import write_first_batch, write_query_id
 from streams.errors import ResetUnfinishedError
+from streams.source.offsets import FirstBatch
 
 NOTE = "reset.json"
 
@@ -33,23 +39,36 @@ def check_no_reset(application_id: str, checkpoint_dir: str) -> None:
 
 def noted_topics(checkpoint_dir: str) -> list[str] | None:
     """The topics that an unfinished reset is to delete; None if there is no unfinished reset."""
+    note = _note(checkpoint_dir)
+    return None if note is None else [str(topic) for topic in note.get("topics", ())]
+
+
+def noted_start(checkpoint_dir: str) -> dict[str, FirstBatch]:
+    """Where an unfinished reset lets sub-topologies begin to read; empty if it says nothing about that."""
+    found = (_note(checkpoint_dir) or {}).get("start", {})
+    return {name: FirstBatch.from_json(first) for name, first in found.items()}
+
+
+def _note(checkpoint_dir: str) -> dict[str, Any] | None:
     folder = local_folder(checkpoint_dir)
     if folder is None or not (folder / NOTE).exists():
         return None
     try:
-        topics = orjson.loads((folder / NOTE).read_bytes())["topics"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+        note = orjson.loads((folder / NOTE).read_bytes())
+    except orjson.JSONDecodeError:
         # The note is truncated, so nothing was deleted yet.
-        return []
-    return [str(topic) for topic in topics]
+        return {}
+    return note if isinstance(note, dict) else {}
 
 
-def note_reset(checkpoint_dir: str, topics: Iterable[str]) -> None:
-    """Writes the note that a reset begins, with the topics that it is to delete."""
+def note_reset(
+    checkpoint_dir: str, topics: Iterable[str], start: Mapping[str, FirstBatch] = MappingProxyType({})
+) -> None:
+    """Writes the note that a reset begins, with the topics that it is to delete, and where reading then begins."""
     folder = local_folder(checkpoint_dir)
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / NOTE).write_bytes(orjson.dumps({"topics": sorted(topics)}))
+        note = {"topics": sorted(topics), "start": {name: first.to_json() for name, first in sorted(start.items())}}
+        LocalFiles(str(folder)).write(NOTE, orjson.dumps(note))
 
 
 def query_folders(checkpoint_dir: str, sub_topologies: Collection[str]) -> list[Path]:
@@ -72,8 +91,15 @@ def query_folders(checkpoint_dir: str, sub_topologies: Collection[str]) -> list[
     ]
 
 
-def delete_checkpoint(checkpoint_dir: str, sub_topologies: Collection[str]) -> list[str]:
-    """Deletes the queries' checkpoints, then the engine's own files, then the folder if it is empty.
+def delete_checkpoint(
+    checkpoint_dir: str, sub_topologies: Collection[str], start: Mapping[str, FirstBatch] = MappingProxyType({})
+) -> list[str]:
+    """Deletes the queries' checkpoints, makes new ones where reading begins elsewhere, then deletes the engine's own files.
+
+    Args:
+        checkpoint_dir: The application's checkpoint.
+        sub_topologies: The names of its sub-topologies.
+        start: Sub-topology -> where its next query begins; the others begin as at a first start.
 
     Returns:
         The names of the remaining entries.
@@ -83,9 +109,13 @@ def delete_checkpoint(checkpoint_dir: str, sub_topologies: Collection[str]) -> l
         return []
     for query in query_folders(checkpoint_dir, sub_topologies):
         shutil.rmtree(query)
+    files = LocalFiles(str(folder))
+    for name, first in start.items():
+        write_query_id(files, name, str(uuid.uuid4()))
+        write_first_batch(files, name, first)
     for file in (*folder.glob(f"{Path(FILE).stem}.*.tmp"), folder / FILE, folder / NOTE):
         file.unlink(missing_ok=True)
-    left = sorted(child.name for child in folder.iterdir())
-    if not left:
+    left = sorted(child.name for child in folder.iterdir() if child.name not in start)
+    if not left and not start:
         folder.rmdir()
     return left

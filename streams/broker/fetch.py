@@ -4,7 +4,6 @@ Ivy uses the user's configuration: `~/.ivy2/ivysettings.xml`, or the file named 
 repositories, and `JAVA_OPTS` sets proxies (`-Dhttps.proxyHost=... -Dhttps.proxyPort=...`) or trust stores.
 """
 
-import importlib.util
 import os
 import shlex
 import shutil
@@ -14,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from streams.broker.errors import JarFetchError
-from streams.broker.jars import BROKER_JARS, JarSet, cache_dir, is_complete, write_manifest
+from streams.broker.jars import BROKER_JARS, JarSet, cache_dir, is_complete, jar_of_pyspark, write_manifest
 from streams.broker.java import find_java
 from streams.broker.locks import file_lock
 
@@ -87,21 +86,11 @@ def _ivy_command(module: Path, ivy_cache: Path, target: Path) -> list[str]:
     return [
         str(find_java()),
         *shlex.split(os.environ.get("JAVA_OPTS", "")),
-        *("-jar", str(_ivy_jar())),
+        *("-jar", str(jar_of_pyspark("ivy"))),
         *(("-settings", str(settings)) if settings.is_file() else ()),
         *("-ivy", str(module), "-confs", "default", "-types", "jar", "bundle", "-cache", str(ivy_cache)),
         *("-retrieve", f"{target}/[artifact]-[revision].[ext]"),
     ]
-
-
-def _ivy_jar() -> Path:
-    """Finds Ivy in the installed pyspark, without importing it."""
-    spec = importlib.util.find_spec("pyspark")
-    folders = spec.submodule_search_locations if spec else None
-    for folder in folders or ():
-        for jar in sorted(Path(folder, "jars").glob("ivy-*.jar")):
-            return jar
-    raise JarFetchError("pyspark's jars hold no ivy-*.jar, which fetches jars. Reinstall pyspark 4.2.")
 
 
 def _run_ivy(jars: JarSet, command: list[str], progress: Callable[[str], None]) -> None:

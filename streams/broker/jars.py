@@ -4,12 +4,13 @@ A set of jars is one folder of the cache. The folder appears under its final nam
 and their sizes written last, so that an interrupted fetch, or a file that was lost or truncated later, is always noticed.
 """
 
+import importlib.util
 import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from streams.broker.errors import JarsMissingError
+from streams.broker.errors import JarFetchError, JarsMissingError
 
 KAFKA_VERSION = "4.3.1"
 """The version of the broker."""
@@ -98,3 +99,20 @@ def class_path(jars: JarSet = BROKER_JARS) -> str:
     if not is_complete(jars.folder):
         raise JarsMissingError(f"The jars of {jars.title} are not in {jars.folder}. Fetch them with: {jars.fetched_by}")
     return f"{jars.folder}{os.sep}*"
+
+
+def jar_of_pyspark(name: str) -> Path:
+    """Finds a jar that comes with the installed pyspark (Ivy, py4j), without importing pyspark.
+
+    Args:
+        name: The beginning of the jar's name, up to its version.
+
+    Raises:
+        JarFetchError: There is none.
+    """
+    spec = importlib.util.find_spec("pyspark")
+    folders = spec.submodule_search_locations if spec else None
+    for folder in folders or ():
+        for jar in sorted(Path(folder, "jars").glob(f"{name}-*.jar")):
+            return jar
+    raise JarFetchError(f"pyspark's jars hold no {name}-*.jar, which is needed here. Reinstall pyspark 4.2.")

@@ -31,7 +31,7 @@ class Adoption:
         query_id: The query id of the new checkpoint.
         first: Where the new query's first micro-batch begins and ends.
         versions: Task -> the version of its last marker, which stays; without tasks that have never committed.
-        done: The tasks that have already committed that micro-batch.
+        done: The tasks that have already committed that micro-batch; none if it is empty.
     """
 
     query_id: str
@@ -48,6 +48,8 @@ class Adoption:
             query_id=self.query_id,
             batch_id=0 if done else NEVER,
             batch=batch_digest(self.first.start, end) if done else "",
+            # Where no micro-batch is repeated (positions were moved), what the last one read says nothing about the next.
+            ranges=old.ranges if self.done else {},
             adopted=old.version,
             # A changelog that was restored from a backup has another id, and is adopted with the rest.
             changelog_ids={},
@@ -139,7 +141,7 @@ def plan_adoption(
         query_id,
         first,
         {task: marker.version for task, marker in found.items()},
-        frozenset(task for task, marker in found.items() if marker.batch_id == batch),
+        frozenset(task for task, marker in found.items() if marker.batch_id == batch != NEVER),
     )
 
 

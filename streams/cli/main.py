@@ -50,6 +50,17 @@ COMMANDS = {
     "dlq": LazyCommand("streams.cli.dlq", "app", "Dead letters: list, show, replay, purge."),
     "restore": LazyCommand("streams.cli.restore", "restore", "Rebuild an application's stores from its changelogs."),
     "adopt": LazyCommand("streams.cli.adopt", "adopt", "Create a new checkpoint from an application's commits."),
+    "doctor": LazyCommand(
+        "streams.cli.operations.doctor", "doctor", "Find what is wrong with an application, and what mends it."
+    ),
+    "transactions": LazyCommand(
+        "streams.cli.operations.transactions",
+        "transactions",
+        "List open transactions, and end hanging ones on request.",
+    ),
+    "replay": LazyCommand(
+        "streams.cli.operations.replay", "replay", "Process past input again, beside the running application."
+    ),
     "reset": LazyCommand("streams.cli.reset", "reset", "Delete an application's state and internal topics."),
     "topic": LazyCommand(
         "streams.cli.topic", "app", "Topics of any cluster: create, list, describe, send, read, delete."
@@ -68,7 +79,7 @@ HELP = "\n\n".join(
         "`streams config` lists all settings, with --explain those in force. Local state and checkpoint are below --base-dir "
         "(var), the embedded broker's data is in --data-dir (.kafka).",
         "Exit codes: 0 done; 1 it failed, or a check found something; 2 the command line is wrong; 3 the answer is no: not "
-        "running (broker status), nothing committed yet (status), not safe (diff).",
+        "running (broker status), nothing committed yet (status), not safe (diff), warnings (doctor).",
     )
 )
 

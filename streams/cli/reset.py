@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -11,7 +12,9 @@ from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from streams.application.reset import ResetPlan, plan_reset
 from streams.application.reset import reset as reset_application
+from streams.application.reset_positions import start_positions
 from streams.cli.command import command
+from streams.cli.operations.positions import WAIT, PositionOptions, as_offsets, move_positions
 from streams.cli.output import print_json
 from streams.cli.settings import ApplicationOptions, AsJson, reachable
 from streams.errors import ConfigError
@@ -31,6 +34,7 @@ def reset(
             help="Also delete these internal topics, although nothing proves that they belong to the application.",
         ),
     ] = None,
+    positions: PositionOptions,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and end.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
@@ -39,24 +43,49 @@ def reset(
 
     The topology.json of the checkpoint and the commit markers prove which topics belong to the application, never the
     beginning of a name alone. Stop the application first. An interrupted reset is finished by running it again.
+
+    With --to-datetime, --by-duration or --to-offsets the next start reads from there, with empty stores. That is a dry run unless
+    --execute is given, and is refused while the application runs.
     """
     settings = reachable(_named(application, name).load(None))
-    if as_json and not (yes or dry_run):
+    if as_json and not (yes or dry_run or positions):
         raise ConfigError("--json cannot ask: add --dry-run, or --yes to delete")
     log = LiveKafka(settings.client, settings.transaction_timeout_ms, bulk=settings.bulk_io)
     named = [name.strip() for name in (topics or "").split(",") if name.strip()]
     with KafkaAdmin(settings.client) as admin:
-        plan = plan_reset(settings, admin, log, named)
-        for line in () if as_json else plan.lines():
-            typer.echo(line)
-        if dry_run:
-            print_json(as_dict(plan, deleted=False)) if as_json else typer.echo("nothing was deleted")
+        wanted = positions.wanted()
+        start = start_positions(settings, admin, log, wanted) if wanted else {}
+        if positions.keep_state:
+            moved = move_positions(settings, admin, log, start, positions.execute and not dry_run)
+            if as_json:
+                print_json({"application_id": settings.application_id, "moved": moved, "start": as_offsets(start)})
             return
-        if not yes:
-            typer.confirm("Delete all of this?", abort=True)
-        reset_application(plan, admin, (lambda _: None) if as_json else typer.echo)
+        plan = plan_reset(settings, admin, log, named, start)
         if as_json:
-            print_json(as_dict(plan, deleted=True))
+            done = _carry_out(plan, admin, positions, dry_run, yes=True, say=lambda _: None)
+            print_json(as_dict(plan, deleted=done))
+            return
+        for line in plan.lines():
+            typer.echo(line)
+        _carry_out(plan, admin, positions, dry_run, yes, typer.echo)
+
+
+def _carry_out(
+    plan: ResetPlan, admin: KafkaAdmin, positions: PositionOptions, dry_run: bool, yes: bool, say: Callable[[str], None]
+) -> bool:
+    """Carries the plan out, if it is to be; False: it was only shown."""
+    only_shown = bool(positions) and not positions.execute
+    if dry_run or only_shown:
+        say(f"nothing was deleted{': --execute carries this out' if only_shown and not dry_run else ''}")
+        return False
+    if positions and plan.warnings:
+        raise ConfigError(
+            f"{plan.config.application_id} may still run: {plan.warnings[0]}. Nothing was deleted. {WAIT}"
+        )
+    if not (yes or positions.execute):
+        typer.confirm("Delete all of this?", abort=True)
+    reset_application(plan, admin, say)
+    return True
 
 
 def as_dict(plan: ResetPlan, *, deleted: bool) -> dict[str, Any]:
@@ -78,6 +107,7 @@ def as_dict(plan: ResetPlan, *, deleted: bool) -> dict[str, Any]:
         "checkpoint": plan.config.checkpoint_dir,
         "queries": list(plan.queries),
         "warnings": list(plan.warnings),
+        "start": as_offsets(plan.start),
     }
 
 

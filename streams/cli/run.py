@@ -109,8 +109,14 @@ def run(
         run_topology(program.load(), reachable(config))
 
 
-def run_topology(topology: Topology, config: StreamsConfig) -> None:
-    """Runs a topology in this process until it ends or is stopped."""
+def run_topology(topology: Topology, config: StreamsConfig, until_ms: int | None = None) -> None:
+    """Runs a topology in this process until it ends or is stopped.
+
+    Args:
+        topology: The program.
+        config: The settings.
+        until_ms: Where reading ends with `available_now`: see `StreamsApplication`.
+    """
     from streams.spark.runner import StreamsApplication
 
     # Keeps confluent-kafka's and Spark's own logs from disturbing the progress display.
@@ -119,7 +125,7 @@ def run_topology(topology: Topology, config: StreamsConfig) -> None:
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     # py4j reports calls that fail because the Java process has ended through the root logger.
     logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
-    StreamsApplication(topology, config).run()
+    StreamsApplication(topology, config, until_ms=until_ms).run()
 
 
 def run_main(build: Build, application_id: str) -> None:

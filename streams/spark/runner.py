@@ -61,6 +61,7 @@ class StreamsApplication:
         config: The settings.
         progress: Shows the progress.
         on_running: Called once all queries that can run have been started.
+        until_ms: With `available_now`: reading ends at the first record at or past this time, ms; None: at the ends of the topics.
 
     Guarantees: every result is visible exactly once to `read_committed` readers, whatever process dies when.
     """
@@ -71,7 +72,9 @@ class StreamsApplication:
         config: StreamsConfig,
         progress: Progress | None = None,
         on_running: Callable[[], object] = lambda: None,
+        until_ms: int | None = None,
     ) -> None:
+        self._until_ms = until_ms
         self.topology = topology
         self.config = config
         self.progress = progress or Progress(config.application_id)
@@ -158,6 +161,8 @@ class StreamsApplication:
         meanwhile is left to the next run.
         """
         waiting = application.subs
+        if self._until_ms is not None:
+            self._until = self._ask(partial(application.ends, time_ms=self._until_ms))
         while waiting:
             before = self._steps
             for prepared in waiting:

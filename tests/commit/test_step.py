@@ -223,7 +223,7 @@ def test_a_transaction_that_hangs_is_named_before_anything_is_done(task, topic):
     task.kafka.hang(topic, 0)
     with pytest.raises(OpenTransactionError, match=rf"{topic}-0 from offset") as caught:
         task.step()
-    assert "kafka-transactions.sh" in str(caught.value)
+    assert "`streams transactions --topic " in str(caught.value)
     assert task.values("out") == [b"1", b"1"]
 
 

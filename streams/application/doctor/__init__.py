@@ -1,0 +1,1 @@
+"""`streams doctor`: compares everything that an application has left in Kafka and on disks, and changes nothing."""

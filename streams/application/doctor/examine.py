@@ -1,0 +1,84 @@
+"""The list of checks, and the examination, which runs all of them and changes nothing.
+
+A new check (of snapshots, of replicas) is a function of the `Inspection` that yields what it finds, and a row of `CHECKS` with
+the sentence that is said where it finds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from state.errors import KafkaClientError, StreamsError
+from streams.application.doctor import cluster, commits, local, program, reading, topics, writers
+from streams.application.doctor.findings import CheckResult, Finding, Severity
+from streams.application.doctor.inspection import Inspection
+
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check.
+
+    Attributes:
+        name: Its name.
+        healthy: What is said where it finds nothing.
+        look: Yields the findings.
+    """
+
+    name: str
+    healthy: str
+    look: Callable[[Inspection], Iterable[Finding]]
+
+
+BROKERS = Check("brokers", "their settings allow exactly-once", cluster.brokers)
+PLAN = Check("program", "it can be planned on this cluster", program.plan)
+CHECKS = (
+    Check("start", "the program may go on with the state", program.start),
+    Check("internal topics", "all have the right partitions and settings", topics.internal_topics),
+    Check("output topics", "all exist", topics.outputs),
+    Check("left-over topics", "there are none", topics.left_over),
+    Check("replicas", "every topic can be written, and outlives a broker", cluster.replicas),
+    Check("checkpoint", "it fits the commit markers of all tasks", commits.checkpoint),
+    Check("micro-batch", "no micro-batch is half committed", commits.half_committed),
+    Check("changelogs", "they have all that the markers promise", commits.changelogs),
+    Check("positions", "everything that is to be read next is in the logs", reading.positions),
+    Check("retention", "no unread record is about to be deleted", reading.retention),
+    Check("consumer group", "its offsets are those of the markers", reading.group),
+    Check("transactions", "none holds readers up", writers.transactions),
+    Check("drivers", "one driver at most is at work", writers.drivers),
+    Check("disk", "the state folder has room, and is this user's", local.disk),
+    Check("local state", "what is on this host comes from this application's commits", local.stores),
+    # Snapshots: a check of the newest valid one against the markers belongs here.
+)
+"""What is looked at, in this order, once the program is planned."""
+
+
+def examine(inspection: Inspection) -> Iterator[CheckResult]:
+    """Runs all checks.
+
+    A check that fails itself is a finding, too: the others are still run. Where the program cannot be planned, nothing can be
+    compared with it, and the rest is left out.
+    """
+    yield _result(inspection, BROKERS)
+    planned = _result(inspection, PLAN)
+    yield planned
+    if planned.findings[0].severity is Severity.OK:
+        yield from (_result(inspection, check) for check in CHECKS)
+
+
+def _result(inspection: Inspection, check: Check) -> CheckResult:
+    return CheckResult(check.name, _findings(inspection, check) or (Finding(Severity.OK, check.healthy),))
+
+
+def _findings(inspection: Inspection, check: Check) -> tuple[Finding, ...]:
+    """What a check finds; repeated for a while where brokers cannot answer, such as a coordinator that is being loaded."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return tuple(check.look(inspection))
+        except StreamsError as error:
+            if attempt == _ATTEMPTS or not (isinstance(error, KafkaClientError) and error.transient):
+                return (Finding(Severity.WARNING, f"this could not be looked at: {error}"),)
+        inspection.pause()
+    raise AssertionError("the last attempt returns")

@@ -1,0 +1,152 @@
+"""What the doctor looks at: the application, its cluster and its disks, each read once."""
+
+# ruff: noqa: D102 - members of protocols are described where they are implemented
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+from state.changelog.topics import commits_topic
+from state.commit.marker import CommitMarker
+from state.commit.protocols import KafkaAccess
+from state.errors import CheckpointMismatchError
+from state.kafka.topics import TopicPartition
+from streams.application.newest_marker import newest_marker
+from streams.application.preflight import Findings, Preflight
+from streams.application.prepare import Application, PreparedSub, plan_application
+from streams.application.transactions import TransactionsAdmin
+from streams.broker.survey import Replicas
+from streams.checkpoint.compare import Markers
+from streams.checkpoint.files import CheckpointFiles
+from streams.checkpoint.log import Checkpoint
+from streams.config import StreamsConfig
+from streams.topology.topology import Topology
+
+
+class ClusterSurvey(Protocol):
+    """Answers about brokers and groups that only the doctor needs (`streams.broker.survey`)."""
+
+    def broker_settings(self) -> Mapping[int, Mapping[str, str]]: ...
+    def replicas(self, topics: Collection[str]) -> Mapping[TopicPartition, Replicas]: ...
+    def group_members(self, group: str) -> list[str]: ...
+
+
+@dataclass(frozen=True)
+class SubLook:
+    """What a sub-topology has left behind.
+
+    Attributes:
+        prepared: The sub-topology.
+        markers: Task -> its last marker.
+        checkpoint: Its checkpoint; empty if that is lost or cannot be read.
+        wrong: Why the two do not belong together; None if they do.
+        adoptable: Whether a new checkpoint would mend that.
+    """
+
+    prepared: PreparedSub
+    markers: Markers
+    checkpoint: Checkpoint
+    wrong: CheckpointMismatchError | None
+    adoptable: bool
+
+    @property
+    def name(self) -> str:
+        """The sub-topology's name."""
+        return self.prepared.sub.name
+
+    @property
+    def found(self) -> dict[int, CommitMarker]:
+        """The last markers of the tasks that have committed."""
+        return {task: marker for task, marker in sorted(self.markers.items()) if marker is not None}
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """An application to examine.
+
+    Attributes:
+        topology: The program.
+        config: The settings.
+        target: How the user names the program on the command line.
+        files: The checkpoint folder.
+        admin: Asks Kafka (`KafkaAdmin`).
+        kafka: Reads logs; None: the real cluster of the settings.
+        survey: Asks about brokers and groups.
+        transactions: Asks brokers for open transactions; None: no Java or no jars to ask with.
+        pause: Waits a moment between two looks at open transactions.
+        now_ms: The clock.
+    """
+
+    topology: Topology
+    config: StreamsConfig
+    target: str
+    files: CheckpointFiles
+    admin: Any
+    survey: ClusterSurvey
+    kafka: KafkaAccess
+    transactions: Callable[[], TransactionsAdmin | None] = lambda: None
+    pause: Callable[[], None] = lambda: time.sleep(1.0)
+    now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
+
+    @property
+    def app(self) -> str:
+        """The application's id."""
+        return self.config.application_id
+
+    def command(self, name: str, more: str = "") -> str:
+        """A command line about this application."""
+        return f"streams {name} {self.target} -a {self.app}{more and ' ' + more}"
+
+    @cached_property
+    def application(self) -> Application:
+        """The planned application.
+
+        Raises:
+            StreamsError: It cannot be planned on this cluster.
+        """
+        return plan_application(self.topology, self.config, self.admin)
+
+    @cached_property
+    def subs(self) -> tuple[SubLook, ...]:
+        """The sub-topologies in the order of the data flow."""
+        preflight = Preflight(self.application, self.files, self.admin, lambda _: None, self.kafka)
+        return tuple(self._look(preflight, prepared) for prepared in self.application.subs)
+
+    def _look(self, preflight: Preflight, prepared: PreparedSub) -> SubLook:
+        try:
+            found = preflight.inspect(prepared)
+        except CheckpointMismatchError as error:
+            access = preflight.markers(prepared)
+            markers = access.read() if self.admin.describe_topics([access.topic]) else {}
+            return SubLook(prepared, markers, Checkpoint(), error, adoptable=False)
+        return SubLook(prepared, found.markers, found.checkpoint, found.wrong, _adoptable(found))
+
+    def has_moved(self, look: SubLook, task: int) -> bool:
+        """Whether a task has committed since its marker was read: the application runs, and nothing is wrong with being ahead."""
+        newest = newest_marker(self.kafka, (commits_topic(self.app, look.name), task))
+        return newest is not None and newest != look.found[task]
+
+    def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
+        """The partitions of those of the topics that exist."""
+        found = self.admin.describe_topics(sorted(set(topics)))
+        return [(name, number) for name, info in sorted(found.items()) for number in range(info.partitions)]
+
+    @property
+    def source_topics(self) -> set[str]:
+        """The topics that the application reads and does not write itself."""
+        internal = self.application.plan.repartition_topics
+        return {topic for one in self.application.subs for topic in one.sub.topics if topic not in internal}
+
+    @property
+    def output_topics(self) -> set[str]:
+        """The user's topics that the application writes."""
+        sinks = (sink.topic for one in self.application.subs for sink in one.sub.sinks if sink.topic is not None)
+        named = {str(topic) for topic in sinks} - set(self.application.plan.repartition_topics)
+        return named | ({self.config.dead_letter_topic} if self.config.dead_letter_topic else set())
+
+
+def _adoptable(found: Findings) -> bool:
+    return any(found.markers.values())

@@ -1,0 +1,55 @@
+"""The output topics of a replay: made like those of the program that it repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from state.errors import TopicNotFoundError
+from state.kafka.topics import TopicInfo, TopicSpec
+
+_COPIED = (
+    "cleanup.policy",
+    "compression.type",
+    "max.message.bytes",
+    "message.timestamp.type",
+    "min.insync.replicas",
+    "retention.bytes",
+    "retention.ms",
+)
+
+
+class Admin(Protocol):
+    """The part of `state.kafka.admin.KafkaAdmin` that this module uses."""
+
+    # ruff: noqa: D102
+    def describe_topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]: ...
+    def topic_config(self, name: str) -> Mapping[str, str]: ...
+    def create_topics(self, topics: Iterable[TopicSpec]) -> object: ...
+
+
+def make_outputs(admin: Admin, names: Mapping[str, str], replication: int = -1) -> list[str]:
+    """Creates the output topics of a replay with the partitions and settings of the originals; existing ones stay.
+
+    Args:
+        admin: Kafka's admin client.
+        names: Original topic -> topic of the replay.
+        replication: Replication factor; -1: the broker's default.
+
+    Returns:
+        The created topics.
+
+    Raises:
+        TopicNotFoundError: An original does not exist.
+        TopicMismatchError: A topic of the replay exists with another number of partitions.
+    """
+    found = admin.describe_topics([*names, *names.values()])
+    specs = []
+    for original, name in sorted(names.items()):
+        if original not in found:
+            raise TopicNotFoundError(original)
+        settings = admin.topic_config(original)
+        config = {key: settings[key] for key in _COPIED if key in settings}
+        specs.append(TopicSpec(name, found[original].partitions, config, replication))
+    admin.create_topics(specs)
+    return [spec.name for spec in specs if spec.name not in found]

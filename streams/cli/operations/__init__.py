@@ -1,0 +1,1 @@
+"""Commands for operators: what is wrong with an application, open transactions, replays."""

@@ -1,0 +1,100 @@
+"""`streams replay`: processes past input again under another application id, into topics of its own."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from state.kafka.admin import KafkaAdmin
+from streams.application.replay import make_outputs
+from streams.cli.command import command
+from streams.cli.operations.positions import duration_ms
+from streams.cli.run import run_topology
+from streams.cli.settings import ApplicationOptions, Target, reachable
+from streams.cli.target import TopologyTarget
+from streams.cli.topic.times import to_timestamp
+from streams.config import StreamsConfig
+from streams.errors import ConfigError
+from streams.topology.replayed import with_own_outputs
+from streams.topology.topology import Topology
+
+
+@command
+def replay(
+    target: Target,
+    *,
+    new_id: Annotated[
+        str, typer.Option("--as", metavar="ID", help="The application id of the replay.", show_default=False)
+    ],
+    begin: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="WHERE",
+            help="Where it begins: earliest, a time (ISO 8601, or ms since 1970), or a duration before now (7d).",
+        ),
+    ] = "earliest",
+    until: Annotated[
+        str, typer.Option(metavar="WHERE", help="Where it ends: now (the present ends of the topics), or a time.")
+    ] = "now",
+    prefix: Annotated[
+        str | None,
+        typer.Option(
+            "--output-prefix",
+            help="Its output topics are named PREFIX and the original's name. Default: the id and a point.",
+        ),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Do not end: go on with new records.")] = False,
+    application: ApplicationOptions,
+) -> None:
+    """Process past input again, beside the running application, which is not touched.
+
+    A replay is an application of its own: its id, state, checkpoint and output topics, which are made like the originals. It
+    ends where it is told; run it again after an interruption, and it goes on. Topics of tables are read from their start.
+    `streams reset ID` removes what it leaves behind, except for its output topics.
+    """
+    program = TopologyTarget.parse(target)
+    if follow and until != "now":
+        raise ConfigError("--follow goes on with new records, and --until ends before them: give one of them")
+    until_ms = None if until == "now" else to_timestamp(until)
+    options: dict[str, Any] = {"available_now": not follow, "starting_offsets": _starting(begin)}
+    original = application.load(program.application_id())
+    config = replace(application, application_id=new_id).load(None, options)
+    if config.application_id == original.application_id:
+        raise ConfigError(f"--as {new_id}: that is the application itself; a replay needs an id of its own")
+    program.share_with_workers()
+    topology, config = prepared(program.load(), reachable(config), f"{new_id}." if prefix is None else prefix)
+    run_topology(topology, config, until_ms)
+
+
+def prepared(topology: Topology, config: StreamsConfig, prefix: str) -> tuple[Topology, StreamsConfig]:
+    """The program with output topics of its own, which exist then, and the settings for it.
+
+    Raises:
+        ConfigError: With this prefix, it would write to topics of the original.
+    """
+    originals = {sink.topic for sink in topology.sinks() if isinstance(sink.topic, str)}
+    if config.dead_letter_topic:
+        originals.add(config.dead_letter_topic)
+    names = {topic: f"{prefix}{topic}" for topic in originals}
+    if taken := originals & set(names.values()):
+        raise ConfigError(f"--output-prefix {prefix!r}: the application itself writes to {', '.join(sorted(taken))}")
+    renamed = with_own_outputs(topology, lambda topic: names[topic])
+    with KafkaAdmin(config.client) as admin:
+        for topic in make_outputs(admin, names, config.replication_factor):
+            typer.echo(f"created topic {topic}")
+    if config.dead_letter_topic:
+        config = config.model_copy(update={"dead_letter_topic": names[config.dead_letter_topic]})
+    return renamed, config
+
+
+def _starting(text: str) -> str:
+    """The setting `starting_offsets` for a typed beginning."""
+    if text == "earliest":
+        return text
+    if text[-1:].isalpha() and text[:1].isdigit() and "T" not in text:
+        return f"timestamp:{int(time.time() * 1000) - duration_ms('--from', text)}"
+    return f"timestamp:{to_timestamp(text)}"

@@ -1,0 +1,176 @@
+"""A reset to a time or to offsets: the next start begins exactly there, with nothing of the old state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from state.errors import KafkaClientError
+from streams.application.markers import MarkerAccess
+from streams.application.move_positions import carry_out, plan_moves
+from streams.application.preflight import Preflight
+from streams.application.reset import plan_reset, reset
+from streams.application.reset_checkpoint import noted_start
+from streams.application.reset_positions import Wanted, parse_offsets, start_positions
+from streams.checkpoint.log import read_checkpoint
+from streams.errors import ConfigError, ResetUnfinishedError
+from streams.source.offsets import FirstBatch
+from tests.doctor.world import NOW_MS, World
+from tests.simulation.spark import Checkpoint
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """An application that has counted `a` and `b` twice: at NOW_MS, and a minute later."""
+    world = World(tmp_path)
+    world.feed("a", "b")
+    world.cluster.advance(60_000)
+    world.feed("a", "b", at_ms=NOW_MS + 60_000)
+    world.run("c")
+    world.restore()
+    return world
+
+
+def do(world: World, wanted: Wanted | None) -> list[str]:
+    said: list[str] = []
+    start = start_positions(world.config, world.kafka, world.kafka, wanted) if wanted else {}
+    reset(plan_reset(world.config, world.kafka, world.kafka, start=start), world.kafka, said.append)  # type: ignore[arg-type]
+    return said
+
+
+def counted_from_here(world: World) -> list[tuple[bytes | None, int]]:
+    """Starts the application again, and gives what it counts."""
+    before = world.kafka.end_offsets([("out", 0), ("out", 1)])
+    sub = world.plan()[1].sub.name
+    kept = read_checkpoint(world.files, sub)
+    application, _ = world.plan()
+    world.driver = world.start(Checkpoint())
+    firsts = Preflight(application, world.files, world.kafka, lambda _: None, world.kafka).run()  # type: ignore[arg-type]
+    world.checkpoint.query_id, world.checkpoint.first = kept.query_id, firsts[sub]
+    while world.driver.trigger():
+        pass
+    rows = []
+    for place, start in before.items():
+        columns = world.kafka.columns(*place, start)
+        if columns is not None:
+            rows += zip(columns.keys.to_pylist(), map(int.from_bytes, columns.values.to_pylist()), strict=True)
+    return sorted(rows)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Wanted(NOW_MS + 30_000),
+        Wanted(offsets=dict.fromkeys([("in", 0), ("in", 1)], 2)),
+    ],
+)
+def test_the_next_start_reads_from_there_with_empty_stores(world: World, wanted: Wanted) -> None:
+    said = do(world, wanted)
+    assert said[-1] == "made a new checkpoint of in, which begins at the chosen offsets"
+    assert not list(world.config.state_dir.glob("app/*/*"))
+    assert counted_from_here(world) == [(b"a", 1), (b"a", 2), (b"b", 1), (b"b", 2), (b"c", 1), (b"c", 2)]
+
+
+def test_a_reset_without_positions_begins_at_the_start(world: World) -> None:
+    do(world, None)
+    assert not Path(world.config.checkpoint_dir).exists()
+
+
+def test_an_interrupted_reset_goes_on_to_the_same_positions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(names: object) -> None:
+        raise KafkaClientError("refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.kafka, "delete_topics", refuse)
+        with pytest.raises(ResetUnfinishedError):
+            do(world, Wanted(NOW_MS + 30_000))
+    noted = noted_start(world.config.checkpoint_dir)
+    assert noted["in"].start.topics["in"].offsets == (2, 2)
+    do(world, None)
+    assert read_checkpoint(world.files, "in").first == noted["in"]
+    assert counted_from_here(world)[0] == (b"a", 1)
+
+
+def test_the_plan_says_what_happens_to_the_state(world: World) -> None:
+    start = start_positions(world.config, world.kafka, world.kafka, Wanted(NOW_MS + 30_000))
+    told = "\n".join(plan_reset(world.config, world.kafka, world.kafka, start=start).lines())  # type: ignore[arg-type]
+    assert "in then begins to read at in-0: 2, in-1: 2, with empty stores: older records are not in them" in told
+
+
+@pytest.mark.parametrize(
+    ("offsets", "said"),
+    [
+        ({("in", 0): 1}, r"in-1 is missing, whose log has \[0, 5\)"),
+        ({("in", 0): 1, ("in", 1): 9}, "offset 9 of in-1 is not in the log"),
+        ({("in", 0): 1, ("in", 1): 1, ("out", 0): 0}, "out-0 is no partition that the application reads"),
+    ],
+)
+def test_offsets_that_are_not_exactly_possible_are_refused(world: World, offsets: dict, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        start_positions(world.config, world.kafka, world.kafka, Wanted(offsets=offsets))
+
+
+def test_files_of_offsets_have_the_form_of_kafkas_own_tool() -> None:
+    assert parse_offsets(["in,0,7", "", "in, 1, 8"]) == {("in", 0): 7, ("in", 1): 8}
+    with pytest.raises(ConfigError, match="line 1 is 'in,0', and topic,partition,offset is needed"):
+        parse_offsets(["in,0"])
+
+
+def test_an_unknown_application_has_no_inputs(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with pytest.raises(ConfigError, match="which topics app reads is not known"):
+        start_positions(world.config, world.kafka, world.kafka, Wanted(0))
+
+
+def test_positions_can_be_moved_and_the_state_kept(world: World) -> None:
+    """From the second record on: counted again, on top of what was counted."""
+    start = start_positions(world.config, world.kafka, world.kafka, Wanted(NOW_MS + 30_000))
+    said: list[str] = []
+    for move in plan_moves("app", world.kafka, world.files, {"in": 2}, start):
+        carry_out(move, world.files, said.append)
+    assert said[-1] == "in: made a new checkpoint, at the tasks' last commits"
+    assert world.kafka.groups["app"] == {("in", 0): 2, ("in", 1): 2}
+    assert counted_from_here(world) == [(b"a", 5), (b"a", 6), (b"b", 5), (b"b", 6), (b"c", 3), (b"c", 4)]
+    assert world.kafka.groups["app"] == {("in", 0): 5, ("in", 1): 5}
+
+
+def test_a_move_that_was_interrupted_goes_on_with_its_own_positions(world: World) -> None:
+    (move,) = plan_moves("app", world.kafka, world.files, {"in": 2}, at(world, 2))
+    replaced: list[int] = []
+    original = MarkerAccess.replace
+
+    def dies(self: MarkerAccess, task: int, *more: Any) -> bool:
+        if replaced:
+            raise KeyboardInterrupt
+        replaced.append(task)
+        return original(self, task, *more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MarkerAccess, "replace", dies)
+        with pytest.raises(KeyboardInterrupt):
+            carry_out(move, world.files, lambda _: None)
+    assert [one.command for one in world.findings()["checkpoint"]][-1] == "streams adopt app.py -a app --dry-run"
+    (again,) = plan_moves("app", world.kafka, world.files, {"in": 2}, at(world, 3))
+    carry_out(again, world.files, lambda _: None)
+    first = read_checkpoint(world.files, "in").first
+    assert first is not None
+    assert first.start.topics["in"].offsets == (2, 2), "the plan of the first attempt"
+    assert set(world.findings()) == {"local state"}, "it is restored for the new checkpoint, as after an adoption"
+
+
+def test_positions_are_not_moved_within_a_micro_batch(world: World) -> None:
+    (Path(world.config.checkpoint_dir) / "in/commits/0").unlink()
+    with pytest.raises(ConfigError, match="micro-batch 0 is logged and not complete"):
+        plan_moves("app", world.kafka, world.files, {"in": 2}, at(world, 2))
+
+
+def test_without_state_there_is_nothing_to_keep(world: World) -> None:
+    with pytest.raises(ConfigError, match="no task has committed"):
+        plan_moves("app", world.kafka, world.files, {}, at(world, 2))
+
+
+def at(world: World, offset: int) -> dict[str, FirstBatch]:
+    wanted = Wanted(offsets={("in", 0): offset, ("in", 1): offset})
+    return start_positions(world.config, world.kafka, world.kafka, wanted)

@@ -1,0 +1,114 @@
+"""A replay reads the same input into topics of its own, beside the application that it repeats."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from state.errors import TopicNotFoundError
+from streams import StreamsBuilder
+from streams.application.replay import make_outputs
+from streams.cli.operations import replay as command
+from streams.errors import ConfigError, TopologyError
+from streams.source.planner import BatchPlanner
+from streams.topology.graph import SinkNode, SourceNode
+from streams.topology.replayed import with_own_outputs
+from tests.doctor.world import NOW_MS, Kafka, World, counting
+
+
+def renamed(topic: str) -> str:
+    return f"again.{topic}"
+
+
+def test_a_replay_counts_the_input_again_and_leaves_the_application_alone(tmp_path: Path) -> None:
+    world = World(tmp_path).run()
+    before = world.kafka.end_offsets([("out", 0), ("out", 1)])
+    again = World(tmp_path, with_own_outputs(counting(), renamed), {"application_id": "again"})
+    again.kafka, again.cluster = world.kafka, world.cluster
+    assert make_outputs(world.kafka, {"out": "again.out"}) == ["again.out"]
+    again.run("d")
+    places = [("again.out", 0), ("again.out", 1)]
+    rows = [
+        row
+        for place in places
+        if (columns := world.kafka.columns(*place)) is not None
+        for row in columns.keys.to_pylist()
+    ]
+    assert sorted(set(rows)) == [b"a", b"b", b"c", b"d"]
+    assert world.kafka.end_offsets([("out", 0), ("out", 1)]) == before
+
+
+def test_topics_that_a_program_writes_and_reads_are_renamed_on_both_sides_and_tables_read_from_the_start() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").to("middle")
+    table = builder.table("users")
+    builder.stream("middle").join(table, lambda one, _: one).to("out")
+    program = with_own_outputs(builder.build(), renamed)
+    sources = {node.topics: node.offset_reset for node in program.nodes.values() if isinstance(node, SourceNode)}
+    assert sources == {("in",): None, ("again.middle",): None, ("users",): "earliest"}
+    sinks = {node.topic for node in program.nodes.values() if isinstance(node, SinkNode)}
+    assert sinks == {"again.middle", "again.out"}
+
+
+def test_outputs_that_a_function_chooses_cannot_be_replayed() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").to(lambda key, value, context: "x")
+    with pytest.raises(TopologyError, match="a function chooses"):
+        with_own_outputs(builder.build(), renamed)
+
+
+def test_outputs_are_made_like_the_originals(tmp_path: Path) -> None:
+    kafka: Kafka = World(tmp_path).kafka
+    kafka.settings["out"] = {"retention.ms": "5000", "cleanup.policy": "compact", "segment.ms": "7"}
+    make_outputs(kafka, {"out": "again.out"})
+    assert kafka.partition_count("again.out") == 2
+    assert kafka.settings["again.out"] == {"retention.ms": "5000", "cleanup.policy": "compact"}
+    with pytest.raises(TopicNotFoundError):
+        make_outputs(kafka, {"nowhere": "again.nowhere"})
+
+
+@pytest.mark.parametrize("prefix", ["", "more-"])
+def test_a_prefix_that_leads_to_topics_of_the_application_is_refused(prefix: str, tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    builder.stream("more").to("more-out")
+    with pytest.raises(ConfigError, match="the application itself writes to more-out"):
+        command.prepared(builder.build(), World(tmp_path).config, prefix)
+
+
+@pytest.mark.parametrize(
+    ("text", "setting"),
+    [("earliest", "earliest"), ("2023-11-14T22:13:20Z", f"timestamp:{NOW_MS}"), (str(NOW_MS), f"timestamp:{NOW_MS}")],
+)
+def test_beginnings(text: str, setting: str) -> None:
+    assert command._starting(text) == setting
+
+
+def test_a_beginning_some_time_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.cli.operations.replay.time.time", lambda: NOW_MS / 1000)
+    assert command._starting("2h") == f"timestamp:{NOW_MS - 7_200_000}"
+
+
+def test_a_replay_under_the_applications_own_id_is_refused(streams: Any) -> None:
+    result = streams("replay", f"{__name__}:counting", "--as", "x", "-a", "x", "-b", "nowhere:1")
+    assert result.exit_code == 1
+    assert "that is the application itself" in result.output
+    result = streams("replay", f"{__name__}:counting", "--as", "x", "--follow", "--until", "7", "-b", "nowhere:1")
+    assert "give one of them" in result.output
+
+
+def test_a_replay_ends_at_the_first_record_past_a_time(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.feed("a", "b")
+    world.feed("c", at_ms=NOW_MS + 60_000)
+    application, prepared = world.plan()
+    ends = application.ends(world.kafka, NOW_MS + 1)  # type: ignore[arg-type]
+    assert ends == {("in", 0): 2, ("in", 1): 2}
+    planner = BatchPlanner(
+        world.kafka, dataclasses.replace(application.source_spec(prepared.sub), until=ends), world.kafka.sample
+    )
+    planner.freeze()
+    assert planner.latest(planner.initial()).topics["in"].offsets == (2, 2)
