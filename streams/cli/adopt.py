@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -15,11 +13,10 @@ from streams.application.check_start import check_start
 from streams.application.positions import GivenPositions
 from streams.application.preflight import Preflight
 from streams.application.prepare import plan_application
-from streams.checkpoint.files import CheckpointFiles, LocalFiles, is_local
+from streams.cli.checkpoint import open_checkpoint
 from streams.cli.command import command
 from streams.cli.settings import ApplicationOptions, Target, reachable
 from streams.cli.target import TopologyTarget
-from streams.config import StreamsConfig
 
 Positions = Annotated[
     list[str] | None,
@@ -49,7 +46,7 @@ def adopt(
     effective = reachable(application.load(program.application_id()))
     topology = program.load()
     given = GivenPositions.parse(position or ())
-    with KafkaAdmin(effective.client) as admin, _files(effective) as files:
+    with KafkaAdmin(effective.client) as admin, open_checkpoint(effective) as files:
         planned = plan_application(topology, effective, admin)
         log = LiveKafka(effective.client, effective.transaction_timeout_ms, bulk=effective.bulk_io)
         check_start(planned, admin, log)
@@ -68,19 +65,3 @@ def adopt(
             typer.confirm("The application must not run now. Make a new checkpoint?", abort=True)
         for prepared, findings in misfits:
             adopter.adopt(prepared, findings)
-
-
-@contextmanager
-def _files(config: StreamsConfig) -> Iterator[CheckpointFiles]:
-    """The checkpoint folder; if it is not on this disk, through a Spark session."""
-    if is_local(config.checkpoint_dir) and "spark.hadoop.fs.defaultFS" not in config.spark:
-        yield LocalFiles(config.checkpoint_dir)
-        return
-    from streams.spark.checkpoint_files import checkpoint_files
-    from streams.spark.session import start_session
-
-    session = start_session(config.application_id, config.spark, config.checkpoint_dir)
-    try:
-        yield checkpoint_files(session, config.checkpoint_dir)
-    finally:
-        session.stop()
