@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from streams import StreamsBuilder
 from streams.testing import TopologyTestDriver
+from tests.properties.model import Entry
 from tests.properties.runs import FAR, Feed, bag, examples, feeds, place, sequences
 from tests.rescale.programs import BY_TIME, BY_UPDATE, COALESCING, DISORDER, LEFT, RIGHT, SIDES
 
@@ -20,7 +21,13 @@ Rescales = dict[int, int]
 
 
 def play(
-    build: Any, feed: Feed, tasks: int, rescales: Rescales, flushed: bool = False, beats: bool = False
+    build: Any,
+    feed: Feed,
+    tasks: int,
+    rescales: Rescales,
+    flushed: bool = False,
+    beats: bool = False,
+    grown: Rescales | None = None,
 ) -> list[Any]:
     """The results of a program, record by record, with as many tasks as said from each record on.
 
@@ -31,6 +38,7 @@ def play(
         rescales: See `Rescales`.
         flushed: Whether everything is closed at the end.
         beats: Whether the time of all tasks moves on with each record.
+        grown: Number of a record -> the number of partitions of the left topic from then on.
     """
     builder = StreamsBuilder()
     build(builder).to("out")
@@ -38,6 +46,8 @@ def play(
     with TopologyTestDriver(builder.build(), partitions=partitions, tasks=tasks) as driver:
         topics = {topic: driver.create_input_topic(topic) for topic in {entry.topic for entry in feed.log}}
         for number, entry in enumerate(feed.log):
+            if number in (grown or {}):
+                driver._kafka.create_topic(LEFT, grown[number])
             if number in rescales:
                 driver.rescale(rescales[number])
             if beats:
@@ -80,3 +90,10 @@ def test_results_that_wait_for_time_come_as_before_where_time_does_not_depend_on
 def test_results_that_wait_for_time_are_all_there_and_each_once(name, feed, tasks, rescales):
     expected = play(BY_TIME[name], feed, tasks, {}, flushed=True)
     assert bag(play(BY_TIME[name], feed, tasks, rescales, flushed=True)) == bag(expected)
+
+
+def test_input_partitions_that_are_added_split_no_state():
+    entries = [Entry(LEFT, 0, KEYS[number % 6], {"v": number}, number * 3) for number in range(24)]
+    feed = Feed(entries, [1] * 24)
+    expected = play(BY_UPDATE["windows"], feed, 2, {})
+    assert sequences(play(BY_UPDATE["windows"], feed, 2, {12: 5}, grown={6: 4, 18: 9})) == sequences(expected)
