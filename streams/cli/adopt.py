@@ -13,9 +13,8 @@ from streams.application.check_start import check_start
 from streams.application.positions import GivenPositions
 from streams.application.preflight import Preflight
 from streams.application.prepare import plan_application
-from streams.cli.checkpoint import open_checkpoint
 from streams.cli.command import command
-from streams.cli.settings import ApplicationOptions, Target, reachable
+from streams.cli.settings import ApplicationOptions, Target, open_checkpoint, reachable
 from streams.cli.target import TopologyTarget
 
 Positions = Annotated[

@@ -45,7 +45,9 @@ COMMANDS = {
     "state": LazyCommand("streams.cli.state", "state", "Print or count the rows of a store."),
     "restore": LazyCommand("streams.cli.restore", "restore", "Rebuild an application's stores from its changelogs."),
     "adopt": LazyCommand("streams.cli.adopt", "adopt", "Create a new checkpoint from an application's commits."),
-    "rescale": LazyCommand("streams.cli.rescale", "rescale", "Move an application's state to more or fewer tasks."),
+    "rescale": LazyCommand(
+        "streams.cli.rescaling.command", "rescale", "Move an application's state to more or fewer tasks."
+    ),
     "reset": LazyCommand("streams.cli.reset", "reset", "Delete an application's state and internal topics."),
     "topic": LazyCommand(
         "streams.cli.topic", "app", "Topics of any cluster: create, list, describe, send, read, delete."

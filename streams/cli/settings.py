@@ -7,7 +7,8 @@ embedded broker that runs in this folder.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import TypeAdapter, ValidationError
 
+from streams.checkpoint.files import CheckpointFiles, LocalFiles, is_local
 from streams.cli.command import OptionGroup
 from streams.cli.connection import (
     DEFAULT_DATA_DIR,
@@ -171,3 +173,19 @@ def _parsed(name: str, value: str) -> Any:
     except ValidationError as error:
         says = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
         raise ConfigError(f"--set {name}={value}: {says}") from None
+
+
+@contextmanager
+def open_checkpoint(config: StreamsConfig) -> Iterator[CheckpointFiles]:
+    """The checkpoint folder of an application that is not running; if it is not on this disk, through a Spark session."""
+    if is_local(config.checkpoint_dir) and "spark.hadoop.fs.defaultFS" not in config.spark:
+        yield LocalFiles(config.checkpoint_dir)
+        return
+    from streams.spark.checkpoint_files import checkpoint_files
+    from streams.spark.session import start_session
+
+    session = start_session(config.application_id, config.spark, config.checkpoint_dir)
+    try:
+        yield checkpoint_files(session, config.checkpoint_dir)
+    finally:
+        session.stop()

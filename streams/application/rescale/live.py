@@ -12,12 +12,13 @@ from state.kafka.admin import KafkaAdmin
 from state.kafka.transactions import DECIDE_S, wait_until_decided
 from state.restore.directory import StateDirectory
 from streams.application.check_start import check_may_continue
+from streams.application.markers import MarkerAccess
 from streams.application.prepare import plan_application
 from streams.application.rescale.plan import first_batch
 from streams.application.rescale.rescaler import Rescaler
 from streams.application.rescale.staging import Listener
 from streams.application.rescale.states import UsersChoices
-from streams.application.rescale.sub_rescale import SubRescale, Surroundings
+from streams.application.rescale.sub_rescale import SubRescale, Surroundings, opened
 from streams.checkpoint.compare import Markers, SubIdentity, check_checkpoint, check_topic
 from streams.checkpoint.files import CheckpointFiles
 from streams.checkpoint.log import read_checkpoint
@@ -53,8 +54,7 @@ class LiveRescale:
         Raises:
             StreamsError: The program is not the one that wrote the state, or another rescale is unfinished.
         """
-        config = self.config
-        kafka = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+        config, kafka = self.config, self._kafka
         # The number in the settings may already be the new one; the topics have the present one.
         application = plan_application(topology, replace(config, tasks=None), self.admin)
         check_may_continue(application, self.admin, kafka)
@@ -70,6 +70,10 @@ class LiveRescale:
             return tasks if info is None else info.partitions
 
         return Rescaler([SubRescale(app, sub, present(sub.name), tasks, around) for sub in subs])
+
+    @property
+    def _kafka(self) -> LiveKafka:
+        return LiveKafka(self.config.client, self.config.transaction_timeout_ms, bulk=self.config.bulk_io)
 
     def forget_local_state(self, tasks: int, say: Callable[[str], None]) -> None:
         """Deletes this machine's stores of tasks that no longer exist; all others are foreign now, and are restored."""
@@ -89,8 +93,7 @@ class LiveRescale:
                 check_topic(sub, checkpoint, markers)
             except CheckpointMismatchError:
                 # The last commits of an earlier run may not be readable yet.
-                topic = commits_topic(sub.application_id, sub.name)
-                decide_s = self.config.transaction_timeout_ms / 1000 + DECIDE_S
-                wait_until_decided(self.admin, [(topic, task) for task in range(sub.tasks)], decide_s)
-                raise
+                access = MarkerAccess(self._kafka, sub)
+                wait_until_decided(self.admin, access.places(), self.config.transaction_timeout_ms / 1000 + DECIDE_S)
+                check_topic(sub, checkpoint, opened(access.read()))
         return first_batch(sub, checkpoint, markers)

@@ -38,6 +38,8 @@ class Rescaler:
         Raises:
             StreamsError: The rescale is refused, or a request to Kafka has failed; the next run goes on.
         """
+        for sub in self.subs:
+            sub.settle()
         waiting = self.waiting
         self.check()
         # The notes of all come first: they keep the application from being started, until the last of them is deleted.
@@ -59,6 +61,7 @@ class Rescaler:
             RescaleError: Something was replaced already.
         """
         for sub in self.subs:
+            sub.settle()
             sub.check_abort()
         for sub in self.subs:
             sub.abort()

@@ -65,7 +65,10 @@ def stage_partition(
     place = (topic, task)
     end = copy.kafka.end_offsets([place])[place]
     if marker is not None:
-        check_end(spec.name, end, marker.version, marker.changelog_ends.get(spec.name, 0))
+        # As for a restore, the state is what the last commit says, and nothing after it.
+        promised = marker.changelog_ends.get(spec.name, end)
+        check_end(spec.name, end, marker.version, promised)
+        end = promised
     listener.on_start(spec.name, task, end)
     for columns in records_of(copy.kafka, topic, task, end):
         if marker is None:

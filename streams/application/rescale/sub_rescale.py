@@ -113,6 +113,12 @@ class SubRescale:
         """Whether anything is to be done."""
         return self.notes is not None or self.old != self.new
 
+    def settle(self) -> None:
+        """Ends what another run may have left open: its transactions are decided before anything is read or deleted."""
+        if self._exists(self._notes_topic.topic):
+            self._notes_topic.fence()
+            self.notes = self._notes_topic.read()
+
     def check(self) -> None:
         """Everything that can be refused without reading the changelogs; writes nothing.
 

@@ -8,13 +8,12 @@ import typer
 
 from state.kafka.admin import KafkaAdmin
 from streams.application.rescale.live import LiveRescale
-from streams.application.rescale.states import UsersChoices
+from streams.application.rescale.states import Handling, UsersChoices
 from streams.application.rescale.sub_rescale import SubRescale
-from streams.cli.checkpoint import open_checkpoint
 from streams.cli.command import command
 from streams.cli.output import print_json
-from streams.cli.rescale_progress import RescaleProgress
-from streams.cli.settings import ApplicationOptions, AsJson, Target, reachable
+from streams.cli.rescaling.progress import RescaleProgress
+from streams.cli.settings import ApplicationOptions, AsJson, Target, open_checkpoint, reachable
 from streams.cli.target import TopologyTarget
 from streams.errors import ConfigError
 
@@ -61,9 +60,9 @@ def rescale(
         raise ConfigError("streams rescale needs the new number of tasks: --tasks N")
     if as_json and not (yes or dry_run):
         raise ConfigError("--json cannot ask: add --dry-run, or --yes to rescale")
+    choices = UsersChoices(frozenset(by_key or ()), _states(state or []), frozenset(drop or ()))
     program = TopologyTarget.parse(target)
     config = reachable(application.load(program.application_id()))
-    choices = UsersChoices(frozenset(by_key or ()), _states(state or ()), frozenset(drop or ()))
 
     def say(text: str) -> None:
         typer.echo(text, err=as_json)
@@ -114,11 +113,11 @@ def _asked(abort: bool) -> bool:
     return typer.confirm(question, abort=True)
 
 
-def _states(texts: list[str] | tuple[()]) -> dict[str, Any]:
-    found = {}
+def _states(texts: list[str]) -> dict[str, Handling]:
+    found: dict[str, Handling] = {}
     for text in texts:
         node, _, handling = text.partition("=")
         if not node or handling not in ("copy", "drop"):
             raise ConfigError(f"--state {text}: NODE=copy or NODE=drop is needed")
-        found[node] = handling
+        found[node] = "copy" if handling == "copy" else "drop"
     return found
