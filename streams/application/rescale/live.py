@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from state.changelog.topics import commits_topic
 from state.commit.live import LiveKafka
@@ -56,7 +56,7 @@ class LiveRescale:
         """
         config, kafka = self.config, self._kafka
         # The number in the settings may already be the new one; the topics have the present one.
-        application = plan_application(topology, replace(config, tasks=None), self.admin)
+        application = plan_application(topology, config.model_copy(update={"tasks": None}), self.admin)
         check_may_continue(application, self.admin, kafka)
         around = Surroundings(
             self.admin, kafka, self.files, self._first_of, choices, self.listener, config.replication_factor

@@ -85,16 +85,17 @@ def first_batch(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> F
         # Never begun: a checkpoint that is missing beside markers does not match them.
         return None
     repeats = checkpoint.first is not None and checkpoint.first.end is not None
-    if checkpoint.logged != checkpoint.committed or (checkpoint.logged < 0 and repeats):
-        batch = max(checkpoint.logged, 0)
+    if checkpoint.logged == checkpoint.committed and not (checkpoint.logged < 0 and repeats):
+        at = checkpoint.start(checkpoint.logged + 1)
+    elif any(marker is not None and marker.batch_id >= max(checkpoint.logged, 0) for marker in markers.values()):
         raise RescaleError(
-            f"{sub}: micro-batch {batch} was begun and is not finished: some of its {sub.tasks} tasks may have committed it, "
-            f"others not. Start the application with tasks={sub.tasks} until it has finished this micro-batch (with "
-            f"--available-now it ends by itself), and rescale then. Nothing was written"
+            f"{sub}: micro-batch {max(checkpoint.logged, 0)} was begun and is not finished: some of its {sub.tasks} tasks have "
+            f"committed it, others perhaps not. Start the application with tasks={sub.tasks} until it has finished this "
+            f"micro-batch (with --available-now it ends by itself), and rescale then. Nothing was written"
         )
-    at = checkpoint.offsets.get(checkpoint.logged)
-    if at is None and checkpoint.first is not None and checkpoint.logged < 0:
-        at = checkpoint.first.start
+    else:
+        # A stop lets the next micro-batch be planned, but no task of it begins: it is planned again, for the new tasks.
+        at = checkpoint.start(max(checkpoint.logged, 0))
     if at is None:
         if any(markers.values()):
             raise RescaleError(
