@@ -8,7 +8,8 @@ from state.kafka.topics import TopicInfo, TopicSpec
 from streams.application.rescale.rescaler import Rescaler
 from streams.application.rescale.staging import NobodyListens
 from streams.application.rescale.states import UsersChoices
-from streams.application.rescale.sub_rescale import SubRescale, Surroundings
+from streams.application.rescale.sub_rescale import SubRescale
+from streams.application.rescale.surroundings import Surroundings
 from streams.checkpoint.compare import Markers, SubIdentity
 from streams.errors import RescaleError
 from streams.source.offsets import FirstBatch

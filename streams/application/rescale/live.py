@@ -18,7 +18,8 @@ from streams.application.rescale.plan import first_batch
 from streams.application.rescale.rescaler import Rescaler
 from streams.application.rescale.staging import Listener
 from streams.application.rescale.states import UsersChoices
-from streams.application.rescale.sub_rescale import SubRescale, Surroundings, opened
+from streams.application.rescale.sub_rescale import SubRescale, opened
+from streams.application.rescale.surroundings import Surroundings
 from streams.checkpoint.compare import Markers, SubIdentity, check_checkpoint, check_topic
 from streams.checkpoint.files import CheckpointFiles
 from streams.checkpoint.log import read_checkpoint

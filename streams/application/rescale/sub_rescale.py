@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,51 +19,22 @@ from state.changelog.topics import (
 )
 from state.commit.guards import fenced_producer
 from state.commit.marker import MARKER_KEY, RESCALED, CommitMarker
-from state.commit.protocols import KafkaAccess
 from state.errors import CheckpointMismatchError, FencedError
 from state.kafka.topics import TopicSpec
 from state.stores.spec import StoreSpec
 from streams.application.markers import MarkerAccess
 from streams.application.rescale.log_copy import LogCopy, records_of
-from streams.application.rescale.notes import STAGING, Notes, RescaleNotes, TopicAdmin
+from streams.application.rescale.notes import STAGING, Notes, RescaleNotes
 from streams.application.rescale.plan import Phase, RescalePlan, check_same, new_markers, runs
 from streams.application.rescale.row_keys import USERS_PROCESSORS, row_keys
-from streams.application.rescale.staging import Listener, stage_partition
-from streams.application.rescale.states import UsersChoices
+from streams.application.rescale.staging import stage_partition
+from streams.application.rescale.surroundings import Surroundings
 from streams.checkpoint.compare import Markers, SubIdentity, check_program
-from streams.checkpoint.files import CheckpointFiles
 from streams.checkpoint.log import query_id_of, write_first_batch, write_query_id
 from streams.errors import RescaleError
-from streams.source.offsets import FirstBatch
 from streams.topology.plan import SubTopology
 
 _MADE, _REPLACED = "~rescaled", "~replaced-"
-
-FirstOf = Callable[[SubIdentity, Markers], "FirstBatch | None"]
-"""Where the new checkpoint begins; refuses state that is not at rest."""
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What a rescale works with.
-
-    Attributes:
-        admin: Creates and deletes topics.
-        kafka: Reads and writes records.
-        files: The application's checkpoint folder.
-        first_of: See `FirstOf`.
-        choices: What the user says.
-        listener: Is told of the progress.
-        replication: Replication factor of topics; -1: the broker's default.
-    """
-
-    admin: TopicAdmin
-    kafka: KafkaAccess
-    files: CheckpointFiles
-    first_of: FirstOf
-    choices: UsersChoices
-    listener: Listener
-    replication: int = -1
 
 
 class SubRescale:
