@@ -150,3 +150,16 @@ def test_another_number_of_tasks_has_to_wait_for_the_end_of_an_unfinished_rescal
         assert kafka is not None
         with pytest.raises(RescaleError, match="a rescale from 3 to 2 tasks was begun"):
             rescaler(driver, kafka, tasks=5)
+
+
+def test_only_the_program_that_began_a_rescale_can_finish_it():
+    with application() as driver:
+        one = rescaler(driver, driver._kafka)
+        for step in ("begin", "stage", "close"):
+            for sub in one.waiting:
+                getattr(sub, step)()
+        changed = rescaler(driver, driver._kafka)
+        for sub in changed.waiting:
+            sub._identity = replace(sub._identity, topology_hash="another")
+        with pytest.raises(CheckpointMismatchError, match="the state was written by another topology"):
+            changed.run()

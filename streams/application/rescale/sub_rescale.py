@@ -96,7 +96,9 @@ class SubRescale:
         Raises:
             StreamsError: The rescale is refused.
         """
-        if self.phase not in (None, Phase.COPYING):
+        if self.notes is not None and self.phase is not Phase.COPYING:
+            # Of the same program: the notes have its markers, even if the commits topic is just being replaced.
+            check_program(replace(self._identity, tasks=self.new), self.notes.markers)
             return
         row_keys(self.sub, self._around.choices.by_key)
         lost = sorted(
