@@ -77,16 +77,20 @@ class LogCopy:
         self.records += len(keys)
 
     def _write(self, producer: Producer, places: npt.NDArray[np.int32], keys: Any, values: Any, stamps: Any) -> None:
-        ends = self.ends()
+        ends, counts = self.ends(), {}
         producer.begin()
-        producer.send_columns(self.topic, places, keys, values, stamps)
+        # One partition after the other: only then does the producer know where the last record of each has landed.
+        for partition in np.unique(places).tolist():
+            rows = np.flatnonzero(places == partition)
+            taken = pa.array(rows)
+            producer.send_columns(self.topic, partition, keys.take(taken), values.take(taken), stamps[rows])
+            counts[self.topic, partition] = len(rows)
         producer.flush()
-        for partition, count in zip(*np.unique(places, return_counts=True), strict=True):
-            place = (self.topic, int(partition))
+        for place, count in counts.items():
             if producer.delivered(*place) != ends[place] + count - 1:
                 raise _another(self.topic)
             # The control record of the commit follows.
-            self._ends[place] = ends[place] + int(count) + 1
+            self._ends[place] = ends[place] + count + 1
         producer.commit()
 
     def ends(self) -> dict[TopicPartition, int]:
