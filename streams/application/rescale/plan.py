@@ -103,7 +103,7 @@ def first_batch(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> F
                 f"Nothing was written"
             )
         return None
-    return FirstBatch(replace(at, now_ms=None))
+    return FirstBatch(replace(at, now_ms=None), fixed=any(markers.values()))
 
 
 def new_markers(
