@@ -7,6 +7,8 @@
     │   └── UnknownNameError         no such method, option or name: what it is called here, or what is most like it
     ├── TopologyMismatchError        the state was written by a program of another structure: run that one, or begin anew
     ├── ResetUnfinishedError         a reset has deleted some of the application's things, and others are still there
+    ├── RescaleError                 the number of tasks cannot be changed like this, or not now: nothing was replaced
+    ├── RescaleUnfinishedError       a rescale was begun and has not come to its end
     ├── ConfigError                  a setting is wrong: change the configuration
     ├── EnrichError                  a function of enrich() cannot be used as it is: no record's fault, no policy applies
     ├── RegistryError                the schema registry does not answer, or refuses: no record's fault, no policy applies
@@ -58,6 +60,8 @@ __all__ = [
     "RecordFailedError",
     "RefusedRecordError",
     "RegistryError",
+    "RescaleError",
+    "RescaleUnfinishedError",
     "ResetUnfinishedError",
     "SerdeError",
     "StreamsError",
@@ -107,6 +111,14 @@ class TopologyMismatchError(StreamsError):
 
 class ResetUnfinishedError(StreamsError):
     """A reset was begun and has not come to its end: running it again finishes it."""
+
+
+class RescaleError(StreamsError):
+    """The number of tasks cannot be changed: the state has no rule, or is not at rest; the text says what to do."""
+
+
+class RescaleUnfinishedError(StreamsError):
+    """A rescale was begun and has not come to its end: running it again finishes it."""
 
 
 class ConfigError(StreamsError):

@@ -70,6 +70,16 @@ def pauses_topic(application_id: str) -> str:
     return commits_topic(application_id, "__pauses")
 
 
+def rescale_topic(application_id: str, sub_topology: str) -> str:
+    """`<app>-<sub-topology>-rescale`: the notes of a rescale, which exist until it has come to its end."""
+    return f"{application_id}-{sub_topology}-rescale"
+
+
+def staging_topic(application_id: str, store: str) -> str:
+    """`<app>-<store>-changelog-rescale`: during a rescale, a store's changelog for the new tasks."""
+    return f"{changelog_topic(application_id, store)}-rescale"
+
+
 def cleanup_policy(spec: StoreSpec) -> str:
     """How the changelog of a store discards records.
 
@@ -199,7 +209,7 @@ def _check_partitions(name: str, found: int, tasks: int) -> None:
         raise ChangelogMismatchError(
             name,
             f"it has {found} partitions, but the application runs with {tasks} tasks, and each task needs its own",
-            f"run with tasks={found}, or choose another application id; if the topic is left over from something else, "
+            f"run with tasks={found}, or change the number with `streams rescale`; if the topic is left over from something else, "
             f"delete it: kafka-topics.sh --delete --topic {name}",
         )
 

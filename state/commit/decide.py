@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
-from state.commit.marker import CommitMarker, Ranges
+from state.commit.marker import RESCALED, CommitMarker, Ranges
 from state.errors import CheckpointMismatchError
 
 RESET = "`streams reset {id}` deletes the application's state, changelogs and checkpoint, to start anew."
@@ -159,6 +159,12 @@ def check_lineage(identity: TaskIdentity, found: CommitMarker) -> None:
     Raises:
         CheckpointMismatchError: The marker belongs to something else.
     """
+    if found.query_id.endswith(RESCALED):
+        raise mismatch(
+            identity,
+            "a rescale has taken over its state, and has not come to its end",
+            "Stop the application, and run the same `streams rescale` again: it goes on where it stopped.",
+        )
     if found.query_id != identity.query_id:
         raise mismatch(
             identity,
@@ -170,7 +176,7 @@ def check_lineage(identity: TaskIdentity, found: CommitMarker) -> None:
         raise mismatch(
             identity,
             f"the state was written by {found.tasks} tasks, this query has {identity.tasks}",
-            f"Set tasks={found.tasks}, or rescale.",
+            f"Set tasks={found.tasks}, or run `streams rescale` with --tasks {identity.tasks}.",
         )
     if found.topology_hash != identity.topology_hash:
         raise mismatch(

@@ -38,12 +38,20 @@ class LiveKafka:
         transaction_timeout_ms: Transaction timeout of the producers.
         bulk: Use librdkafka's C API instead of the ordinary client.
         outputs: Output topics; producers make no batches larger than all of them accept.
+        query_id: The query whose tasks ask. Internal topics are only ever replaced between two queries (`streams rescale`), so
+            another query does not take what is cached.
     """
 
     def __init__(
-        self, client: Mapping[str, str], transaction_timeout_ms: int, bulk: bool = True, outputs: Sequence[str] = ()
+        self,
+        client: Mapping[str, str],
+        transaction_timeout_ms: int,
+        bulk: bool = True,
+        outputs: Sequence[str] = (),
+        query_id: str = "",
     ) -> None:
         self._outputs = outputs
+        self._query_id = query_id
         self._client = dict(client)
         self._timeout_ms = transaction_timeout_ms
         self._bulk = bulk
@@ -88,7 +96,7 @@ class LiveKafka:
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         """Kafka's ids of those topics that exist."""
-        found = _process_clients(self._client).topics(topics)
+        found = _process_clients(self._client).topics(topics, self._query_id)
         return {topic: info.topic_id for topic, info in found.items()}
 
     def delete_retention_ms(self, topic: str) -> int:
@@ -132,17 +140,18 @@ class _ProcessClients:
     def __init__(self, client: Mapping[str, str]) -> None:
         self.admin = KafkaAdmin({**QUIET, **client})
         self.output_topics = LiveTopics(self.admin, client)
-        self._topics: dict[str, tuple[TopicInfo, float]] = {}
+        self._topics: dict[tuple[str, str], tuple[TopicInfo, float]] = {}
         self._retention: dict[str, tuple[int, float]] = {}
         self._connections: dict[str, str] | None = None
 
-    def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
-        """The existing ones of these topics, as of at most `METADATA_MAX_AGE_S` ago."""
+    def topics(self, names: Sequence[str], query_id: str = "") -> dict[str, TopicInfo]:
+        """The existing ones of these topics, as of at most `METADATA_MAX_AGE_S` ago and not before the query."""
         now = time.monotonic()
-        missing = [name for name in names if name not in self._topics or self._topics[name][1] < now]
+        known = {name: self._topics.get((query_id, name)) for name in names}
+        missing = [name for name, cached in known.items() if cached is None or cached[1] < now]
         for name, info in (self.admin.describe_topics(missing) if missing else {}).items():
-            self._topics[name] = (info, now + METADATA_MAX_AGE_S)
-        return {name: self._topics[name][0] for name in names if name in self._topics and self._topics[name][1] >= now}
+            known[name] = self._topics[query_id, name] = (info, now + METADATA_MAX_AGE_S)
+        return {name: cached[0] for name, cached in known.items() if cached is not None and cached[1] >= now}
 
     def connections(self) -> dict[str, str]:
         """Properties of a producer that decide when it connects.

@@ -24,6 +24,8 @@ NO_KEYS = ""
 """Fields may be added within a format: an older program ignores them, a newer one takes their defaults where they are
 missing. The number is for what an older program would get wrong."""
 _READABLE = (2, FORMAT)
+RESCALED = "~rescaled"
+"""At the end of the query id of a marker whose task may not commit any more: `streams rescale` gives its keys to other tasks."""
 
 Ranges = Mapping[str, Mapping[str, tuple[int, int]]]
 """topic -> partition (as text, for JSON) -> [start, end) of the offsets that fed a step."""

@@ -15,6 +15,7 @@ from state.errors import ChangelogMismatchError
 from state.kafka.admin import KafkaAdmin
 from streams.application.newest_marker import newest_markers
 from streams.application.prepare import Application
+from streams.application.rescale.notes import check_no_rescale
 from streams.application.reset_checkpoint import check_no_reset
 from streams.application.topology_manifest import described_repartitions, own_manifest
 from streams.errors import TopologyMismatchError
@@ -32,6 +33,20 @@ def check_start(application: Application, admin: KafkaAdmin, log: MarkerLog) -> 
         log: Reads the commits topics.
 
     Raises:
+        RescaleUnfinishedError: An unfinished rescale has moved a part of the state.
+        StreamsError: As of `check_may_continue`.
+        ChangelogMismatchError: The state is that of another number of tasks.
+    """
+    plan = application.plan
+    check_no_rescale(plan.application_id, [sub.name for sub in plan.sub_topologies], admin)
+    check_may_continue(application, admin, log)
+    check_tasks(application, admin)
+
+
+def check_may_continue(application: Application, admin: KafkaAdmin, log: MarkerLog) -> None:
+    """Checks that the program may continue with the application's state, whatever the number of tasks.
+
+    Raises:
         ResetUnfinishedError: An unfinished reset has deleted a part of the state.
         TopologyMismatchError: The state was written by a program with another structure.
         ChangelogMismatchError: A commits topic belongs to another application.
@@ -44,6 +59,25 @@ def check_start(application: Application, admin: KafkaAdmin, log: MarkerLog) -> 
     if kept is not None and _has_committed(kept, config.application_id, admin):
         check_program(application.plan, kept)
         check_all_read(application, kept, admin)
+
+
+def check_tasks(application: Application, admin: KafkaAdmin) -> None:
+    """Checks that the state is that of as many tasks as the application is about to have.
+
+    Raises:
+        ChangelogMismatchError: It is not.
+    """
+    app = application.config.application_id
+    tasks = {commits_topic(app, prepared.sub.name): prepared.tasks for prepared in application.subs}
+    for topic, info in admin.describe_topics(tasks).items():
+        places = [(topic, partition) for partition in range(info.partitions)]
+        if info.partitions != tasks[topic] and any(admin.end_offsets(places).values()):
+            raise ChangelogMismatchError(
+                topic,
+                f"the state in Kafka is that of {info.partitions} tasks, and the application is about to run with {tasks[topic]}",
+                f"nothing was written; `streams rescale MODULE:TOPOLOGY -a {app} --tasks {tasks[topic]}` moves the state to as "
+                f"many tasks; or leave tasks={info.partitions}",
+            )
 
 
 def check_owner(plan: Plan, admin: KafkaAdmin, log: MarkerLog) -> None:

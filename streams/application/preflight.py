@@ -136,7 +136,7 @@ class Preflight:
         planner = self._planner(prepared)
         taken_back = take_back(self.files, prepared.sub.name, checkpoint, planner, self.markers(prepared), self.say)
         first = checkpoint.first
-        if first is not None and (first.end is not None or taken_back == 0):
+        if first is not None and (first.end is not None or first.fixed or taken_back == 0):
             return first
         if checkpoint.logged < 0:
             first = FirstBatch(planner.initial())

@@ -242,7 +242,10 @@ def ensure_internal_topics(
         for sink in prepared.sub.sinks:
             name = str(sink.topic)
             if name in application.plan.repartition_topics:
-                partitions = application.plan.repartition_topics[name] or prepared.tasks
+                # Of a topic without a number of its own, the first start decides: tasks may be more or fewer since.
+                known = admin.describe_topics([name]).get(name)
+                first = prepared.tasks if known is None else known.partitions
+                partitions = application.plan.repartition_topics[name] or first
                 made += ensure_repartition(admin, name, partitions, config.replication_factor)
         for topic in made:
             report(f"created topic {topic}")

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from state.changelog.topics import changelog_topic, commits_topic
+from state.changelog.topics import changelog_topic, commits_topic, rescale_topic, staging_topic
 from state.errors import CheckpointMismatchError
 from state.tables.private_folder import make_private
 from streams.checkpoint.files import is_local
@@ -86,12 +86,17 @@ def write_manifest(plan: Plan, checkpoint_dir: str) -> Path | None:
 
 
 def described_topics(written: Mapping[str, Any], application_id: str) -> set[str]:
-    """The real names of all internal topics of a described program."""
+    """The real names of all internal topics of a described program, also of those that exist only during a rescale."""
     subs = written["sub_topologies"]
     stores = {name: store for sub in subs.values() for name, store in sub["stores"].items()}
     return {
-        *(commits_topic(application_id, name) for name in subs),
-        *(changelog_topic(application_id, name) for name, store in stores.items() if store["logged"]),
+        *(topic(application_id, name) for name in subs for topic in (commits_topic, rescale_topic)),
+        *(
+            topic(application_id, name)
+            for name, store in stores.items()
+            if store["logged"]
+            for topic in (changelog_topic, staging_topic)
+        ),
         *described_repartitions(written, application_id),
     }
 

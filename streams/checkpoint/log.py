@@ -101,6 +101,17 @@ def write_query_id(files: CheckpointFiles, folder: str, query_id: str) -> None:
     files.write(f"{folder}/metadata", orjson.dumps({"id": query_id}))
 
 
+def query_id_of(files: CheckpointFiles, folder: str) -> str | None:
+    """The query id of a checkpoint; None if there is no checkpoint.
+
+    Raises:
+        DamagedCheckpointError: Its file is truncated.
+    """
+    path = f"{folder}/metadata"
+    data = files.read(path)
+    return None if data is None else _query_id(path, data)
+
+
 def _check_complete(sub: str, offsets: set[int], logged: int, committed: int) -> None:
     if committed > logged:
         raise DamagedCheckpointError(f"its file {sub}/offsets/{committed} is missing, though that batch is confirmed")

@@ -50,6 +50,9 @@ COMMANDS = {
     "dlq": LazyCommand("streams.cli.dlq", "app", "Dead letters: list, show, replay, purge."),
     "restore": LazyCommand("streams.cli.restore", "restore", "Rebuild an application's stores from its changelogs."),
     "adopt": LazyCommand("streams.cli.adopt", "adopt", "Create a new checkpoint from an application's commits."),
+    "rescale": LazyCommand(
+        "streams.cli.rescaling.command", "rescale", "Move an application's state to more or fewer tasks."
+    ),
     "doctor": LazyCommand(
         "streams.cli.operations.doctor", "doctor", "Find what is wrong with an application, and what mends it."
     ),

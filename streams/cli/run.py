@@ -64,7 +64,10 @@ def run(
         bool | None,
         typer.Option("--available-now/--continuous", help="Process the existing input and end, or run until stopped."),
     ] = None,
-    tasks: Annotated[int | None, typer.Option(help="Tasks of each sub-topology. Frozen at the first start.")] = None,
+    tasks: Annotated[
+        int | None,
+        typer.Option(help="Tasks of each sub-topology. Decided at the first start; `streams rescale` changes it."),
+    ] = None,
     mode: Annotated[Mode | None, typer.Option(help="strict, or compat to reproduce Kafka Streams' oddities.")] = None,
     trigger_interval_ms: Annotated[
         str | None,

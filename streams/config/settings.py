@@ -67,7 +67,8 @@ class StreamsConfig(BaseSettings):
         shown="<base_dir>/checkpoint/<application_id>",
     )
     tasks: int | None = setting(
-        "Tasks of each sub-topology. Not set: the largest partition count among its sources. Frozen at the first start.",
+        "Tasks of each sub-topology. Not set: the largest partition count among its sources. Decided at the first start; "
+        "`streams rescale` changes it.",
         None,
         ge=1,
         le=10_000,

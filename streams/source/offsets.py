@@ -117,14 +117,18 @@ class FirstBatch:
         start: Where its first micro-batch begins.
         end: Where its first micro-batch ends; None: planned as for any other. An adopted checkpoint first repeats the last
             micro-batch of the old one, over the same ranges.
+        fixed: Whether state ends at this start, so that it holds before any micro-batch is logged. Otherwise a start without a
+            logged micro-batch decides anew where to begin.
     """
 
     start: SourceOffsets
     end: SourceOffsets | None = None
+    fixed: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The positions as plain JSON data."""
-        return {"start": self.start.to_json(), "end": self.end.to_json() if self.end else None}
+        data = {"start": self.start.to_json(), "end": self.end.to_json() if self.end else None}
+        return {**data, "fixed": True} if self.fixed else data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> FirstBatch:
@@ -134,7 +138,8 @@ class FirstBatch:
             ConfigError: The data has another format.
         """
         end = data["end"]
-        return cls(SourceOffsets.from_json(data["start"]), None if end is None else SourceOffsets.from_json(end))
+        start = SourceOffsets.from_json(data["start"])
+        return cls(start, None if end is None else SourceOffsets.from_json(end), bool(data.get("fixed")))
 
 
 def topics_to_json(topics: Mapping[str, TopicOffsets]) -> dict[str, Any]:

@@ -85,7 +85,9 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
     context = TaskContext.get()
     assert context is not None
     identity = job.identity(task, str(context.getLocalProperty(QUERY_ID)))
-    kafka = LiveKafka(job.client, job.transaction_timeout_ms, bulk=job.bulk_io, outputs=job.outputs)
+    kafka = LiveKafka(
+        job.client, job.transaction_timeout_ms, bulk=job.bulk_io, outputs=job.outputs, query_id=identity.query_id
+    )
     batch = BatchContext(
         int(context.getLocalProperty(BATCH_ID) or -1),
         state.getCurrentProcessingTimeMs(),

@@ -7,7 +7,7 @@ and `crash_at()` ends a task's process at a given point of a commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from state.errors import CheckpointMismatchError
 from state.kafka.headers import encode_headers
 from state.kafka.partitioner import partition_for_key
+from streams.application.rescale.states import Handling, UsersChoices
 from streams.config import StreamsConfig
 from streams.model.conversions import TimestampLike, to_timestamp_ms
 from streams.model.typing import K, V
@@ -31,6 +32,7 @@ from streams.testing.metrics import NodeMetrics, node_metrics
 from streams.testing.output_topic import TestOutputTopic
 from streams.testing.output_topics import MemoryTopics
 from streams.testing.query import DriverQuery
+from streams.testing.rescaling import rescale
 from streams.testing.settings import merged_settings, task_settings
 from streams.testing.simulation import SimulatedKafka
 from streams.testing.store_access import StoreAccess, TaskStores
@@ -190,6 +192,27 @@ class TopologyTestDriver(StoreAccess):
             query.restart(wipe_state)
         self._global_tables.restart()
         self._global_tables.catch_up(self.now_ms)
+
+    def rescale(
+        self,
+        tasks: int,
+        by_key: Iterable[str] = (),
+        states: Mapping[str, Handling] | None = None,
+        drop: Iterable[str] = (),
+    ) -> None:
+        """Goes on with another number of tasks, as after `streams rescale`: results and their order per key stay the same.
+
+        Args:
+            tasks: The new number of tasks of each sub-topology.
+            by_key: Stores of processors whose rows are stored under the keys of their records.
+            states: Processor -> `copy` or `drop`: what becomes of its `ctx.state`.
+            drop: Stores without a changelog, whose rows are lost.
+
+        Raises:
+            RescaleError: The state cannot be moved to other tasks; nothing has changed.
+        """
+        choices = UsersChoices(frozenset(by_key), states or {}, frozenset(drop))
+        rescale(self._queries, self._settings.application_id, self._kafka, tasks, choices)
 
     def crash_at(self, point: str, task: int | None = None, wipe_state: bool = False) -> None:
         """Ends the process of a task during the next step, which is then repeated as Spark does.

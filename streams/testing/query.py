@@ -70,6 +70,7 @@ class DriverQuery:
         output_topics: OutputTopics,
     ) -> None:
         self.tasks = tasks
+        self._query_id = QUERY_ID
         self._settings = settings
         self._kafka = kafka
         self._disks = disks
@@ -134,6 +135,22 @@ class DriverQuery:
     def restart(self, wipe_state: bool) -> None:
         """Stops, optionally loses the local state, and starts again from changelogs and markers."""
         self._lose_process(wipe_state)
+        self._restore()
+        self._starts += 1
+
+    @property
+    def at_rest(self) -> SourceOffsets | None:
+        """The position after the last micro-batch; None while a failed one waits to be repeated."""
+        return self._done if self._logged is None else None
+
+    def rescaled(self, tasks: int) -> None:
+        """Goes on with another number of tasks, whose topics have replaced those of the tasks so far."""
+        self._lose_process(wipe_state=False)
+        self.tasks = tasks
+        self._copies = {}
+        last = read_last_marker(self._kafka, (self.commits_topic, 0))
+        self._query_id = last.marker.query_id if last else QUERY_ID
+        self.replace(self.sub, self._global_tables)
         self._restore()
         self._starts += 1
 
@@ -216,7 +233,7 @@ class DriverQuery:
         return self._global_tables.stores
 
     def _identity(self, task: int) -> TaskIdentity:
-        return self._job.identity(task, QUERY_ID)
+        return self._job.identity(task, self._query_id)
 
     def _stores(self, task: int, now_ms: int) -> TaskStateManager:
         specs = [node.spec for node in self.sub.stores.values()]

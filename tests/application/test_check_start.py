@@ -16,9 +16,9 @@ from streams.application.check_start import check_start
 from streams.application.dead_letters.topic import check_dead_letter_topic
 from streams.application.prepare import Application, plan_application
 from streams.application.reset_checkpoint import note_reset
-from streams.application.topology_manifest import write_manifest, written_manifest
+from streams.application.topology_manifest import described_topics, write_manifest, written_manifest
 from streams.config import StreamsConfig
-from streams.errors import ConfigError, ResetUnfinishedError, TopologyMismatchError
+from streams.errors import ConfigError, RescaleUnfinishedError, ResetUnfinishedError, TopologyMismatchError
 from streams.topology.change import REFUSED
 from streams.topology.diff import compare
 from streams.topology.planning.run_order import in_run_order
@@ -278,3 +278,27 @@ def test_a_topology_is_planned_once_per_start(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("streams.topology.plan.in_run_order", watched)
     application = start(program, kafka, config)
     assert len(planned) == len(application.plan.sub_topologies) == 1
+
+
+def test_another_number_of_tasks_is_refused_with_the_command_to_run(tmp_path: Path) -> None:
+    kafka, config = cluster(), settings(tmp_path)
+    run(counts, kafka, config)
+    topics, kept = dict(kafka.topics), files(tmp_path)
+    with pytest.raises(
+        ChangelogMismatchError, match="`streams rescale MODULE:TOPOLOGY -a app --tasks 3` moves the state"
+    ):
+        start(counts, kafka, settings(tmp_path, tasks=3))
+    assert (kafka.topics, files(tmp_path)) == (topics, kept), "nothing was written"
+
+
+def test_an_unfinished_rescale_is_finished_first(tmp_path: Path) -> None:
+    kafka, config = cluster(), settings(tmp_path)
+    run(counts, kafka, config)
+    kafka.put("app-in-rescale")
+    with pytest.raises(RescaleUnfinishedError, match=r"a rescale of app was begun .*topic app-in-rescale"):
+        start(counts, kafka, config)
+
+
+def test_the_topics_of_an_unfinished_rescale_belong_to_the_application() -> None:
+    described = {"sub_topologies": {"in": {"stores": {"counts": {"logged": True}}}}, "repartition_topics": {}}
+    assert {"app-in-rescale", "app-counts-changelog-rescale"} < described_topics(described, "app")

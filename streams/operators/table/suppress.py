@@ -100,6 +100,8 @@ class Suppress(Operator):
         self._bounded = self.rules.max_records is not None or self.rules.max_bytes is not None
         later = self.rules.inclusive_end and ctx.mode == "strict"
         self._wait_ms = self.rules.wait_ms + (1 if later else 0)
+        if self._bounded and _RECORDS not in ctx.state:
+            self._count_again(ctx.store(self.buffer_name))
 
     def process(self, record: Record) -> None:
         """Buffer an update, then emit those that are due."""
@@ -227,6 +229,11 @@ class Suppress(Operator):
             state = self.ctx.state
             state[_RECORDS] = state.get(_RECORDS, 0) + records
             state[_BYTES] = state.get(_BYTES, 0) + size
+
+    def _count_again(self, buffer: TypedKeyValueStore) -> None:
+        """Counts the buffered updates where the state has no counts: before the first, and in a new task after a rescale."""
+        for row, held in buffer.all():
+            self._count(1, _size(row, held))
 
     def _is_over(self) -> bool:
         rules, state = self.rules, self.ctx.state

@@ -1,0 +1,1 @@
+"""`streams rescale`: the command and its progress."""
