@@ -18,6 +18,7 @@ from state.commit.marker import CommitMarker
 from state.errors import RestoreError
 from state.restore.listener import RestoreListener, RestoreReport
 from state.restore.task_stores import StoreSource, TaskStateManager
+from state.snapshots.settings import NO_SNAPSHOTS, SnapshotSettings
 from state.stores.spec import StoreSpec
 
 
@@ -66,6 +67,7 @@ def rebuild_task(
     specs: Sequence[StoreSpec],
     into: Path,
     listener: RestoreListener | None = None,
+    snapshots: SnapshotSettings = NO_SNAPSHOTS,
 ) -> RebuiltTask:
     """Restores the stores of a task up to its last commit marker.
 
@@ -75,6 +77,7 @@ def rebuild_task(
         specs: Its stores, or some of them.
         into: Root of the new state directory; the task's folder is created below it.
         listener: Notified of the progress.
+        snapshots: Where snapshots are that the restore may begin with; default: it reads the changelogs alone.
 
     Raises:
         RestoreError: The changelogs lack what the marker promises, or the marker is from another topology.
@@ -89,7 +92,7 @@ def rebuild_task(
     identity = TaskIdentity(
         place.application_id, place.sub_topology, place.task, place.tasks, marker.query_id, place.topology_hash
     )
-    stores = TaskStateManager(source, identity, specs, into, listener=listener)
+    stores = TaskStateManager(source, identity, specs, into, listener=listener, snapshots=snapshots)
     with stores.open() as store:
         stores.restore_to(store, marker)
     assert stores.report is not None, "restore_to leaves a report"

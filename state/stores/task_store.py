@@ -24,7 +24,7 @@ from state.tables.buffer_memory import DEFAULT_SPILL_BYTES, BufferMemory, delete
 from state.tables.memory import MemoryTable
 from state.tables.open import open_table
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
-from state.tables.table import OrderedTable, Row
+from state.tables.table import CheckpointedTable, OrderedTable, Row
 
 __all__ = ["RestoredPart", "StoreOrigin", "StorePosition", "TaskStore", "open_task_store"]
 
@@ -46,17 +46,35 @@ class TaskStore:
         volatile: MemoryTable | None = None,
         memory: BufferMemory | None = None,
     ) -> None:
-        self.table = table
         self.specs: Mapping[str, StoreSpec] = {spec.name: spec for spec in specs}
         self._memory = memory or BufferMemory()
-        self._main = TableStores(table, [spec for spec in specs if spec.persistent], self._memory)
-        states = [self._main]
-        if len(self._main.specs) < len(self.specs):
-            states.append(
-                TableStores(volatile or MemoryTable(), [spec for spec in specs if not spec.persistent], self._memory)
-            )
-        self._states = states
-        self._state_of = {name: state for state in states for name in state.specs}
+        volatile_specs = [spec for spec in specs if not spec.persistent]
+        self._volatile = (
+            [TableStores(volatile or MemoryTable(), volatile_specs, self._memory)] if volatile_specs else []
+        )
+        self._attach(table)
+
+    def _attach(self, table: OrderedTable) -> None:
+        self.table = table
+        self._main = TableStores(table, [spec for spec in self.specs.values() if spec.persistent], self._memory)
+        self._states = [self._main, *self._volatile]
+        self._state_of = {name: state for state in self._states for name in state.specs}
+
+    def replace_table(self, exchange: Callable[[OrderedTable], OrderedTable]) -> None:
+        """Replaces the database of the stores on disk, which must have no pending writes.
+
+        Args:
+            exchange: Closes the present database, and opens the new one.
+        """
+        self.discard()
+        self._attach(exchange(self.table))
+
+    def checkpoint(self, folder: Path) -> bool:
+        """Makes a second set of the database's files (`CheckpointedTable`); False if the table is not on disk."""
+        if not isinstance(self.table, CheckpointedTable):
+            return False
+        self.table.checkpoint(folder)
+        return True
 
     def store(self, name: str) -> ByteStore:
         """The byte store of this name.

@@ -12,6 +12,7 @@ from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from state.restore.listener import RestoreListener
 from state.restore.rebuild import RebuiltTask, TaskPlace, rebuild_task
+from state.snapshots.settings import NO_SNAPSHOTS, SnapshotSettings
 from streams.application.prepare import commits_topics, known_names
 from streams.application.topology_manifest import own_manifest
 from streams.config import StreamsConfig
@@ -78,6 +79,7 @@ def restore_tasks(
     listener: RestoreListener | None = None,
     keep: Callable[[str], bool] = lambda store: True,
     parallel: int = 1,
+    snapshots: SnapshotSettings = NO_SNAPSHOTS,
 ) -> Iterator[RebuiltTask]:
     """Rebuilds tasks in a folder, each up to its last commit, and yields each when it is done, in the given order.
 
@@ -88,6 +90,7 @@ def restore_tasks(
         listener: Receives the progress; called from several threads if `parallel` is more than 1.
         keep: Whether to rebuild a store, by its name.
         parallel: How many tasks to rebuild at a time.
+        snapshots: Where snapshots are to begin with; default: the changelogs alone are read.
 
     Raises:
         StreamsError: A changelog cannot be read, or does not match the last commit.
@@ -96,7 +99,7 @@ def restore_tasks(
 
     def rebuild(task: StoredTask) -> RebuiltTask:
         specs = [node.spec for node in task.stores.values() if keep(node.name)]
-        return rebuild_task(kafka, task.place, specs, into, listener)
+        return rebuild_task(kafka, task.place, specs, into, listener, snapshots)
 
     pool = ThreadPoolExecutor(parallel, thread_name_prefix="restore")
     try:

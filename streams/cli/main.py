@@ -44,6 +44,9 @@ COMMANDS = {
     "config": LazyCommand("streams.cli.config", "config", "Print all settings, or those in force, as TOML or JSON."),
     "state": LazyCommand("streams.cli.state", "state", "Print or count the rows of a store."),
     "restore": LazyCommand("streams.cli.restore", "restore", "Rebuild an application's stores from its changelogs."),
+    "snapshots": LazyCommand(
+        "streams.cli.stores.snapshots", "snapshots", "List the snapshots of an application's stores."
+    ),
     "adopt": LazyCommand("streams.cli.adopt", "adopt", "Create a new checkpoint from an application's commits."),
     "reset": LazyCommand("streams.cli.reset", "reset", "Delete an application's state and internal topics."),
     "topic": LazyCommand(

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from state.changelog.topics import DELETE_RETENTION_MS, changelog_topic
 from state.commit.digest import StepDigest
+from state.commit.marker import CommitMarker
 from state.errors import KafkaClientError
 from state.kafka.columns import RecordColumns
 from state.restore.plan import RestoreTarget
@@ -115,4 +116,28 @@ def commit(store: TaskStore, logs: MemoryLogs, version: int) -> RestoreTarget:
         changelog_hash=digest.hexdigest(),
         changelog_begins=before,
         changelog_ids=ids,
+    )
+
+
+def marker_of(target: RestoreTarget) -> CommitMarker:
+    """The marker of a step of task 0."""
+    return CommitMarker(
+        query_id=target.query_id,
+        task=0,
+        tasks=1,
+        topology_hash="hash",
+        version=target.version,
+        batch_id=1,
+        batch="",
+        ranges={},
+        topic_ids={},
+        stream_time=0,
+        operator_state={},
+        changelog_ends=target.changelog_ends,
+        counts={"changelog": target.changelog_records},
+        changelog_hash=target.changelog_hash,
+        changelog_begins=target.changelog_begins,
+        changelog_ids=target.changelog_ids,
+        now_ms=target.written_ms,
+        expired_before=target.expired_before,
     )
