@@ -40,6 +40,12 @@ class TaskPlace:
     tasks: int
     topology_hash: str
 
+    def identity(self, marker: CommitMarker) -> TaskIdentity:
+        """The task, as of the query that wrote the marker."""
+        return TaskIdentity(
+            self.application_id, self.sub_topology, self.task, self.tasks, marker.query_id, self.topology_hash
+        )
+
     def __str__(self) -> str:
         return f"task {self.task} of {self.tasks} of {self.application_id}/{self.sub_topology}"
 
@@ -83,20 +89,26 @@ def rebuild_task(
         RestoreError: The changelogs lack what the marker promises, or the marker is from another topology.
         KafkaClientError: Reading failed.
     """
-    commits = (commits_topic(place.application_id, place.sub_topology), place.task)
-    found = read_last_marker(source, commits)
-    if found is None:
+    marker = last_marker(source, place)
+    if marker is None:
         return RebuiltTask(place, 0, RestoreReport(place.task, ()), 0)
-    marker = found.marker
-    _check(place, marker)
-    identity = TaskIdentity(
-        place.application_id, place.sub_topology, place.task, place.tasks, marker.query_id, place.topology_hash
-    )
-    stores = TaskStateManager(source, identity, specs, into, listener=listener, snapshots=snapshots)
+    stores = TaskStateManager(source, place.identity(marker), specs, into, listener=listener, snapshots=snapshots)
     with stores.open() as store:
         stores.restore_to(store, marker)
     assert stores.report is not None, "restore_to leaves a report"
     return RebuiltTask(place, marker.version, stores.report, stores.directory.size_bytes)
+
+
+def last_marker(source: StoreSource, place: TaskPlace) -> CommitMarker | None:
+    """The last marker of a task; None if it has never committed.
+
+    Raises:
+        RestoreError: The marker is from another topology.
+    """
+    found = read_last_marker(source, (commits_topic(place.application_id, place.sub_topology), place.task))
+    if found is not None:
+        _check(place, found.marker)
+    return None if found is None else found.marker
 
 
 def _check(place: TaskPlace, marker: CommitMarker) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
-import threading
 from contextlib import suppress
 from pathlib import Path
 
+from state.tables.linked_files import PART, link_or_copy, part_of
 from state.tables.private_folder import make_private
-
-_PART = ".part"
 
 
 class LocalFolder:
@@ -29,7 +26,7 @@ class LocalFolder:
     def names(self, folder: str) -> list[str]:
         """See `SnapshotLocation`."""
         try:
-            return sorted(entry.name for entry in os.scandir(self.root / folder) if not entry.name.endswith(_PART))
+            return sorted(entry.name for entry in os.scandir(self.root / folder) if not entry.name.endswith(PART))
         except FileNotFoundError:
             return []
 
@@ -48,7 +45,7 @@ class LocalFolder:
         """See `SnapshotLocation`."""
         target = self.root / path
         make_private(target.parent)
-        part = _part_of(target)
+        part = part_of(target)
         with part.open("wb") as file:
             file.write(data)
             file.flush()
@@ -70,28 +67,6 @@ class LocalFolder:
     def remove(self, path: str) -> None:
         """See `SnapshotLocation`."""
         (self.root / path).unlink(missing_ok=True)
-
-
-def link_or_copy(source: Path, target: Path) -> None:
-    """Gives a file a second name; where the disk or its rights do not allow that, copies the file. All or nothing."""
-    part = _part_of(target)
-    part.unlink(missing_ok=True)
-    try:
-        try:
-            os.link(source, part)
-        except OSError:
-            with source.open("rb") as from_, part.open("wb") as to:
-                shutil.copyfileobj(from_, to, 1 << 20)
-                to.flush()
-                os.fsync(to.fileno())
-        os.replace(part, target)
-    finally:
-        # Renaming a file to another of its own names leaves both.
-        part.unlink(missing_ok=True)
-
-
-def _part_of(target: Path) -> Path:
-    return target.with_name(f"{target.name}.{os.getpid()}-{threading.get_ident()}{_PART}")
 
 
 def _sync_folder(folder: Path) -> None:

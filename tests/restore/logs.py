@@ -7,10 +7,11 @@ import pyarrow as pa
 
 from state.changelog.topics import DELETE_RETENTION_MS, changelog_topic
 from state.commit.digest import StepDigest
-from state.commit.marker import CommitMarker
+from state.commit.marker import MARKER_KEY, CommitMarker
 from state.errors import KafkaClientError
 from state.kafka.columns import RecordColumns
 from state.restore.plan import RestoreTarget
+from state.stores.changelog_records import ChangelogBatch
 from state.stores.codec import timestamped
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import StorePosition, TaskStore
@@ -48,6 +49,10 @@ class MemoryLogs:
         self.ends[topic] = end + 1
         return end
 
+    def append_marker(self, topic: str, marker: CommitMarker) -> None:
+        """Adds a commit marker and a control record."""
+        self.append(topic, ChangelogBatch(*binary([MARKER_KEY], [marker.to_bytes()], [1])))
+
     def begin_offset(self, partition: tuple[str, int]) -> int:
         return self.begins.get(partition[0], 0)
 
@@ -67,6 +72,11 @@ class MemoryLogs:
                 raise KafkaClientError("the broker went away")
             self.reads += 1
             yield columns(topic, partition, rows[first : first + self.run])
+
+
+def binary(keys, values, timestamps):
+    """The columns of some records."""
+    return pa.array(keys, pa.binary()), pa.array(values, pa.binary()), np.array(timestamps, np.int64)
 
 
 def columns(topic, partition, rows) -> RecordColumns:

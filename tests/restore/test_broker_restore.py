@@ -209,3 +209,36 @@ def test_compacted_changelog_gives_the_same_store(application, tmp_path):
         # Segments roll only when something is written.
         table.put(b"roll", b"%d" % app.version, 9)
         target = app.commit()
+
+
+def test_odd_ends_of_a_log_give_the_store_that_they_mean(application, tmp_path):
+    """Empty; an aborted transaction as the tail; a start that has moved to the end, with control records alone before it."""
+    app = application("odd", [StoreSpec("table", StoreKind.KEY_VALUE), StoreSpec("empty", StoreKind.KEY_VALUE)])
+    table = app.store.store("table")
+
+    def check(name, target):
+        restored, report = app.restored(tmp_path / name, target)
+        digests = app.digests(restored)
+        restored.close()
+        assert digests == app.digests(app.store)
+        return report.records
+
+    for number in range(10):
+        table.put(b"%d" % number, b"value", 1)
+    target = app.commit()
+    changelog = {"table": next(batch for _, batch in [*_changes(app, table)])}
+    app.store.discard()
+    app.send(changelog, junk=True)
+    app.producer.abort_transaction()
+    assert check("aborted tail", target) == 10
+    for number in range(10):
+        table.put(b"%d" % number, None, 2)
+    target = app.commit()
+    place = (app.topic("table"), TASK)
+    app.admin.delete_records({place: app.end_offsets([place])[place]})
+    assert check("start moved to the end", target) == 0
+
+
+def _changes(app, table):
+    table.put(b"never", b"committed", 1)
+    return app.store.changelog()
