@@ -96,6 +96,10 @@ class Copies:
                 shutil.rmtree(self._folder / _INCOMING, ignore_errors=True)
                 continue
             store.replace_table(self._exchange)
+            for spec in specs:
+                if not spec.logged:
+                    # No changelog brings it from the copy's step to the present one, so it begins empty, as without a copy.
+                    store.reset(spec.name)
             return str(copy)
         return ""
 
@@ -134,7 +138,8 @@ class Copies:
             meta = read_meta(table)
         finally:
             table.close()
-        if any(meta.offsets.get(name) != offset for name, offset in copy.offsets.items()):
+        # A replica may have moved on since it was looked at.
+        if any(meta.offsets.get(name, -1) < offset for name, offset in copy.offsets.items()):
             raise SnapshotError(f"its database is at the offsets {meta.offsets}, it was to be at {dict(copy.offsets)}")
 
     def _exchange(self, present: OrderedTable) -> DiskTable:
@@ -151,11 +156,16 @@ class Copies:
 
 
 def _to_read(specs: Sequence[StoreSpec], plans: Sequence[StorePlan]) -> int:
-    on_disk = {spec.name for spec in specs}
-    return sum(plan.end - plan.start for plan in plans if plan.store in on_disk)
+    return sum(plan.end - plan.start for plan in _of(specs, plans))
 
 
 def _worth_looking(specs: Sequence[StoreSpec], plans: Sequence[StorePlan]) -> bool:
     """Whether more than a moderate tail is to be read: looking for copies and fetching one takes time, too."""
-    from_start = any(plan.action is Action.FROM_START for plan in plans)
+    from_start = any(plan.action is Action.FROM_START for plan in _of(specs, plans))
     return _to_read(specs, plans) > (0 if from_start else CHUNK_RECORDS)
+
+
+def _of(specs: Sequence[StoreSpec], plans: Sequence[StorePlan]) -> list[StorePlan]:
+    """The plans of these stores."""
+    names = {spec.name for spec in specs}
+    return [plan for plan in plans if plan.store in names]

@@ -25,6 +25,7 @@ from state.restore.directory import StateDirectory, TaskDirectory
 from state.restore.listener import RestoreListener, RestoreReport
 from state.restore.loading import Reach, nowhere
 from state.restore.plan import Action, RestoreTarget
+from state.restore.replica_copies import replica_copies
 from state.restore.restorer import ChangelogSource, Restorer
 from state.restore.snapshot_copies import snapshot_copies
 from state.snapshots.ledger import Ledger
@@ -91,6 +92,7 @@ class TaskStateManager:
         trim_delay_ms: How long changelog records stay after they ceased to be needed.
         settings: RocksDB's memory; the lock timeout in it is not used.
         snapshots: Where snapshots are taken to and restored from; default: none.
+        replica_dir: Root of the copies that replicas on this host keep; default: there are none.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class TaskStateManager:
         trim_delay_ms: int = 0,
         settings: RocksSettings = DEFAULT_SETTINGS,
         snapshots: SnapshotSettings = NO_SNAPSHOTS,
+        replica_dir: Path | None = None,
     ) -> None:
         self._settings = settings
         self._memory = memory or _memories.setdefault(os.getpid(), WorkerMemory())
@@ -125,6 +128,7 @@ class TaskStateManager:
             identity.application_id, identity.sub_topology, identity.task
         )
         self._snapshots = snapshots
+        self._replica_dir = replica_dir
         self._copies = Copies(self._copy_sources(), self.directory.path, settings)
         self._listener = listener
         self.report: RestoreReport | None = None
@@ -201,12 +205,19 @@ class TaskStateManager:
     def _wipe_with_distrust(self) -> None:
         """Deletes stores that were found damaged only while they were read: a copy may have the same damage."""
         self.directory.wipe()
-        if self._snapshots.location:
+        if self._copy_sources():
             make_private(self.directory.path)
             (self.directory.path / _NO_COPIES).touch()
 
     def _copy_sources(self) -> list[CopySource]:
-        return [self._snapshot_copies] if self._snapshots.location else []
+        snapshots = [self._snapshot_copies] if self._snapshots.location else []
+        return snapshots if self._replica_dir is None else [self._replica_copies, *snapshots]
+
+    def _replica_copies(self) -> Iterable[StateCopy]:
+        assert self._replica_dir is not None
+        one = self._identity
+        folder = StateDirectory(self._replica_dir).task(one.application_id, one.sub_topology, one.task).path
+        return replica_copies(folder, self._settings)
 
     def _snapshot_copies(self) -> Iterable[StateCopy]:
         found = snapshot_copies(snapshots_of(self._snapshots.location, self._identity))

@@ -47,6 +47,7 @@ COMMANDS = {
     "snapshots": LazyCommand(
         "streams.cli.stores.snapshots", "snapshots", "List the snapshots of an application's stores."
     ),
+    "replica": LazyCommand("streams.cli.stores.replica", "replica", "Keep warm copies of an application's stores."),
     "adopt": LazyCommand("streams.cli.adopt", "adopt", "Create a new checkpoint from an application's commits."),
     "reset": LazyCommand("streams.cli.reset", "reset", "Delete an application's state and internal topics."),
     "topic": LazyCommand(

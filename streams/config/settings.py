@@ -62,6 +62,11 @@ class StreamsConfig(BaseSettings):
     )
     base_dir: Path = setting("Folder of state and checkpoint, unless these are set.", Path("var"))
     state_dir: Path = setting("Folder of the local stores, on each executor.", Path(), shown="<base_dir>/state")
+    replica_dir: Path = setting(
+        "Folder of the copies that `streams replica` keeps on this host. A task without local state takes its copy over.",
+        Path(),
+        shown="<base_dir>/replicas",
+    )
     checkpoint_dir: str = setting(
         "Spark's checkpoints of this application; shared by all hosts of a cluster.",
         "",
@@ -237,7 +242,9 @@ class StreamsConfig(BaseSettings):
     def _complete(self) -> StreamsConfig:
         if self.state_dir == Path():
             self.state_dir = self.base_dir / "state"
-        self.state_dir = self.state_dir.absolute()
+        if self.replica_dir == Path():
+            self.replica_dir = self.base_dir / "replicas"
+        self.state_dir, self.replica_dir = self.state_dir.absolute(), self.replica_dir.absolute()
         if self.snapshot_dir and "://" not in self.snapshot_dir:
             self.snapshot_dir = str(Path(self.snapshot_dir).absolute())
         self.max_bytes_per_trigger = self.max_bytes_per_trigger or self.memory_bytes // 4

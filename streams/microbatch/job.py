@@ -38,6 +38,7 @@ class QueryJob:
         trim_delay_ms: How long changelog records stay after they ceased to be needed.
         memory: What each process of an executor may keep from step to step.
         snapshots: Where snapshots of the stores are taken to and restored from.
+        replica_dir: Folder of the copies that replicas keep on each executor; None = there are none.
     """
 
     sub: SubTopology
@@ -53,6 +54,7 @@ class QueryJob:
     trim_delay_ms: int = 0
     memory: ProcessMemory = DEFAULT_MEMORY
     snapshots: SnapshotSettings = NO_SNAPSHOTS
+    replica_dir: Path | None = None
 
     @property
     def outputs(self) -> list[str]:

@@ -189,6 +189,7 @@ class StreamsApplication:
             trim_delay_ms=config.trim_delay_ms,
             memory=ProcessMemory.of(config.memory_bytes, processes_of(spark)),
             snapshots=config.snapshots,
+            replica_dir=config.replica_dir,
         )
         trigger: dict[str, Any] = {"availableNow": True}
         if not config.available_now:

@@ -102,6 +102,7 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
         trim_delay_ms=job.trim_delay_ms,
         settings=rocks_settings(job.memory.cache_bytes),
         snapshots=job.snapshots,
+        replica_dir=job.replica_dir,
     )
     step = CommitStep(identity, kafka, stores, job.crash)
 

@@ -106,8 +106,9 @@ def write_random(store: TaskStore, rng, now: int) -> None:
         store.store("versions").put(key, value, start)
 
 
-def commit(store: TaskStore, logs: MemoryLogs, version: int) -> RestoreTarget:
+def commit(store: TaskStore, logs: MemoryLogs, version: int, now_ms: int | None = None) -> RestoreTarget:
     """Commits a step: first the log, then the store."""
+    now_ms = version * 1000 if now_ms is None else now_ms
     changelog = dict(store.changelog())
     before = {name: logs.ends.get(changelog_topic(APPLICATION, name), 0) for name in store.logged_stores}
     ends = before | {name: logs.append(changelog_topic(APPLICATION, name), batch) for name, batch in changelog.items()}
@@ -115,12 +116,12 @@ def commit(store: TaskStore, logs: MemoryLogs, version: int) -> RestoreTarget:
     for name, batch in changelog.items():
         digest.add(name, batch)
     ids = {name: logs.ids.get(changelog_topic(APPLICATION, name), "id") for name in store.logged_stores}
-    store.apply(StorePosition("query", version, ends, version * 1000, ids))
+    store.apply(StorePosition("query", version, ends, now_ms, ids))
     return RestoreTarget(
         "query",
         version,
         ends,
-        written_ms=version * 1000,
+        written_ms=now_ms,
         expired_before=store.expired_before,
         changelog_records=digest.records,
         changelog_hash=digest.hexdigest(),

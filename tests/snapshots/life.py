@@ -1,6 +1,7 @@
 """A task that lives on a host, with snapshots; and further hosts that its state can be restored on."""
 
 import random
+import time
 from pathlib import Path
 
 from state.commit.decide import TaskIdentity
@@ -25,13 +26,15 @@ class Life:
     def __init__(self, folder: Path, seed: int = 1, location: str | None = None, **settings: int) -> None:
         self.folder = folder
         self.logs = MemoryLogs()
-        self.now_ms = 1_000
+        # A restore on request looks at the real clock to see how old state is.
+        self.now_ms = time.time_ns() // 1_000_000
         self.settings = SnapshotSettings(location or str(folder / "snapshots"), **{**EVERY_STEP, **settings})
         self.target: RestoreTarget | None = None
         self.version = 0
         self._random = random.Random(seed)
         self._memory = WorkerMemory()
         self.host = "first"
+        self.specs = SPECS
 
     @property
     def place(self):
@@ -43,7 +46,7 @@ class Life:
         return TaskStateManager(
             self.logs,
             IDENTITY,
-            SPECS,
+            self.specs,
             self.folder / (host or self.host),
             memory=memory or WorkerMemory(),
             clock_ms=lambda: self.now_ms,
@@ -59,7 +62,7 @@ class Life:
             stores.restore_to(store, marker_of(self.target) if self.target else None)
             write_random(store, self._random, now=self.version * 20)
             store.store("plain").put(b"sure", b"v%d" % self.version, self.version)
-            self.target = commit(store, self.logs, self.version)
+            self.target = commit(store, self.logs, self.version, self.now_ms)
             stores.snapshot(store)
             self.digests = self._digests(store)
         return stores.publishing.result() if wait and stores.publishing else None

@@ -2,6 +2,8 @@
 
 import logging
 import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import orjson
 import pytest
@@ -15,7 +17,7 @@ from state.snapshots.manifest import Snapshot
 from state.stores.position import StoreOrigin, read_meta
 from state.tables import open as opening
 from state.tables.native.library import find_library
-from tests.restore.logs import APPLICATION, commit, marker_of
+from tests.restore.logs import APPLICATION, SPECS, commit, marker_of
 from tests.snapshots.life import Life
 
 
@@ -53,7 +55,7 @@ def test_what_is_read_depends_on_the_tail_and_not_on_the_state(tmp_path):
     with (stores := life.stores()).open() as store:
         for number in range(20_000):
             store.store("plain").put(b"key%d" % number, b"value", 1)
-        life.version, life.target = 1, commit(store, life.logs, 1)
+        life.version, life.target = 1, commit(store, life.logs, 1, life.now_ms)
     life.step()
     life.step()
     assert stores.directory.size_bytes > 0
@@ -95,6 +97,41 @@ def test_a_foreign_local_state_is_replaced_by_a_snapshot(tmp_path):
     report = life.restored("second")
     assert tail(report)
     assert report.copy
+
+
+def test_a_store_without_a_changelog_begins_empty_as_without_a_snapshot(tmp_path):
+    """No changelog would bring its rows from the step of the snapshot to the present one."""
+    life = Life(tmp_path)
+    life.specs = [replace(spec, logged=False) if spec.name == "versions" else spec for spec in SPECS]
+    for _ in range(3):
+        life.step()
+    stores = life.stores("second")
+    with stores.open() as store:
+        stores.restore_to(store, marker_of(life.target))
+        assert stores.report.copy
+        assert list(store.rows("versions")) == []
+    with life.stores("first").open() as store:
+        assert list(store.rows("versions")) != []
+
+
+def test_an_attempt_that_is_killed_while_it_exchanges_databases_loses_nothing(tmp_path, monkeypatch):
+    life = Life(tmp_path)
+    for _ in range(3):
+        life.step()
+    genuine = Path.rename
+
+    def killed(self, target):
+        if self.name == "copy.part":
+            raise OSError("killed")
+        return genuine(self, target)
+
+    with monkeypatch.context() as fault:
+        fault.setattr(Path, "rename", killed)
+        stores = life.stores("second")
+        with pytest.raises(OSError, match="killed"), stores.open() as store:
+            stores.restore_to(store, marker_of(life.target))
+    assert life.restored("second").copy
+    assert sorted(path.name for path in (tmp_path / "second").glob("*/*/*/*")) == ["db"]
 
 
 def test_good_local_state_is_kept(tmp_path):
