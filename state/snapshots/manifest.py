@@ -14,6 +14,7 @@ from state.stores.position import StoreOrigin
 
 FORMAT = 1
 """Fields may be added within a format."""
+_SORTED = orjson.OPT_SORT_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +104,6 @@ class Snapshot:
         values["origins"] = {name: StoreOrigin(**origin) for name, origin in content["origins"].items()}
         values["files"] = tuple(SnapshotFile(**file) for file in content["files"])
         return cls(**values)
-
-
-_SORTED = orjson.OPT_SORT_KEYS
 
 
 def _digest(content: dict[str, Any]) -> str:
