@@ -67,8 +67,8 @@ class ReplicaPosition:
 
     @property
     def warm(self) -> bool:
-        """Whether the copy has all that its task has committed."""
-        return self.behind == 0 and not self.fault
+        """Whether this replica has brought the copy to a commit, and did not fail to follow since."""
+        return self.behind is not None and not self.fault
 
 
 @dataclass(slots=True)

@@ -43,7 +43,7 @@ def replica(
     ] = None,
     parallel: Annotated[int, typer.Option(min=1, help="Copies to bring forward at a time.")] = 2,
     interval: Annotated[str, typer.Option(metavar="DURATION", help="Time between two reports.")] = "10s",
-    once: Annotated[bool, typer.Option("--once", help="End once all copies of this replica are up to date.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End once each copy was brought to a commit.")] = False,
     as_json: AsJson = False,
     application: ApplicationOptions,
 ) -> None:
