@@ -34,7 +34,8 @@ from state.tables.table import Row
 _SEGMENT_BYTES = 8
 _MOST_KEYS = 10_000
 """How many differing keys of a store are looked up in the changelog; more differences are not explained one by one."""
-_LINKED = ".local"
+LINKED = ".local"
+"""Name of the folder below `into` with the links to the local state; of no use once a verification has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ def verify_task(
     """
     specs = [spec for spec in specs if spec.logged and spec.persistent]
     local = StateDirectory(state_dir).task(place.application_id, place.sub_topology, place.task).path / DATABASE
-    linked = StateDirectory(into / _LINKED).task(place.application_id, place.sub_topology, place.task)
+    linked = StateDirectory(into / LINKED).task(place.application_id, place.sub_topology, place.task)
     here = (local / "CURRENT").exists()
     if here:
         # Before the marker is read: Kafka is then never behind what is linked.
@@ -151,7 +152,7 @@ def _compare_all(
     shown: int,
 ) -> tuple[VerifiedStore, ...]:
     """Brings the linked state to the marker and compares each store that it had reason to trust."""
-    stores = TaskStateManager(source, place.identity(marker), specs, into / _LINKED)
+    stores = TaskStateManager(source, place.identity(marker), specs, into / LINKED)
     found = []
     with stores.open() as local:
         stores.restore_to(local, marker)

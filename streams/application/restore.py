@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from state.restore.listener import RestoreListener
 from state.restore.rebuild import RebuiltTask, TaskPlace, rebuild_task
-from state.restore.verify import VerifiedTask, verify_task
+from state.restore.verify import LINKED, VerifiedTask, verify_task
 from state.snapshots.settings import NO_SNAPSHOTS, SnapshotSettings
 from streams.application.prepare import commits_topics, known_names
 from streams.application.topology_manifest import own_manifest
@@ -133,7 +134,10 @@ def verify_tasks(
         specs = [node.spec for node in task.stores.values()]
         return verify_task(kafka, task.place, specs, config.state_dir, into, listener)
 
-    yield from _in_parallel(verify, tasks, parallel)
+    try:
+        yield from _in_parallel(verify, tasks, parallel)
+    finally:
+        shutil.rmtree(into / LINKED, ignore_errors=True)
 
 
 def _in_parallel(function: Callable[[StoredTask], _Done], tasks: list[StoredTask], parallel: int) -> Iterator[_Done]:
