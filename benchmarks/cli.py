@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.failover import failovers
 from benchmarks.growth import SERIES, points
 from benchmarks.harness import peers, result
 from benchmarks.harness.report import write
@@ -107,6 +108,21 @@ def growth(
             results += found
     if not all_of(results):
         raise typer.Exit(1)
+
+
+@app.command()
+def failover(
+    rows: Annotated[list[int] | None, typer.Option(help="Rows of the store; several times for several sizes.")] = None,
+    tail: Annotated[
+        int, typer.Option(min=1, help="Changelog records since the snapshot and the replica's copy.")
+    ] = 10_000,
+) -> None:
+    """Measure how long a task without local state waits: with its changelog alone, with a snapshot, with a replica's copy."""
+    table = Table("rows", "tail", "way", "seconds", "records read", title="failover", title_justify="left")
+    for count in rows or [1_000_000]:
+        for one in failovers(count, tail):
+            table.add_row(f"{count:,}", f"{tail:,}", one.way, f"{one.seconds:.2f}", f"{one.records:,}")
+    console.print(table)
 
 
 @app.command()

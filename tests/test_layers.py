@@ -19,6 +19,7 @@ FLOORS = [
     "state/stores",
     "state/changelog",
     "state/commit",
+    "state/snapshots",
     "state/restore",
     "streams/users_code.py",
     "streams/suggest.py",
@@ -48,6 +49,7 @@ FOREIGN = {
     "pyspark": ("streams/spark", "streams/broker"),
     "confluent_kafka": ("state/kafka", "streams/broker", "streams/serdes", "streams/cli", "streams/source"),
     "rocksdict": ("state/tables",),
+    "fsspec": ("state/snapshots",),
     "typer": ("streams/cli",),
 }
 """Libraries that only these floors know; the broker takes its jars from pyspark."""

@@ -9,6 +9,7 @@
  4. The records are processed in memory.
  5. begin, outputs, changelog, marker, source offsets, commit: `transaction`. Any error fails the attempt; nothing is retried.
  6. The writes are applied to the local store together with its position, so the store can be behind Kafka, never ahead.
+    A snapshot of the store is taken then, if one is due; what goes wrong there fails nothing.
 
 The caller then updates Spark's GroupState (7) and reports (8).
 """
@@ -165,6 +166,7 @@ class CommitStep:
                 watch.lap("commit")
                 store.apply(position, points.at("store_half_applied"))
                 points.reach("store_applied")
+                self._stores.snapshot(store)
                 watch.lap("apply")
             return StepResult(result, Decision.RUN, effects.counters, watch.seconds)
         finally:

@@ -28,7 +28,8 @@ key) and what to do; no message contains a secret; every error survives pickling
             │   └── StateFormatError       another version wrote the local store; the cure is the same
             ├── ChangelogMismatchError     a changelog topic exists, but with settings that the store cannot use
             ├── StepTooLargeError          a step passes on 2 GiB or more at once; take fewer records at a time
-        └── RestoreError               the changelog does not give the state that the commit marker promises
+        ├── RestoreError               the changelog does not give the state that the commit marker promises
+        └── SnapshotError              a snapshot, or the location of snapshots, cannot be used
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ from state.errors.kafka import (
 from state.errors.stores import (
     ChangelogMismatchError,
     RestoreError,
+    SnapshotError,
     StateCorruptedError,
     StateError,
     StateFormatError,
@@ -89,6 +91,7 @@ __all__ = [
     "RecordTooLargeError",
     "RestoreError",
     "RoutingMismatchError",
+    "SnapshotError",
     "StateCorruptedError",
     "StateError",
     "StateFormatError",

@@ -95,3 +95,7 @@ class RestoreError(StateError):
     """The changelog does not give the state that the commit marker promises, or records in it make no sense."""
 
     kind = ErrorKind.DATA
+
+
+class SnapshotError(StateError):
+    """A snapshot, or the location of snapshots, cannot be used. State is not lost: it is in the changelogs."""

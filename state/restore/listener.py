@@ -57,10 +57,17 @@ class StoreReport:
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """The restore of one task."""
+    """The restore of one task.
+
+    Attributes:
+        task: Number of the task.
+        stores: The restore of each store.
+        copy: The copy that the restore began with, a snapshot or a replica's; empty = none.
+    """
 
     task: int
     stores: tuple[StoreReport, ...]
+    copy: str = ""
 
     @property
     def records(self) -> int:

@@ -18,6 +18,7 @@ from state.commit.marker import CommitMarker
 from state.errors import RestoreError
 from state.restore.listener import RestoreListener, RestoreReport
 from state.restore.task_stores import StoreSource, TaskStateManager
+from state.snapshots.settings import NO_SNAPSHOTS, SnapshotSettings
 from state.stores.spec import StoreSpec
 
 
@@ -38,6 +39,12 @@ class TaskPlace:
     task: int
     tasks: int
     topology_hash: str
+
+    def identity(self, marker: CommitMarker) -> TaskIdentity:
+        """The task, as of the query that wrote the marker."""
+        return TaskIdentity(
+            self.application_id, self.sub_topology, self.task, self.tasks, marker.query_id, self.topology_hash
+        )
 
     def __str__(self) -> str:
         return f"task {self.task} of {self.tasks} of {self.application_id}/{self.sub_topology}"
@@ -66,6 +73,7 @@ def rebuild_task(
     specs: Sequence[StoreSpec],
     into: Path,
     listener: RestoreListener | None = None,
+    snapshots: SnapshotSettings = NO_SNAPSHOTS,
 ) -> RebuiltTask:
     """Restores the stores of a task up to its last commit marker.
 
@@ -75,25 +83,32 @@ def rebuild_task(
         specs: Its stores, or some of them.
         into: Root of the new state directory; the task's folder is created below it.
         listener: Notified of the progress.
+        snapshots: Where snapshots are that the restore may begin with; default: it reads the changelogs alone.
 
     Raises:
         RestoreError: The changelogs lack what the marker promises, or the marker is from another topology.
         KafkaClientError: Reading failed.
     """
-    commits = (commits_topic(place.application_id, place.sub_topology), place.task)
-    found = read_last_marker(source, commits)
-    if found is None:
+    marker = last_marker(source, place)
+    if marker is None:
         return RebuiltTask(place, 0, RestoreReport(place.task, ()), 0)
-    marker = found.marker
-    _check(place, marker)
-    identity = TaskIdentity(
-        place.application_id, place.sub_topology, place.task, place.tasks, marker.query_id, place.topology_hash
-    )
-    stores = TaskStateManager(source, identity, specs, into, listener=listener)
+    stores = TaskStateManager(source, place.identity(marker), specs, into, listener=listener, snapshots=snapshots)
     with stores.open() as store:
         stores.restore_to(store, marker)
     assert stores.report is not None, "restore_to leaves a report"
     return RebuiltTask(place, marker.version, stores.report, stores.directory.size_bytes)
+
+
+def last_marker(source: StoreSource, place: TaskPlace) -> CommitMarker | None:
+    """The last marker of a task; None if it has never committed.
+
+    Raises:
+        RestoreError: The marker is from another topology.
+    """
+    found = read_last_marker(source, (commits_topic(place.application_id, place.sub_topology), place.task))
+    if found is not None:
+        _check(place, found.marker)
+    return None if found is None else found.marker
 
 
 def _check(place: TaskPlace, marker: CommitMarker) -> None:

@@ -15,6 +15,7 @@ from state.changelog.topics import changelog_topic
 from state.errors import RestoreError
 from state.kafka.columns import RecordColumns
 from state.kafka.topics import TopicPartition
+from state.restore.copies import Copies
 from state.restore.listener import RestoreListener, RestoreReport
 from state.restore.loading import Chunk, Loading, Reach, nowhere
 from state.restore.plan import Action, LogRange, RestoreTarget, StorePlan, check_changelog_id, plan_restore
@@ -49,11 +50,18 @@ class Restorer:
         application_id: Prefix of the changelogs' names.
         task: Number of the task; also the partition.
         listener: Notified of the progress.
+        copies: Copies of the stores, which a restore may begin with instead of reading a whole changelog; default: none.
     """
 
     def __init__(
-        self, source: ChangelogSource, application_id: str, task: int, listener: RestoreListener | None = None
+        self,
+        source: ChangelogSource,
+        application_id: str,
+        task: int,
+        listener: RestoreListener | None = None,
+        copies: Copies | None = None,
     ) -> None:
+        self._copies = copies
         self._source = source
         self._application_id = application_id
         self._task = task
@@ -84,9 +92,12 @@ class Restorer:
             return RestoreReport(self._task, ())
         logs = self._logs(store, ids)
         plans = plan_restore(store.specs.values(), store.origins, store.offsets, target, logs, now_ms=now_ms)
+        copy = "" if self._copies is None else self._copies.take_over(store, target, logs, plans, now_ms)
+        if copy:
+            plans = plan_restore(store.specs.values(), store.origins, store.offsets, target, logs, now_ms=now_ms)
         restore = Loading(self, store, target, logs, now_ms, reach)
         try:
-            return RestoreReport(self._task, restore.run(plans))
+            return RestoreReport(self._task, restore.run(plans), copy)
         except UnprovenError as error:
             # Local state itself may be wrong, e.g. its offsets. Only a restore into an empty store proves a fault of the topics.
             if all(plan.action is Action.FROM_START for plan in plans):

@@ -6,9 +6,11 @@ step runs fails that step and deletes the folder, so that the next attempt resto
 
 from __future__ import annotations
 
+import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,16 +20,28 @@ from state.changelog.trim import Noted, RecordDeleter, TopicPartition, due, trim
 from state.commit.decide import TaskIdentity
 from state.commit.marker import CommitMarker
 from state.errors import StateCorruptedError
+from state.restore.copies import Copies, CopySource, StateCopy
 from state.restore.directory import StateDirectory, TaskDirectory
 from state.restore.listener import RestoreListener, RestoreReport
 from state.restore.loading import Reach, nowhere
 from state.restore.plan import Action, RestoreTarget
+from state.restore.replica_copies import replica_copies
 from state.restore.restorer import ChangelogSource, Restorer
+from state.restore.snapshot_copies import snapshot_copies
+from state.snapshots.ledger import Ledger
+from state.snapshots.manifest import Snapshot
+from state.snapshots.settings import NO_SNAPSHOTS, SnapshotSettings
+from state.snapshots.taking import SnapshotTaker, snapshots_of
 from state.stores.spec import StoreSpec
 from state.stores.task_store import TaskStore, open_task_store
 from state.tables.buffer_memory import DEFAULT_SPILL_BYTES
 from state.tables.memory import MemoryTable
+from state.tables.private_folder import make_private
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
+
+_log = logging.getLogger(__name__)
+_NO_COPIES = "restore-from-changelog"
+"""Name of an empty file in a task's folder: the next restore takes no copy."""
 
 OpenStore = Callable[[Path, Sequence[StoreSpec], int, RocksSettings, "MemoryTable | None"], TaskStore]
 """Folder, stores, bound of the write buffer, settings, table of the `persistent=False` stores."""
@@ -40,11 +54,13 @@ class WorkerMemory:
     Attributes:
         volatile: Stores with `persistent=False`, by task folder.
         trimmed: Where changelogs were trimmed, so that a trim is not repeated at every step.
+        ledgers: What is known of each task's snapshots, by task folder.
         compared: See `state.commit.step.CommitStep`.
     """
 
     volatile: dict[Path, MemoryTable] = field(default_factory=dict)
     trimmed: dict[TopicPartition, int] = field(default_factory=dict)
+    ledgers: dict[Path, Ledger] = field(default_factory=dict)
     compared: set[tuple[str, TopicPartition]] = field(default_factory=set)
 
 
@@ -82,6 +98,8 @@ class TaskStateManager:
         open_store: Opens the stores of a folder.
         trim_delay_ms: How long changelog records stay after they ceased to be needed.
         settings: RocksDB's memory; the lock timeout in it is not used.
+        snapshots: Where snapshots are taken to and restored from; default: none.
+        replica_dir: Root of the copies that replicas on this host keep; default: there are none.
     """
 
     def __init__(
@@ -99,6 +117,8 @@ class TaskStateManager:
         open_store: OpenStore = open_task_store,
         trim_delay_ms: int = 0,
         settings: RocksSettings = DEFAULT_SETTINGS,
+        snapshots: SnapshotSettings = NO_SNAPSHOTS,
+        replica_dir: Path | None = None,
     ) -> None:
         self._settings = settings
         self._memory = memory or worker_memory()
@@ -106,7 +126,6 @@ class TaskStateManager:
         self._notes: Noted = {}
         self._source = source
         self._identity = identity
-        self._restorer = Restorer(source, identity.application_id, identity.task, listener)
         self._specs = specs
         self._spill_bytes = spill_bytes
         self._lock_timeout_s = lock_timeout_s
@@ -115,7 +134,12 @@ class TaskStateManager:
         self.directory: TaskDirectory = StateDirectory(state_dir).task(
             identity.application_id, identity.sub_topology, identity.task
         )
+        self._snapshots = snapshots
+        self._replica_dir = replica_dir
+        self._copies = Copies(self._copy_sources(), self.directory.path, settings)
+        self._listener = listener
         self.report: RestoreReport | None = None
+        self.publishing: Future[Snapshot | None] | None = None
 
     @property
     def logged_stores(self) -> list[str]:
@@ -143,7 +167,7 @@ class TaskStateManager:
             yield store
         except StateCorruptedError:
             store.close(failed=True)
-            self.directory.wipe()
+            self._wipe_with_distrust()
             raise
         except BaseException:
             store.close(failed=True)
@@ -156,7 +180,25 @@ class TaskStateManager:
         if marker is not None:
             self._notes = trim_notes(marker.operator_state)
             target = target_of(marker)
-        self.report = self._restorer.restore_to(store, target, self._clock_ms(), reach)
+        distrusted = self.directory.path / _NO_COPIES
+        copies = None if distrusted.exists() else self._copies
+        restorer = Restorer(self._source, self._identity.application_id, self._identity.task, self._listener, copies)
+        self.report = restorer.restore_to(store, target, self._clock_ms(), reach)
+        if copies is None:
+            distrusted.unlink(missing_ok=True)
+        if self.report.copy:
+            _log.info(
+                "%s: taken over: %s; then read %d changelog records",
+                self._identity,
+                self.report.copy,
+                self.report.records,
+            )
+
+    def snapshot(self, store: TaskStore) -> None:
+        """Takes a snapshot of the stores if one is due. `publishing` is the one that was begun last; no error comes from here."""
+        if self._snapshots.location:
+            taker = SnapshotTaker(self._snapshots, self._identity, self.directory.path, self._memory.ledgers)
+            self.publishing = taker.take_if_due(store, self._clock_ms()) or self.publishing
 
     def trim(self, store: TaskStore) -> None:
         """Deletes the changelog records that no live segment has needed for the delay, up to the step that the stores hold."""
@@ -166,6 +208,27 @@ class TaskStateManager:
         targets = trim_targets(self._specs, needed, self._identity.application_id, self._identity.task, trimmed)
         if trim(self._source, targets):
             trimmed.update(targets)
+
+    def _wipe_with_distrust(self) -> None:
+        """Deletes stores that were found damaged only while they were read: a copy may have the same damage."""
+        self.directory.wipe()
+        if self._copy_sources():
+            make_private(self.directory.path)
+            (self.directory.path / _NO_COPIES).touch()
+
+    def _copy_sources(self) -> list[CopySource]:
+        snapshots = [self._snapshot_copies] if self._snapshots.location else []
+        return snapshots if self._replica_dir is None else [self._replica_copies, *snapshots]
+
+    def _replica_copies(self) -> Iterable[StateCopy]:
+        assert self._replica_dir is not None
+        one = self._identity
+        folder = StateDirectory(self._replica_dir).task(one.application_id, one.sub_topology, one.task).path
+        return replica_copies(folder, self._settings)
+
+    def _snapshot_copies(self) -> Iterable[StateCopy]:
+        found = snapshot_copies(snapshots_of(self._snapshots.location, self._identity))
+        return (copy for copy in found if copy.snapshot.tasks == self._identity.tasks)
 
     def _open(self, wait_s: float) -> TaskStore:
         settings = replace(self._settings, lock_timeout_s=wait_s)

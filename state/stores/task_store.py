@@ -25,9 +25,12 @@ from state.tables.kept import KeptTables
 from state.tables.memory import MemoryTable
 from state.tables.open import open_table
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
-from state.tables.table import OrderedTable, Row
+from state.tables.table import CheckpointedTable, OrderedTable, Row
 
 __all__ = ["RestoredPart", "StoreOrigin", "StorePosition", "TaskStore", "open_task_store"]
+
+Release = Callable[[OrderedTable, bool], None]
+"""Ends the use of a database; the second argument says whether the step failed."""
 
 
 class TaskStore:
@@ -38,7 +41,7 @@ class TaskStore:
         specs: The stores of its sub-topology.
         volatile: The table of the `persistent=False` stores; default: a fresh one.
         memory: Bound of the write buffers; default: none.
-        release: Ends the use of the table, with whether the step failed; default: closes it.
+        release: Ends the use of the database; default: closes it.
     """
 
     def __init__(
@@ -47,20 +50,38 @@ class TaskStore:
         specs: Sequence[StoreSpec],
         volatile: MemoryTable | None = None,
         memory: BufferMemory | None = None,
-        release: Callable[[bool], None] | None = None,
+        release: Release | None = None,
     ) -> None:
-        self.table = table
-        self._release = release or (lambda failed: table.close())
+        self._release = release or (lambda table, failed: table.close())
         self.specs: Mapping[str, StoreSpec] = {spec.name: spec for spec in specs}
         self._memory = memory or BufferMemory()
-        self._main = TableStores(table, [spec for spec in specs if spec.persistent], self._memory)
-        states = [self._main]
-        if len(self._main.specs) < len(self.specs):
-            states.append(
-                TableStores(volatile or MemoryTable(), [spec for spec in specs if not spec.persistent], self._memory)
-            )
-        self._states = states
-        self._state_of = {name: state for state in states for name in state.specs}
+        volatile_specs = [spec for spec in specs if not spec.persistent]
+        self._volatile = (
+            [TableStores(volatile or MemoryTable(), volatile_specs, self._memory)] if volatile_specs else []
+        )
+        self._attach(table)
+
+    def _attach(self, table: OrderedTable) -> None:
+        self.table = table
+        self._main = TableStores(table, [spec for spec in self.specs.values() if spec.persistent], self._memory)
+        self._states = [self._main, *self._volatile]
+        self._state_of = {name: state for state in self._states for name in state.specs}
+
+    def replace_table(self, exchange: Callable[[Callable[[], None]], OrderedTable]) -> None:
+        """Replaces the database of the stores on disk, which must have no pending writes.
+
+        Args:
+            exchange: Opens the new database, and is given what closes the present one.
+        """
+        self.discard()
+        self._attach(exchange(lambda: self._release(self.table, True)))
+
+    def checkpoint(self, folder: Path) -> bool:
+        """Makes a second set of the database's files (`CheckpointedTable`); False if the table is not on disk."""
+        if not isinstance(self.table, CheckpointedTable):
+            return False
+        self.table.checkpoint(folder)
+        return True
 
     def store(self, name: str) -> ByteStore:
         """The byte store of this name.
@@ -202,6 +223,10 @@ class TaskStore:
         """
         return self._state_of[store].rows(store)
 
+    def local_rows(self, store: str) -> Iterator[Row]:
+        """As `rows`, with the segment (8 bytes) in front of the keys of a segmented store, so that keys rise."""
+        return self._state_of[store].local_rows(store)
+
     def close(self, failed: bool = False) -> None:
         """Forgets writes that were not applied, and ends the use of the table.
 
@@ -209,7 +234,7 @@ class TaskStore:
             failed: The stores are no longer to be trusted: a table that would stay open (`KeptTables`) is closed.
         """
         self._memory.clear()
-        self._release(failed)
+        self._release(self.table, failed)
 
     def __enter__(self) -> TaskStore:
         return self
@@ -243,7 +268,7 @@ def open_task_store(
     path = directory / "db"
     table = open_table(path, settings) if kept is None else kept.take(path, settings)
 
-    def release(failed: bool) -> None:
+    def release(table: OrderedTable, failed: bool) -> None:
         if kept is None:
             table.close()
         elif failed:
@@ -256,7 +281,7 @@ def open_task_store(
         delete_left_scratch(directory)
         return TaskStore(table, specs, volatile, BufferMemory(spill_bytes, directory, settings), release)
     except BaseException:
-        release(True)
+        release(table, True)
         raise
 
 

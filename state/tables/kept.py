@@ -17,9 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from state.tables.open import DiskTable, open_table
+from state.tables.open import open_table
 from state.tables.release import accepted, listening_socket
 from state.tables.rocks_options import RocksSettings
+from state.tables.table import OrderedTable
 
 IDLE_S = 30.0
 """Seconds after which an unused database is closed: a process that shares the disk but no sockets gets it then."""
@@ -27,7 +28,7 @@ IDLE_S = 30.0
 
 @dataclass(eq=False)
 class _Kept:
-    table: DiskTable
+    table: OrderedTable
     listener: socket.socket
     files: tuple[int, int]
     used_at: float = 0.0
@@ -44,13 +45,13 @@ class KeptTables:
         idle_s: Seconds after which an unused database is closed.
     """
 
-    open_table: Callable[[Path, RocksSettings], DiskTable] = open_table
+    open_table: Callable[[Path, RocksSettings], OrderedTable] = open_table
     idle_s: float = IDLE_S
     _kept: dict[Path, _Kept] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _selector: selectors.BaseSelector | None = None
 
-    def take(self, path: Path, settings: RocksSettings) -> DiskTable:
+    def take(self, path: Path, settings: RocksSettings) -> OrderedTable:
         """Returns the database of a folder, for one user at a time: the open one, or a newly opened one.
 
         Raises:
@@ -67,7 +68,7 @@ class KeptTables:
                 self._close(path)
         return self.open_table(path, settings)
 
-    def give_back(self, path: Path, table: DiskTable) -> None:
+    def give_back(self, path: Path, table: OrderedTable) -> None:
         """Ends a use. The database stays open, unless another process has asked for it or sockets do not work here."""
         with self._lock:
             kept = self._kept.get(path)
@@ -80,7 +81,7 @@ class KeptTables:
             if kept.wanted:
                 self._close(path)
 
-    def close(self, path: Path, table: DiskTable) -> None:
+    def close(self, path: Path, table: OrderedTable) -> None:
         """Closes a database after a failure, so that the next user opens it anew."""
         with self._lock:
             kept = self._kept.get(path)
@@ -89,7 +90,7 @@ class KeptTables:
             else:
                 table.close()
 
-    def _listen(self, path: Path, table: DiskTable) -> _Kept | None:
+    def _listen(self, path: Path, table: OrderedTable) -> _Kept | None:
         files = _files(path)
         listener = listening_socket(path)
         if files is None or listener is None:

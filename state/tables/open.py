@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from state.tables.native.library import native_available
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
-from state.tables.table import Columns, OrderedTable
+from state.tables.table import CheckpointedTable, Columns, OrderedTable
 
 
-class DiskTable(OrderedTable, Protocol):
+class DiskTable(OrderedTable, CheckpointedTable, Protocol):
     """A table in a folder."""
 
     def scan_part(self, lower: bytes, upper: bytes, rows: int, size: int) -> Columns:

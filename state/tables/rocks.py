@@ -165,6 +165,13 @@ class RocksTable(RowByRow):
         finally:
             part.unlink(missing_ok=True)
 
+    def checkpoint(self, folder: Path) -> None:
+        """See `CheckpointedTable`."""
+        try:
+            rocksdict.Checkpoint(self._db).create_checkpoint(str(folder))
+        except Exception as error:
+            raise self._named(error) from error
+
     def close(self) -> None:
         """See `OrderedTable`. May be called twice."""
         for scan in list(self._scans):

@@ -7,7 +7,8 @@ process at a time has a table open. A table is read while a step runs, and writt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -91,3 +92,15 @@ class OrderedTable(Protocol):
 
     def close(self) -> None:
         """Releases all resources. Scans that are still open fail once the rows they have read ahead are used up."""
+
+
+@runtime_checkable
+class CheckpointedTable(Protocol):
+    """A table on disk, of whose files a second set can be made."""
+
+    def checkpoint(self, folder: Path) -> None:
+        """Makes a database of the committed rows as of now: further names of the table files, copies of all else.
+
+        Args:
+            folder: The new folder. Its parent must exist; on another disk the table files are copied.
+        """

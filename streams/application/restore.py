@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from state.changelog.topics import commits_topic
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from state.restore.listener import RestoreListener
 from state.restore.rebuild import RebuiltTask, TaskPlace, rebuild_task
+from state.restore.verify import LINKED, VerifiedTask, verify_task
+from state.snapshots.settings import NO_SNAPSHOTS, SnapshotSettings
 from streams.application.prepare import commits_topics, known_names
 from streams.application.topology_manifest import own_manifest
 from streams.config import StreamsConfig
@@ -19,6 +23,8 @@ from streams.errors import ConfigError, TopologyError
 from streams.topology.graph import StoreNode
 from streams.topology.plan import SubTopology, build_plan
 from streams.topology.topology import Topology
+
+_Done = TypeVar("_Done")
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,7 @@ def restore_tasks(
     listener: RestoreListener | None = None,
     keep: Callable[[str], bool] = lambda store: True,
     parallel: int = 1,
+    snapshots: SnapshotSettings = NO_SNAPSHOTS,
 ) -> Iterator[RebuiltTask]:
     """Rebuilds tasks in a folder, each up to its last commit, and yields each when it is done, in the given order.
 
@@ -88,6 +95,7 @@ def restore_tasks(
         listener: Receives the progress; called from several threads if `parallel` is more than 1.
         keep: Whether to rebuild a store, by its name.
         parallel: How many tasks to rebuild at a time.
+        snapshots: Where snapshots are to begin with; default: the changelogs alone are read.
 
     Raises:
         StreamsError: A changelog cannot be read, or does not match the last commit.
@@ -96,11 +104,46 @@ def restore_tasks(
 
     def rebuild(task: StoredTask) -> RebuiltTask:
         specs = [node.spec for node in task.stores.values() if keep(node.name)]
-        return rebuild_task(kafka, task.place, specs, into, listener)
+        return rebuild_task(kafka, task.place, specs, into, listener, snapshots)
 
+    yield from _in_parallel(rebuild, tasks, parallel)
+
+
+def verify_tasks(
+    tasks: list[StoredTask],
+    config: StreamsConfig,
+    into: Path,
+    listener: RestoreListener | None = None,
+    parallel: int = 1,
+) -> Iterator[VerifiedTask]:
+    """Compares the local state of tasks with what their changelogs give, and yields each task when it is done, in order.
+
+    Args:
+        tasks: The tasks (`stored_tasks`).
+        config: The application's settings.
+        into: The folder to restore to.
+        listener: Receives the progress; called from several threads if `parallel` is more than 1.
+        parallel: How many tasks to compare at a time.
+
+    Raises:
+        StreamsError: A changelog cannot be read, or does not match the last commit, or the local state is damaged.
+    """
+    kafka = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+
+    def verify(task: StoredTask) -> VerifiedTask:
+        specs = [node.spec for node in task.stores.values()]
+        return verify_task(kafka, task.place, specs, config.state_dir, into, listener)
+
+    try:
+        yield from _in_parallel(verify, tasks, parallel)
+    finally:
+        shutil.rmtree(into / LINKED, ignore_errors=True)
+
+
+def _in_parallel(function: Callable[[StoredTask], _Done], tasks: list[StoredTask], parallel: int) -> Iterator[_Done]:
     pool = ThreadPoolExecutor(parallel, thread_name_prefix="restore")
     try:
-        yield from pool.map(rebuild, tasks)
+        yield from pool.map(function, tasks)
     finally:
         # After an error or Ctrl-C, waiting tasks are cancelled, and running ones finish first.
         pool.shutdown(wait=True, cancel_futures=True)

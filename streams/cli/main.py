@@ -49,6 +49,10 @@ COMMANDS = {
     "resume": LazyCommand("streams.cli.pause.commands", "resume", "Resume an application after a pause."),
     "dlq": LazyCommand("streams.cli.dlq", "app", "Dead letters: list, show, replay, purge."),
     "restore": LazyCommand("streams.cli.restore", "restore", "Rebuild an application's stores from its changelogs."),
+    "snapshots": LazyCommand(
+        "streams.cli.stores.snapshots", "snapshots", "List the snapshots of an application's stores."
+    ),
+    "replica": LazyCommand("streams.cli.stores.replica", "replica", "Keep warm copies of an application's stores."),
     "adopt": LazyCommand("streams.cli.adopt", "adopt", "Create a new checkpoint from an application's commits."),
     "rescale": LazyCommand(
         "streams.cli.rescaling.command", "rescale", "Move an application's state to more or fewer tasks."

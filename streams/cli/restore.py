@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +13,18 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from state.restore.rebuild import RebuiltTask
-from state.tables.private_folder import make_private
-from streams.application.restore import StoredTask, restore_tasks, stored_tasks
+from state.snapshots.settings import NO_SNAPSHOTS
+from streams.application.restore import StoredTask, restore_tasks, stored_tasks, verify_tasks
 from streams.cli.command import command
 from streams.cli.console import table_console
 from streams.cli.output import print_json
 from streams.cli.restore_progress import RestoreProgress
 from streams.cli.settings import ApplicationOptions, Target, reachable
+from streams.cli.stores.restore_folder import restore_folder
+from streams.cli.stores.verify import as_dict as comparison_as_dict
+from streams.cli.stores.verify import differences, print_comparison
 from streams.cli.target import TopologyTarget
+from streams.config import StreamsConfig
 from streams.errors import ConfigError
 
 
@@ -51,6 +54,12 @@ def restore(
     ] = None,
     *,
     application: ApplicationOptions,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare the local state with what the changelogs give, row by row.")
+    ] = False,
+    from_snapshots: Annotated[
+        bool, typer.Option("--from-snapshots", help="Begin with snapshots, if there are any (snapshot_dir).")
+    ] = False,
     parallel: Annotated[int, typer.Option(min=1, help="Tasks to restore at a time.")] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -60,26 +69,48 @@ def restore(
     state in use is left alone, so the application may run meanwhile.
 
     The result has the layout of a state folder: an application that is
-    started with --set state_dir=DIR continues from it.
+    started with --set state_dir=DIR continues from it. A restore that was
+    interrupted continues with --into DIR.
+
+    With --verify the result is compared with the local state of this host
+    and then deleted, unless --into is given. Exit code 1 if rows differ.
     """
+    if verify and from_snapshots:
+        raise ConfigError("--verify reads the changelogs from their start, so it does not go with --from-snapshots")
     program = TopologyTarget.parse(target)
     effective = application.load(program.application_id())
-    topology = program.load()
-    tasks = stored_tasks(topology, reachable(effective))
-    folder = _empty_folder(into, effective.base_dir, effective.application_id)
+    tasks = stored_tasks(program.load(), reachable(effective))
+    if verify:
+        _verify(tasks, effective, into, parallel, as_json)
+        return
+    snapshots = effective.snapshots if from_snapshots else NO_SNAPSHOTS
     started = time.monotonic()
-    try:
-        with RestoreProgress() as progress:
-            done = list(restore_tasks(tasks, effective, folder, progress, parallel=parallel))
-    except BaseException:
-        # A partial state must not be mistaken for a complete one. The folder was empty, so everything in it is from here.
-        shutil.rmtree(folder / effective.application_id, ignore_errors=True)
-        raise
+    with (
+        restore_folder(into, effective.base_dir, effective.application_id) as folder,
+        RestoreProgress() as progress,
+    ):
+        done = list(restore_tasks(tasks, effective, folder, progress, parallel=parallel, snapshots=snapshots))
     result = Result(folder, done, _unlogged(tasks), time.monotonic() - started)
     if as_json:
         print_json(as_dict(result))
     else:
         _print(table_console(), result)
+
+
+def _verify(tasks: list[StoredTask], config: StreamsConfig, into: Path | None, parallel: int, as_json: bool) -> None:
+    started = time.monotonic()
+    with (
+        restore_folder(into, config.base_dir, config.application_id, "verify", keep=False) as folder,
+        RestoreProgress() as progress,
+    ):
+        done = list(verify_tasks(tasks, config, folder, progress, parallel=parallel))
+    seconds = time.monotonic() - started
+    if as_json:
+        print_json(comparison_as_dict(done, seconds))
+    else:
+        print_comparison(table_console(), done, seconds)
+    if differences(done):
+        raise typer.Exit(1)
 
 
 def as_dict(result: Result) -> dict[str, Any]:
@@ -111,19 +142,6 @@ def as_dict(result: Result) -> dict[str, Any]:
             "mb_per_s": round(_rate(total["bytes"], result.seconds) / 1e6, 1),
         },
     }
-
-
-def _empty_folder(given: Path | None, base_dir: Path, application_id: str) -> Path:
-    if given is None:
-        number = 1
-        while (folder := base_dir.absolute() / f"restored-{application_id}-{number}").exists():
-            number += 1
-    else:
-        folder = given.absolute()
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ConfigError(f"{given} is not an empty folder; a restore does not mix with what is there")
-    make_private(folder)
-    return folder
 
 
 def _unlogged(tasks: list[StoredTask]) -> list[str]:

@@ -29,6 +29,19 @@ class _Bar:
     last_line: float = field(default_factory=time.monotonic)
     bar: TaskID | None = None
 
+    def text(self, now: float) -> str:
+        """What was read so far, and how fast."""
+        seconds = max(now - self.started, 1e-6)
+        rates = f"{self.records / seconds:,.0f} records/s, {self.bytes / seconds / 1e6:,.1f} MB/s"
+        return f"{self.records:,} records, {decimal(self.bytes)}, {rates}"
+
+    def left(self, now: float, remaining: int) -> str:
+        """The time that is left, as far as the offsets read so far tell; in a terminal, the bar shows it."""
+        done = self.offsets - remaining
+        if remaining <= 0 or done <= 0:
+            return ""
+        return f", about {remaining * (now - self.started) / done:,.0f} s left"
+
 
 class RestoreProgress:
     """A thread-safe `state.restore.listener.RestoreListener` that shows the progress.
@@ -79,14 +92,13 @@ class RestoreProgress:
             bar.records += records
             bar.bytes += bytes_
             now = time.monotonic()
-            rate = bar.records / max(now - bar.started, 1e-6)
-            text = f"{bar.records:,} records, {decimal(bar.bytes)}, {rate:,.0f} records/s"
+            text = bar.text(now)
             if self._live is not None and bar.bar is not None:
                 self._live.update(bar.bar, completed=bar.offsets - remaining, text=text)
             elif remaining == 0 or now - bar.last_line >= LINE_INTERVAL_S:
                 bar.last_line = now
                 self._console.print(
-                    f"restoring {store} task {task}: {_percent(bar.offsets, remaining)} %, {text}",
+                    f"restoring {store} task {task}: {_percent(bar.offsets, remaining)} %, {text}{bar.left(now, remaining)}",
                     highlight=False,
                     markup=False,
                     soft_wrap=True,

@@ -13,6 +13,7 @@ from pydantic import field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from state.kafka.config import redact
+from state.snapshots.settings import SnapshotSettings
 from streams.config.durations import DurationMs, to_milliseconds
 from streams.config.field import setting
 from streams.errors import ConfigError
@@ -61,6 +62,11 @@ class StreamsConfig(BaseSettings):
     )
     base_dir: Path = setting("Folder of state and checkpoint, unless these are set.", Path("var"))
     state_dir: Path = setting("Folder of the local stores, on each executor.", Path(), shown="<base_dir>/state")
+    replica_dir: Path = setting(
+        "Folder of the copies that `streams replica` keeps on this host. A task without local state takes its copy over.",
+        Path(),
+        shown="<base_dir>/replicas",
+    )
     checkpoint_dir: str = setting(
         "Spark's checkpoints of this application; shared by all hosts of a cluster.",
         "",
@@ -175,6 +181,21 @@ class StreamsConfig(BaseSettings):
         86_400_000,
         ge=0,
     )
+    snapshot_dir: str = setting(
+        "Where snapshots of the stores go: a folder, best on a disk that all hosts share, or a URL for fsspec such as "
+        "`s3://bucket/path` (`pip install 'streams-on-spark[snapshots]'`). Empty: no snapshots.",
+        "",
+    )
+    snapshot_interval_ms: DurationMs = setting(
+        "Time between two snapshots of a task, well below half of the changelogs' `delete.retention.ms` (a week): an older "
+        "snapshot may have missed deletions, and is not used.",
+        600_000,
+        ge=1_000,
+    )
+    snapshot_steps: int | None = setting(
+        "Also take a snapshot after this many steps of a task. Not set: only the time counts.", None, ge=1
+    )
+    snapshots_kept: int = setting("How many snapshots of a task stay.", 3, unit="snapshots", ge=1)
     replication_factor: int = setting("Replicas of internal topics. -1: the broker's default.", -1, ge=-1)
     transaction_timeout_ms: DurationMs = setting("Transaction timeout of the producers.", 60_000, ge=1_000, le=900_000)
     spill_bytes: int = setting(
@@ -202,6 +223,7 @@ class StreamsConfig(BaseSettings):
         "dead_letter_topic",
         "global_table_errors",
         "max_future_ms",
+        "snapshot_steps",
         mode="before",
     )
     @classmethod
@@ -221,7 +243,11 @@ class StreamsConfig(BaseSettings):
     def _complete(self) -> StreamsConfig:
         if self.state_dir == Path():
             self.state_dir = self.base_dir / "state"
-        self.state_dir = self.state_dir.absolute()
+        if self.replica_dir == Path():
+            self.replica_dir = self.base_dir / "replicas"
+        self.state_dir, self.replica_dir = self.state_dir.absolute(), self.replica_dir.absolute()
+        if self.snapshot_dir and "://" not in self.snapshot_dir:
+            self.snapshot_dir = str(Path(self.snapshot_dir).absolute())
         self.max_bytes_per_trigger = self.max_bytes_per_trigger or self.memory_bytes // 4
         self.spill_bytes = self.spill_bytes or min(self.memory_bytes // 8, MOST_SPILL_BYTES)
         self.bootstrap_servers = self.bootstrap_servers or self.kafka.get("bootstrap.servers", "")
@@ -257,6 +283,11 @@ class StreamsConfig(BaseSettings):
             raise ConfigError("no Kafka cluster is given: set bootstrap_servers, or STREAMS_BOOTSTRAP_SERVERS")
         sizes = {"message.max.bytes": str(self.max_record_bytes)} if self.max_record_bytes > MESSAGE_MAX_BYTES else {}
         return {**sizes, **self.kafka, "bootstrap.servers": self.bootstrap_servers}
+
+    @property
+    def snapshots(self) -> SnapshotSettings:
+        """Where and how often snapshots are taken."""
+        return SnapshotSettings(self.snapshot_dir, self.snapshot_interval_ms, self.snapshot_steps, self.snapshots_kept)
 
     @property
     def max_message_bytes(self) -> int:

@@ -10,6 +10,7 @@ from state.commit.crash_points import CrashPoints, Faults
 from state.commit.decide import TaskIdentity
 from state.commit.marker import Ranges
 from state.kafka.reader import POOL_PREFETCH_BYTES
+from state.snapshots.settings import NO_SNAPSHOTS, SnapshotSettings
 from state.tables.rocks_options import DEFAULT_SETTINGS
 from streams.microbatch.memory import ProcessMemory
 from streams.runtime.settings import TaskSettings
@@ -36,6 +37,8 @@ class QueryJob:
         crash: The crash points of workers; normally none.
         trim_delay_ms: How long changelog records stay after they ceased to be needed.
         memory: What each process of an executor may keep from step to step.
+        snapshots: Where snapshots of the stores are taken to and restored from.
+        replica_dir: Folder of the copies that replicas keep on each executor; None = there are none.
     """
 
     sub: SubTopology
@@ -50,6 +53,8 @@ class QueryJob:
     crash: Faults = field(default_factory=CrashPoints)
     trim_delay_ms: int = 0
     memory: ProcessMemory = DEFAULT_MEMORY
+    snapshots: SnapshotSettings = NO_SNAPSHOTS
+    replica_dir: Path | None = None
 
     @property
     def outputs(self) -> list[str]:

@@ -3,6 +3,7 @@
 Names: `in:<node>`, `out:<node>`, `dropped:<node>:<reason>`, `skipped:<stage>`, `dead_letters:<stage>`;
 `one_by_one:<node>:<reason>`: records of steps that a node should have processed together, but could not; of `enrich`:
 `calls:<node>`, `retries:<node>` (repeated calls), `failures:<node>` (failed calls), `call_ms:<node>` (their total duration).
+`restored_from_copy`: 1 if the step had to restore its stores and began with a snapshot or a replica's copy.
 """
 
 from __future__ import annotations

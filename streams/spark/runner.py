@@ -17,6 +17,7 @@ from state.commit.crash_points import CrashPoints
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from state.kafka.patience import Patience
+from state.snapshots.location import open_location
 from streams.application.check_start import check_start
 from streams.application.preflight import Preflight
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application
@@ -103,6 +104,7 @@ class StreamsApplication:
         """
         # Settings that cannot work are refused before anything is created in Kafka.
         spark_settings(self.config.spark, self.config.checkpoint_dir)
+        open_location(self.config.snapshot_dir)
         if session is not None:
             check_session(session, self.progress.say)
         admin = KafkaAdmin(self.config.client)
@@ -200,6 +202,8 @@ class StreamsApplication:
             crash=CrashPoints.from_environment(),
             trim_delay_ms=config.trim_delay_ms,
             memory=ProcessMemory.of(config.memory_bytes, processes_of(spark)),
+            snapshots=config.snapshots,
+            replica_dir=config.replica_dir,
         )
         trigger: dict[str, Any] = {"availableNow": True}
         if not config.available_now:

@@ -106,6 +106,8 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
         open_store=partial(open_task_store, kept=kept_tables()),
         trim_delay_ms=job.trim_delay_ms,
         settings=rocks_settings(job.memory.cache_bytes),
+        snapshots=job.snapshots,
+        replica_dir=job.replica_dir,
     )
     step = CommitStep(identity, kafka, stores, job.crash, worker_memory().compared)
 
@@ -121,6 +123,8 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
         result, given = run_step(job, step, batch, rows, copy, tables, kafka.topics)
     finally:
         step.close()
+    if stores.report is not None and stores.report.copy:
+        given.counters.add("restored_from_copy", 1)
     if result.decision is not Decision.SKIP:
         count_global_tables(job, topics_from_json(given.global_topics), given.counters)
     return result, given

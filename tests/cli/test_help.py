@@ -16,7 +16,22 @@ EVERY = [
     *(("topic", name) for name in TOPIC_COMMANDS),
 ]
 WITH_JSON = [
-    *((name,) for name in ("check", "config", "describe", "diff", "reset", "restore", "run", "state", "status")),
+    *(
+        (name,)
+        for name in (
+            "check",
+            "config",
+            "describe",
+            "diff",
+            "replica",
+            "reset",
+            "restore",
+            "run",
+            "snapshots",
+            "state",
+            "status",
+        )
+    ),
     *(("topic", name) for name in ("list", "describe", "send", "read")),
     *(("broker", name) for name in ("status", "topics", "send", "read")),
 ]
@@ -49,7 +64,9 @@ def test_what_has_a_result_gives_it_as_json(streams, command: tuple[str, ...]) -
     assert re.search(r"--json\s", streams(*command, "--help").output)
 
 
-@pytest.mark.parametrize("command", ["adopt", "config", "reset", "restore", "run", "state", "status"])
+@pytest.mark.parametrize(
+    "command", ["adopt", "config", "replica", "reset", "restore", "run", "snapshots", "state", "status"]
+)
 def test_options_of_an_application_are_the_same_everywhere(streams, command: str) -> None:
     text = streams(command, "--help").output
     for option in ("--application-id", "--config", "--set", "--base-dir", "--bootstrap-servers", "--property"):

@@ -7,9 +7,11 @@ import pyarrow as pa
 
 from state.changelog.topics import DELETE_RETENTION_MS, changelog_topic
 from state.commit.digest import StepDigest
+from state.commit.marker import MARKER_KEY, CommitMarker
 from state.errors import KafkaClientError
 from state.kafka.columns import RecordColumns
 from state.restore.plan import RestoreTarget
+from state.stores.changelog_records import ChangelogBatch
 from state.stores.codec import timestamped
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import StorePosition, TaskStore
@@ -47,6 +49,10 @@ class MemoryLogs:
         self.ends[topic] = end + 1
         return end
 
+    def append_marker(self, topic: str, marker: CommitMarker) -> None:
+        """Adds a commit marker and a control record."""
+        self.append(topic, ChangelogBatch(*binary([MARKER_KEY], [marker.to_bytes()], [1])))
+
     def begin_offset(self, partition: tuple[str, int]) -> int:
         return self.begins.get(partition[0], 0)
 
@@ -66,6 +72,11 @@ class MemoryLogs:
                 raise KafkaClientError("the broker went away")
             self.reads += 1
             yield columns(topic, partition, rows[first : first + self.run])
+
+
+def binary(keys, values, timestamps):
+    """The columns of some records."""
+    return pa.array(keys, pa.binary()), pa.array(values, pa.binary()), np.array(timestamps, np.int64)
 
 
 def columns(topic, partition, rows) -> RecordColumns:
@@ -95,8 +106,9 @@ def write_random(store: TaskStore, rng, now: int) -> None:
         store.store("versions").put(key, value, start)
 
 
-def commit(store: TaskStore, logs: MemoryLogs, version: int) -> RestoreTarget:
+def commit(store: TaskStore, logs: MemoryLogs, version: int, now_ms: int | None = None) -> RestoreTarget:
     """Commits a step: first the log, then the store."""
+    now_ms = version * 1000 if now_ms is None else now_ms
     changelog = dict(store.changelog())
     before = {name: logs.ends.get(changelog_topic(APPLICATION, name), 0) for name in store.logged_stores}
     ends = before | {name: logs.append(changelog_topic(APPLICATION, name), batch) for name, batch in changelog.items()}
@@ -104,15 +116,39 @@ def commit(store: TaskStore, logs: MemoryLogs, version: int) -> RestoreTarget:
     for name, batch in changelog.items():
         digest.add(name, batch)
     ids = {name: logs.ids.get(changelog_topic(APPLICATION, name), "id") for name in store.logged_stores}
-    store.apply(StorePosition("query", version, ends, version * 1000, ids))
+    store.apply(StorePosition("query", version, ends, now_ms, ids))
     return RestoreTarget(
         "query",
         version,
         ends,
-        written_ms=version * 1000,
+        written_ms=now_ms,
         expired_before=store.expired_before,
         changelog_records=digest.records,
         changelog_hash=digest.hexdigest(),
         changelog_begins=before,
         changelog_ids=ids,
+    )
+
+
+def marker_of(target: RestoreTarget) -> CommitMarker:
+    """The marker of a step of task 0."""
+    return CommitMarker(
+        query_id=target.query_id,
+        task=0,
+        tasks=1,
+        topology_hash="hash",
+        version=target.version,
+        batch_id=1,
+        batch="",
+        ranges={},
+        topic_ids={},
+        stream_time=0,
+        operator_state={},
+        changelog_ends=target.changelog_ends,
+        counts={"changelog": target.changelog_records},
+        changelog_hash=target.changelog_hash,
+        changelog_begins=target.changelog_begins,
+        changelog_ids=target.changelog_ids,
+        now_ms=target.written_ms,
+        expired_before=target.expired_before,
     )

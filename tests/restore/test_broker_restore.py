@@ -209,3 +209,19 @@ def test_compacted_changelog_gives_the_same_store(application, tmp_path):
         # Segments roll only when something is written.
         table.put(b"roll", b"%d" % app.version, 9)
         target = app.commit()
+
+
+def test_an_aborted_tail_and_an_empty_log_give_the_store_of_the_last_commit(application, tmp_path):
+    app = application("odd", [StoreSpec("table", StoreKind.KEY_VALUE), StoreSpec("empty", StoreKind.KEY_VALUE)])
+    table = app.store.store("table")
+    for number in range(10):
+        table.put(b"%d" % number, b"value", 1)
+    target = app.commit()
+    table.put(b"never", b"committed", 1)
+    app.send(dict(app.store.changelog()), junk=True)
+    app.producer.abort_transaction()
+    app.store.discard()
+    restored, report = app.restored(tmp_path, target)
+    assert report.records == 10
+    assert app.digests(restored) == app.digests(app.store)
+    restored.close()

@@ -7,7 +7,6 @@ import pytest
 
 from state.changelog.topics import DELETE_RETENTION_MS
 from state.commit.decide import TaskIdentity
-from state.commit.marker import CommitMarker
 from state.errors import StateCorruptedError, StateFormatError
 from state.restore.directory import StateDirectory
 from state.restore.plan import Action
@@ -19,33 +18,10 @@ from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import TaskStore, open_task_store
 from state.tables.memory import MemoryTable
 from state.tables.rocks import RocksTable
-from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, write_random
+from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, marker_of, write_random
 
 IDENTITY = TaskIdentity(APPLICATION, "orders", 0, 1, "query", "hash")
 MEMORY = StoreSpec("plain", StoreKind.KEY_VALUE, persistent=False)
-
-
-def marker_of(target):
-    return CommitMarker(
-        query_id=target.query_id,
-        task=0,
-        tasks=1,
-        topology_hash="hash",
-        version=target.version,
-        batch_id=1,
-        batch="",
-        ranges={},
-        topic_ids={},
-        stream_time=0,
-        operator_state={},
-        changelog_ends=target.changelog_ends,
-        counts={"changelog": target.changelog_records},
-        changelog_hash=target.changelog_hash,
-        changelog_begins=target.changelog_begins,
-        changelog_ids=target.changelog_ids,
-        now_ms=target.written_ms,
-        expired_before=target.expired_before,
-    )
 
 
 @pytest.fixture

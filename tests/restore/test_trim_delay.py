@@ -10,8 +10,8 @@ from state.restore.task_stores import TaskStateManager, WorkerMemory
 from state.stores.spec import StoreKind
 from state.stores.task_store import TaskStore
 from state.tables.memory import MemoryTable
-from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit
-from tests.restore.test_task_stores import IDENTITY, marker_of
+from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, marker_of
+from tests.restore.test_task_stores import IDENTITY
 
 DAY = 24 * 3_600_000
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from state.changelog.topics import changelog_topic
 from state.kafka.admin import KafkaAdmin
+from state.tables.open import open_table
 from streams import JoinWindows, Materialized, StreamJoined, StreamsBuilder, TimeWindows
 from streams.application.restore import restore_tasks, stored_tasks
 from streams.cli.main import app
@@ -147,6 +149,26 @@ def streams(harness: Harness, monkeypatch: pytest.MonkeyPatch):
     return invoke
 
 
+def database_of(harness: Harness, task: int) -> Path:
+    return next(harness.config().state_dir.glob(f"*/*/{task}/db"))
+
+
+def spoil_a_row(harness: Harness, key: bytes) -> None:
+    """Changes a row in whichever task's database has it, behind the engine's back."""
+    for task in range(TASKS):
+        shutil.copytree(database_of(harness, task), harness.folder / f"sound-{task}")
+        table = open_table(database_of(harness, task))
+        table.write([(found, b"wrong") for found, _ in table.scan(b"", None) if found[2:] == key])
+        table.close()
+
+
+def mend_the_row(harness: Harness) -> None:
+    for task in range(TASKS):
+        database = database_of(harness, task)
+        shutil.rmtree(database)
+        (harness.folder / f"sound-{task}").rename(database)
+
+
 def json_lines(text: str) -> list[Any]:
     return [orjson.loads(line) for line in text.splitlines() if line.startswith("{")]
 
@@ -168,6 +190,17 @@ def test_restore_and_state_on_the_command_line(
     table = streams("restore").output
     assert "Records/s" in table
     assert f"restored-{harness.application_id}-1" in table
+
+    sound = orjson.loads(streams("restore", "--verify", "--json").stdout)
+    assert (sound["rows"], sound["differences"], sound["elsewhere"]) == (len(counted), 0, [])
+    spoil_a_row(harness, b"key-3")
+    wrong = streams("restore", "--verify")
+    assert wrong.exit_code == 1
+    assert "1 keys differ" in wrong.stdout
+    assert "key key-3: local wrong" in wrong.stdout
+    assert "last changelog record at offset" in wrong.stdout
+    assert not list(harness.folder.glob("verify-*"))
+    mend_the_row(harness)
 
     for source in ([], ["--from-changelog"]):
         rows = json_lines(streams("state", "counts", "--json", *source).stdout)

@@ -115,6 +115,15 @@ class NativeTable:
         finally:
             part.unlink(missing_ok=True)
 
+    def checkpoint(self, folder: Path) -> None:
+        """See `CheckpointedTable`."""
+        with self._named():
+            maker = self._library.checked("checkpoint_object_create", self._database)
+            try:
+                self._library.checked("checkpoint_create", maker, os.fsencode(folder), 0)
+            finally:
+                self._library.checkpoint_object_destroy(maker)
+
     def close(self) -> None:
         """See `OrderedTable`. May be called twice."""
         self._rows.close()

@@ -14,7 +14,7 @@ from state.changelog.topics import (
 )
 from state.errors import ChangelogMismatchError
 from streams.application.belongings import belongings
-from streams.application.dead_letter_topic import check_dead_letter_topic
+from streams.application.dead_letters.topic import check_dead_letter_topic
 from streams.application.doctor.findings import Finding, Place, Severity
 from streams.application.doctor.inspection import Inspection, SubLook
 from streams.application.topology_manifest import own_manifest

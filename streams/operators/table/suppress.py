@@ -233,7 +233,7 @@ class Suppress(Operator):
     def _count_again(self, buffer: TypedKeyValueStore) -> None:
         """Counts the buffered updates where the state has no counts: before the first, and in a new task after a rescale."""
         for row, held in buffer.all():
-            self._count(1, _size(row, held))
+            self._count(1, size_of(row, held))
 
     def _is_over(self) -> bool:
         rules, state = self.rules, self.ctx.state

@@ -1,0 +1,170 @@
+"""`Copies`: takes over a copy of a task's database, if less of the changelog remains to be read with it than without it.
+
+A copy is a snapshot, or what a replica on this host keeps. Whether its rows may be used is decided like for local state
+(`plan_restore`): its origin must fit, its offsets must still be within the logs, and it must not be so old that it may have
+missed tombstones. Invariants: a copy that fails in any way is passed over, so the worst that a copy can do is to waste its
+transfer; it is opened once, in a folder of its own, before it replaces the local database.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from state.errors import RestoreError, SnapshotError
+from state.restore.loading import CHUNK_RECORDS
+from state.restore.plan import Action, LogRange, RestoreTarget, StorePlan, plan_restore
+from state.stores.position import StoreOrigin, read_meta
+from state.stores.spec import StoreSpec
+from state.stores.task_store import TaskStore
+from state.tables.open import DiskTable, open_table
+from state.tables.private_folder import make_private
+from state.tables.rocks_options import RocksSettings
+
+_log = logging.getLogger(__name__)
+DATABASE = "db"
+_INCOMING, _REPLACED = "copy.part", "db.replaced"
+
+
+class StateCopy(Protocol):
+    """A copy of a task's database, somewhere."""
+
+    @property
+    def offsets(self) -> Mapping[str, int]:
+        """Store -> next changelog offset."""
+
+    @property
+    def origins(self) -> Mapping[str, StoreOrigin]:
+        """Store -> origin of its rows."""
+
+    def fetch(self, into: Path) -> None:
+        """Makes the database's files in a folder, which exists and is empty. Any error means that the copy is of no use."""
+
+
+CopySource = Callable[[], Iterable[StateCopy]]
+"""Finds the present copies of one task; `str(copy)` is shown to people."""
+
+
+class Copies:
+    """The copies of one task.
+
+    Args:
+        sources: Where copies may be; of equally good copies, that of the first source is taken.
+        folder: The task's folder of local state.
+        settings: How the database is opened.
+    """
+
+    def __init__(self, sources: Sequence[CopySource], folder: Path, settings: RocksSettings) -> None:
+        self._sources = sources
+        self._folder = folder
+        self._settings = settings
+
+    def take_over(
+        self,
+        store: TaskStore,
+        target: RestoreTarget,
+        logs: Mapping[str, LogRange],
+        plans: Sequence[StorePlan],
+        now_ms: int,
+    ) -> str:
+        """Replaces the stores' database by the best copy, if there is one that is better than what is there.
+
+        Args:
+            store: The stores.
+            target: The step that the restore leads to.
+            logs: Store -> the range of its changelog.
+            plans: What the restore would read without a copy.
+            now_ms: The wall clock.
+
+        Returns:
+            The copy that was taken over; empty if there was none.
+        """
+        specs = [spec for spec in store.specs.values() if spec.persistent]
+        present = _to_read(specs, plans)
+        if not _worth_looking(specs, plans) or not (self._folder / DATABASE).is_dir():
+            return ""
+        for _, copy in sorted(self._usable(specs, target, logs, present, now_ms), key=lambda found: found[0]):
+            try:
+                self._fetch(copy)
+            except Exception as error:
+                _log.warning("%s is not used: %s", copy, error)
+                shutil.rmtree(self._folder / _INCOMING, ignore_errors=True)
+                continue
+            store.replace_table(self._exchange)
+            for spec in specs:
+                if not spec.logged:
+                    # No changelog brings it from the copy's step to the present one, so it begins empty, as without a copy.
+                    store.reset(spec.name)
+            return str(copy)
+        return ""
+
+    def _usable(
+        self,
+        specs: Sequence[StoreSpec],
+        target: RestoreTarget,
+        logs: Mapping[str, LogRange],
+        present: int,
+        now_ms: int,
+    ) -> list[tuple[int, StateCopy]]:
+        """The copies that are better than what is there, each with the number of offsets that remain to be read with it."""
+        found = []
+        for source in self._sources:
+            try:
+                copies = list(source())
+            except Exception as error:
+                _log.warning("copies of the state in %s could not be looked for: %s", self._folder, error)
+                continue
+            for copy in copies:
+                with suppress(RestoreError):
+                    plans = plan_restore(specs, copy.origins, copy.offsets, target, logs, now_ms=now_ms)
+                    remaining = _to_read(specs, plans)
+                    if remaining < present:
+                        found.append((remaining, copy))
+        return found
+
+    def _fetch(self, copy: StateCopy) -> None:
+        """Fetches a copy and looks whether it can be opened and holds what it says."""
+        incoming = self._folder / _INCOMING
+        shutil.rmtree(incoming, ignore_errors=True)
+        make_private(incoming)
+        copy.fetch(incoming)
+        table = open_table(incoming, self._settings)
+        try:
+            meta = read_meta(table)
+        finally:
+            table.close()
+        # A replica may have moved on since it was looked at.
+        if any(meta.offsets.get(name, -1) < offset for name, offset in copy.offsets.items()):
+            raise SnapshotError(f"its database is at the offsets {meta.offsets}, it was to be at {dict(copy.offsets)}")
+
+    def _exchange(self, close: Callable[[], None]) -> DiskTable:
+        """Closes the present database and opens the fetched one in its place."""
+        database, replaced = self._folder / DATABASE, self._folder / _REPLACED
+        shutil.rmtree(replaced, ignore_errors=True)
+        # The present database is moved while its lock is held, so that whatever closing it does happens elsewhere. Renaming onto
+        # the database of another attempt, which may open one here in this moment, fails, and so does the attempt.
+        database.rename(replaced)
+        close()
+        (self._folder / _INCOMING).rename(database)
+        shutil.rmtree(replaced, ignore_errors=True)
+        return open_table(database, self._settings)
+
+
+def _to_read(specs: Sequence[StoreSpec], plans: Sequence[StorePlan]) -> int:
+    return sum(plan.end - plan.start for plan in _of(specs, plans))
+
+
+def _worth_looking(specs: Sequence[StoreSpec], plans: Sequence[StorePlan]) -> bool:
+    """Whether more than a moderate tail is to be read: looking for copies and fetching one takes time, too."""
+    from_start = any(plan.action is Action.FROM_START for plan in _of(specs, plans))
+    return _to_read(specs, plans) > (0 if from_start else CHUNK_RECORDS)
+
+
+def _of(specs: Sequence[StoreSpec], plans: Sequence[StorePlan]) -> list[StorePlan]:
+    """The plans of these stores."""
+    names = {spec.name for spec in specs}
+    return [plan for plan in plans if plan.store in names]

@@ -1,0 +1,243 @@
+"""`verify_task`: proves that a task's local state is what its changelogs give, row by row.
+
+The local database is linked into a scratch folder, where it is brought to the task's last commit as every step does it, while
+the changelogs are restored from their start into another folder, to the same commit. The application may run meanwhile: neither
+folder is its own. Compaction may remove a record while it is being read because a later step has written the same key; a
+difference in such a key says nothing, and is left out.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state.changelog.topics import changelog_topic
+from state.commit.marker import CommitMarker
+from state.restore.copies import DATABASE
+from state.restore.directory import StateDirectory
+from state.restore.listener import RestoreListener, RestoreReport
+from state.restore.plan import Action
+from state.restore.rebuild import TaskPlace, last_marker
+from state.restore.task_stores import StoreSource, TaskStateManager
+from state.stores.spec import StoreKind, StoreSpec
+from state.stores.task_store import TaskStore
+from state.tables.private_folder import make_private
+from state.tables.rocks_reader import copy_linked
+from state.tables.table import Row
+
+_SEGMENT_BYTES = 8
+_MOST_KEYS = 10_000
+"""How many differing keys of a store are looked up in the changelog; more differences are not explained one by one."""
+LINKED = ".local"
+"""Name of the folder below `into` with the links to the local state; of no use once a verification has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One key that has not the same value in both.
+
+    Attributes:
+        key: Its bytes, as in the changelog.
+        local: The value in the local state, None = none.
+        rebuilt: The value that the changelog gives, None = none.
+        offset: Offset of the key's last changelog record up to the commit; None if there is none.
+    """
+
+    key: bytes
+    local: bytes | None
+    rebuilt: bytes | None
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedStore:
+    """The comparison of one store.
+
+    Attributes:
+        store: Its name.
+        rows: How many rows the changelog gives.
+        distrust: Why the local rows were not compared: the next step would delete them and restore the store.
+        differences: How many keys differ.
+        first: The first of them.
+    """
+
+    store: str
+    rows: int = 0
+    distrust: str = ""
+    differences: int = 0
+    first: tuple[Difference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedTask:
+    """The comparison of one task.
+
+    Attributes:
+        place: The task.
+        version: The step to which both were brought; 0 = the task has never committed.
+        here: Whether the task has a local database on this host.
+        report: The restore from the changelogs.
+        stores: The comparisons; none without a local database.
+    """
+
+    place: TaskPlace
+    version: int
+    here: bool
+    report: RestoreReport
+    stores: tuple[VerifiedStore, ...] = field(default=())
+
+
+def verify_task(
+    source: StoreSource,
+    place: TaskPlace,
+    specs: Sequence[StoreSpec],
+    state_dir: Path,
+    into: Path,
+    listener: RestoreListener | None = None,
+    shown: int = 5,
+) -> VerifiedTask:
+    """Compares a task's local state with a restore from its changelogs.
+
+    Args:
+        source: Kafka.
+        place: The task.
+        specs: Its stores; those that are only in memory are left out.
+        state_dir: Root of the local state.
+        into: Root of the scratch folders: the restored state, which may be there in part, and links to the local state.
+        listener: Notified of the progress of the restore.
+        shown: How many differences of each store to describe.
+
+    Raises:
+        RestoreError: The changelogs lack what the last marker promises.
+        StateCorruptedError: The local database is damaged.
+        KafkaClientError: Reading failed; another call with the same folder resumes.
+    """
+    specs = [spec for spec in specs if spec.logged and spec.persistent]
+    local = StateDirectory(state_dir).task(place.application_id, place.sub_topology, place.task).path / DATABASE
+    linked = StateDirectory(into / LINKED).task(place.application_id, place.sub_topology, place.task)
+    here = (local / "CURRENT").exists()
+    if here:
+        # Before the marker is read: Kafka is then never behind what is linked.
+        make_private(linked.path)
+        copy_linked(local, linked.path / DATABASE)
+    marker = last_marker(source, place)
+    if marker is None:
+        return VerifiedTask(place, 0, here, RestoreReport(place.task, ()))
+    rebuilt = TaskStateManager(source, place.identity(marker), specs, into, listener=listener)
+    try:
+        with rebuilt.open() as whole:
+            rebuilt.restore_to(whole, marker)
+            assert rebuilt.report is not None, "restore_to leaves a report"
+            if not here:
+                return VerifiedTask(place, marker.version, here, rebuilt.report)
+            compared = _compare_all(source, place, specs, into, marker, whole, shown)
+            return VerifiedTask(place, marker.version, here, rebuilt.report, compared)
+    finally:
+        shutil.rmtree(linked.path, ignore_errors=True)
+
+
+def _compare_all(
+    source: StoreSource,
+    place: TaskPlace,
+    specs: Sequence[StoreSpec],
+    into: Path,
+    marker: CommitMarker,
+    whole: TaskStore,
+    shown: int,
+) -> tuple[VerifiedStore, ...]:
+    """Brings the linked state to the marker and compares each store that it had reason to trust."""
+    stores = TaskStateManager(source, place.identity(marker), specs, into / LINKED)
+    found = []
+    with stores.open() as local:
+        stores.restore_to(local, marker)
+        assert stores.report is not None, "restore_to leaves a report"
+        why = {one.store: one.reason for one in stores.report.stores if one.action is Action.FROM_START}
+        for spec in specs:
+            if spec.name in why:
+                found.append(VerifiedStore(spec.name, distrust=why[spec.name]))
+                continue
+            topic = changelog_topic(place.application_id, spec.name)
+            log = _Log(source, topic, place.task, marker.changelog_ends.get(spec.name, 0))
+            found.append(_compare(spec, local, whole, log, shown))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Log:
+    """A changelog partition, and where the commit ends in it."""
+
+    source: StoreSource
+    topic: str
+    partition: int
+    end: int
+
+    def last_offsets(self, keys: Sequence[bytes]) -> dict[bytes, int]:
+        """The offset of the last record of each key, up to the commit; and of those that have a later one, its offset."""
+        place = (self.topic, self.partition)
+        wanted = pa.array(sorted(set(keys)), pa.binary())
+        found: dict[bytes, int] = {}
+        begin, end = self.source.begin_offset(place), self.source.end_offsets([place])[place]
+        for columns in self.source.read(self.topic, self.partition, begin, end):
+            mine = pc.is_in(columns.keys.cast(pa.binary()), value_set=wanted).to_numpy(zero_copy_only=False)
+            found |= zip(columns.keys.filter(pa.array(mine)).to_pylist(), columns.offsets[mine].tolist(), strict=True)
+        return found
+
+
+def _compare(spec: StoreSpec, local: TaskStore, whole: TaskStore, log: _Log, shown: int) -> VerifiedStore:
+    key_of = _changelog_key(spec)
+    rows = _Counted(whole.local_rows(spec.name))
+    differing = ((key_of(key), one, other) for key, one, other in _differences(local.local_rows(spec.name), rows))
+    first = list(islice(differing, _MOST_KEYS))
+    more = sum(1 for _ in differing)
+    if not first:
+        return VerifiedStore(spec.name, rows.count)
+    last = log.last_offsets([key for key, _, _ in first])
+    settled = [one for one in first if last.get(one[0], -1) < log.end]
+    described = tuple(Difference(*one, last.get(one[0])) for one in settled[:shown])
+    return VerifiedStore(spec.name, rows.count, differences=len(settled) + more, first=described)
+
+
+class _Counted:
+    """Rows, and how many there were."""
+
+    def __init__(self, rows: Iterator[Row]) -> None:
+        self._rows = rows
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Row]:
+        for row in self._rows:
+            self.count += 1
+            yield row
+
+
+def _differences(local: Iterator[Row], whole: _Counted) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
+    """Key, local value and restored value wherever they differ; both sides come in the order of their keys."""
+    rebuilt = iter(whole)
+    one, other = next(local, None), next(rebuilt, None)
+    while one is not None or other is not None:
+        if other is None or (one is not None and one[0] < other[0]):
+            assert one is not None
+            yield one[0], one[1], None
+            one = next(local, None)
+        elif one is None or other[0] < one[0]:
+            yield other[0], None, other[1]
+            other = next(rebuilt, None)
+        else:
+            if one[1] != other[1]:
+                yield one[0], one[1], other[1]
+            one, other = next(local, None), next(rebuilt, None)
+
+
+def _changelog_key(spec: StoreSpec) -> Callable[[bytes], bytes]:
+    """Makes the key of a changelog record from a local key."""
+    if spec.kind.segmented:
+        return lambda key: key[_SEGMENT_BYTES:]
+    if spec.kind is StoreKind.VERSIONED:
+        return lambda key: key[:-8]
+    return lambda key: key

@@ -1,0 +1,1 @@
+"""Commands about copies of stores: snapshots and replicas."""

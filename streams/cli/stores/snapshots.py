@@ -1,0 +1,112 @@
+"""`streams snapshots`: the snapshots of an application's stores, and whether each could be restored."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.filesize import decimal
+from rich.table import Table
+
+from state.errors import SnapshotError
+from state.snapshots.location import open_location
+from state.snapshots.task_snapshots import TaskSnapshots
+from streams.application.restore import StoredTask, stored_tasks
+from streams.cli.command import command
+from streams.cli.console import table_console
+from streams.cli.output import print_json
+from streams.cli.settings import ApplicationOptions, AsJson, Target, reachable
+from streams.cli.target import TopologyTarget
+from streams.config.durations import age_in_words
+from streams.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Found:
+    """One snapshot.
+
+    Attributes:
+        sub_topology: The sub-topology.
+        task: Number of the task.
+        step: The step that it holds; 0 if the manifest is damaged.
+        taken_at: When it was taken, ms; 0 if the manifest is damaged.
+        bytes: Size of its files, which other snapshots may share.
+        fault: What is wrong with it; empty = nothing that was looked for.
+    """
+
+    sub_topology: str
+    task: int
+    step: int
+    taken_at: int
+    bytes: int
+    fault: str
+
+
+@command
+def snapshots(
+    target: Target,
+    *,
+    verify: Annotated[bool, typer.Option("--verify", help="Read every file and compare its checksum.")] = False,
+    as_json: AsJson = False,
+    application: ApplicationOptions,
+) -> None:
+    """List the snapshots of an application's stores, the newest first.
+
+    Exit code 1 if one is damaged. A damaged snapshot harms nothing: a restore
+    takes the one before, or in the end the changelogs.
+    """
+    program = TopologyTarget.parse(target)
+    config = reachable(application.load(program.application_id()))
+    if not config.snapshot_dir:
+        raise ConfigError(
+            f"{config.application_id} has no snapshots: snapshot_dir is not set (--set snapshot_dir=DIR, or in the TOML file)"
+        )
+    tasks = stored_tasks(program.load(), config)
+    found = list(_snapshots(tasks, config.snapshot_dir, verify))
+    if as_json:
+        print_json([asdict(one) for one in found])
+    else:
+        _print(found, config.snapshot_dir)
+    if any(one.fault for one in found):
+        raise typer.Exit(1)
+
+
+def _snapshots(tasks: list[StoredTask], location: str, verify: bool) -> Iterator[Found]:
+    opened = open_location(location)
+    for task in tasks:
+        place = task.place
+        snapshots = TaskSnapshots(opened, place.application_id, place.sub_topology, place.task)
+        for name in snapshots.names():
+            try:
+                one = snapshots.read(name)
+            except SnapshotError as error:
+                yield Found(place.sub_topology, place.task, 0, 0, 0, str(error))
+                continue
+            fault = ""
+            if verify:
+                with tempfile.TemporaryDirectory(prefix="streams-snapshot-") as scratch:
+                    try:
+                        snapshots.fetch(one, Path(scratch))
+                    except SnapshotError as error:
+                        fault = str(error)
+            yield Found(place.sub_topology, place.task, one.version, one.taken_ms, one.size_bytes, fault)
+
+
+def _print(found: list[Found], location: str) -> None:
+    if not found:
+        typer.echo(f"There are no snapshots in {location} yet.")
+        return
+    table = Table("Sub-topology", box=None, header_style="bold")
+    for heading in ("Task", "Step", "Taken", "Size"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    now_ms = time.time_ns() // 1_000_000
+    for one in found:
+        age = f"{age_in_words(max(0, now_ms - one.taken_at))} ago" if one.taken_at else ""
+        table.add_row(one.sub_topology, str(one.task), str(one.step or ""), age, decimal(one.bytes), one.fault)
+    table_console().print(table)
