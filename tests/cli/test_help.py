@@ -10,14 +10,17 @@ from streams.cli.main import COMMANDS
 PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
 BROKER_COMMANDS = ("fetch", "start", "stop", "status", "topics", "create", "send", "read")
 TOPIC_COMMANDS = ("create", "list", "describe", "send", "read", "delete")
+DRILL_COMMANDS = ("list", "run")
 EVERY = [
     *((name,) for name in COMMANDS),
     *(("broker", name) for name in BROKER_COMMANDS),
     *(("topic", name) for name in TOPIC_COMMANDS),
+    *(("drill", name) for name in DRILL_COMMANDS),
 ]
 WITH_JSON = [
     *((name,) for name in ("check", "config", "describe", "diff", "reset", "restore", "run", "state", "status")),
     *(("topic", name) for name in ("list", "describe", "send", "read")),
+    *(("drill", name) for name in DRILL_COMMANDS),
     *(("broker", name) for name in ("status", "topics", "send", "read")),
 ]
 

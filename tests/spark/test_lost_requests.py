@@ -13,9 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from state.kafka.admin import KafkaAdmin
-from tests.faults.proxy import END_TXN, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, Action, Proxy, Rule, proxied_broker
+from streams.drills.proxy import END_TXN, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, Action, Proxy, Rule, proxied_broker
+from streams.drills.reader import read_aborted
 from tests.spark import apps
-from tests.spark.harness import Harness, read_aborted
+from tests.spark.harness import Harness
 from tests.spark.live import eventually
 from tests.spark.processes import streams_run
 from tests.spark.restored import differences

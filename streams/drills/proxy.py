@@ -23,11 +23,15 @@ import psutil
 
 from streams.broker import EmbeddedBroker, fetch_jars
 from streams.broker.ports import HOST, free_ports
+from streams.drills.failure import DrillFailed
 
+INIT_PRODUCER_ID = 22
+"""The API key of a producer's first request, which fences older ones."""
 END_TXN = 26
 """The API key of commits and aborts."""
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
 """Error codes by which the broker refuses a producer that was replaced."""
+START_S = 240.0
 _POLL_S = 0.01
 
 
@@ -89,7 +93,8 @@ class Rule:
 
     def error_code(self, timeout_s: float = 30) -> int:
         """Kafka's error code in the answer to a held EndTxn (versions below 3), once it is there."""
-        assert self.answered.wait(timeout_s), "the broker has not answered"
+        if not self.answered.wait(timeout_s):
+            raise DrillFailed("the broker has not answered a request that was held")
         return int(struct.unpack_from(">h", self.replies[0], 8)[0])
 
     def sender(self) -> psutil.Process:
@@ -173,7 +178,7 @@ class Proxy:
                 writer.close()
             return len(open_ones)
 
-        return self._call(close)
+        return int(self._call(close))
 
     def _call(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         return asyncio.run_coroutine_threadsafe(work(), self._loop).result(30)
@@ -268,17 +273,25 @@ async def _frame(reader: asyncio.StreamReader) -> bytes:
 
 
 @contextmanager
-def proxied_broker(folder: Path, **properties: str) -> Iterator[tuple[EmbeddedBroker, Proxy]]:
-    """A broker of one's own behind a proxy; both end with the block."""
+def proxied_broker(folder: Path, properties: Mapping[str, str] | None = None) -> Iterator[tuple[EmbeddedBroker, Proxy]]:
+    """A scratch broker behind a proxy; both end with the block.
+
+    Args:
+        folder: The broker's data folder.
+        properties: Settings of the broker.
+    """
     fetch_jars()
     proxy = Proxy()
-    given = {**proxy.advertised, **{key.replace("_", "."): value for key, value in properties.items()}}
-    broker = EmbeddedBroker(folder, properties=given, die_with_parent=True, start_timeout_s=240)
+    ports = free_ports(1, taken=frozenset([proxy.port]))
+    given = {**proxy.advertised, **(properties or {})}
+    broker = EmbeddedBroker(folder, ports=ports, properties=given, die_with_parent=True, start_timeout_s=START_S)
     try:
-        # The broker itself writes the ends of transactions to the address that it advertises.
+        # First, because the broker tells every client to come to the proxy, also those that wait until it is ready.
+        proxy.start(f"{HOST}:{ports[0]}")
         broker.start()
-        proxy.start(broker.bootstrap_servers)
         yield broker, proxy
     finally:
         proxy.stop()
-        broker.stop(delete=True)
+        if broker.status().nodes:
+            broker.kill()
+        broker.stop()
