@@ -260,6 +260,7 @@ DRILLS = (
         "workers that get no more memory from the system",
         "other workers do their steps",
         tasks.short_of_memory,
+        conditions=Conditions(options=tasks.MANY_ATTEMPTS),
         needs="Linux",
         any_program=True,
     ),

@@ -40,24 +40,31 @@ changelogs. `streams drill list` shows which drills take any program.
 """
 
 
-def page(results: Sequence[DrillResult]) -> str:
-    """The page for the results of a run."""
+def page(results: Sequence[DrillResult], drills: Sequence[Drill]) -> str:
+    """The page for the results of a run.
+
+    Args:
+        results: The results.
+        drills: All drills; those without a result stand there as not held.
+    """
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
     passed = sum(one.outcome is Outcome.PASSED for one in results)
-    said = f"{passed} of {len(results)} drills passed, in {sum(one.seconds for one in results) / 60:.0f} minutes ({machine})."
-    rows = ["| drill | injects | must hold | result | recovery |", "|---|---|---|---|---|", *map(_row, results)]
+    minutes = sum(one.seconds for one in results) / 60
+    said = f"{passed} of {len(results)} drills that were held passed, in {minutes:.0f} minutes ({machine})."
+    by_id = {one.drill.id: one for one in results}
+    rows = [_row(drill, by_id.get(drill.id)) for drill in drills]
+    table = ["| drill | injects | must hold | result | recovery |", "|---|---|---|---|---|", *rows]
     seen = [line for one in results for line in _details(one)]
-    return "\n".join([_HEAD + said, "", *rows, "", "## What was seen", *seen]) + "\n"
+    return "\n".join([_HEAD + said, "", *table, "", "## What was seen", *seen]) + "\n"
 
 
-def _row(result: DrillResult) -> str:
-    drill: Drill = result.drill
-    quick = " (quick)" if drill.quick else ""
-    outcome = result.outcome.value
-    if result.wrong:
+def _row(drill: Drill, result: DrillResult | None) -> str:
+    outcome = "not held" if result is None else result.outcome.value
+    if result is not None and result.wrong:
         outcome += f": {_cell(result.wrong[0])}"
-    cells = (f"{drill.id} {drill.title}{quick}", drill.injects, drill.holds, outcome, _seconds(result.recovery_s))
-    return f"| {' | '.join(cells)} |"
+    recovery = _seconds(None if result is None else result.recovery_s)
+    title = f"{drill.id} {drill.title}{' (quick)' if drill.quick else ''}"
+    return f"| {' | '.join((title, drill.injects, drill.holds, outcome, recovery))} |"
 
 
 def _details(result: DrillResult) -> list[str]:

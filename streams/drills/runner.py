@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from state.errors import StreamsError
 from streams.drills.drill import Drill
 from streams.drills.failure import DrillFailed, NotPossibleHere, SpoiledByBroker
 from streams.drills.subject import Subject
@@ -117,8 +116,11 @@ def _attempt(drill: Drill, subject: Subject, seed: int, folder: Path, say: Say) 
         result.outcome, result.wrong = Outcome.SKIPPED, [str(reason)]
     except SpoiledByBroker as reason:
         result.outcome, result.wrong = Outcome.SPOILED, [str(reason)]
-    except (DrillFailed, StreamsError) as error:
-        result.wrong = [f"{'' if isinstance(error, DrillFailed) else type(error).__name__ + ': '}{error}"]
+    except DrillFailed as error:
+        result.wrong = [str(error)]
+    except Exception as error:
+        # Whatever a fault has broken in the drill itself: the other drills are still to be held.
+        result.wrong = [f"{type(error).__name__}: {error}"]
     if result.wrong and result.outcome is Outcome.PASSED:
         result.outcome = Outcome.FAILED
     return result

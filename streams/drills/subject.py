@@ -50,6 +50,9 @@ class Flow(Protocol):
     def finish(self) -> None:
         """Writes the last records; may be called again."""
 
+    def abandon(self) -> None:
+        """Ends the flow without further records."""
+
 
 class Subject(Protocol):
     """A program in a drill."""

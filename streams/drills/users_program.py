@@ -78,6 +78,13 @@ class RecordedLoad(threading.Thread):
         if self._producer.flush(120):
             self.failures.append("records could not be written within 120 s")
 
+    def abandon(self) -> None:
+        """Ends the flow without further records."""
+        self._finish.set()
+        if self.is_alive():
+            self.join()
+        self._producer.purge()
+
     def _write(self, most: int) -> None:
         for topic, one in islice(self._records, most):
             self.sent += 1

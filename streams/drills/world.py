@@ -17,13 +17,14 @@ from types import TracebackType
 
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicSpec
+from state.kafka.transactions import wait_until_decided
 from streams.broker import EmbeddedBroker, fetch_jars
 from streams.broker.guard import Guard
 from streams.drills.application import Supervised
 from streams.drills.failure import DrillFailed, SpoiledByBroker
 from streams.drills.proxy import START_S as BROKER_START_S
 from streams.drills.proxy import Proxy, proxied_broker
-from streams.drills.reader import Follower
+from streams.drills.reader import DECIDED_S, Follower
 from streams.drills.subject import Place, Subject
 from streams.drills.topics import ScratchTopics
 
@@ -125,6 +126,7 @@ class World:
                 reader.start()
                 stack.callback(reader.finish)
             self.load = self.subject.load(self.servers, self.seed, self.conditions.begin_ms)
+            stack.callback(self.load.abandon)
             self.load.start()
             self._stack = stack.pop_all()
         return self
@@ -272,15 +274,15 @@ class World:
         self.say(f"ended: {lines[-1][:160]}")
         return lines[-1]
 
-    def commits_topics(self) -> list[str]:
-        """The commits topics of the application."""
+    def internal_topics(self, ending: str = "") -> list[str]:
+        """The internal topics of the application with an ending, such as `-commits`."""
         with self.admin() as admin:
             names = admin.topic_names()
-        return [name for name in names if name.startswith(f"{APPLICATION_ID}-") and name.endswith("-commits")]
+        return [name for name in names if name.startswith(f"{APPLICATION_ID}-") and name.endswith(ending)]
 
     def commits(self) -> int:
         """The number of offsets that markers have taken in all commits topics, readable or not."""
-        return sum(self._ends(self.commits_topics()).values())
+        return sum(self._ends(self.internal_topics("-commits")).values())
 
     def at_rest(self) -> None:
         """Waits until nothing has been committed for two seconds; the input should be paused."""
@@ -297,10 +299,13 @@ class World:
 
     def _written(self) -> object:
         """Ends of all logs that the application writes, and its group's offsets."""
+        topics = [*self.subject.outputs, *self.internal_topics()]
+        places = self._ends(topics)
         with self.admin() as admin:
-            mine = [name for name in admin.topic_names() if name.startswith(f"{APPLICATION_ID}-")]
+            # Of a driver that was killed: the broker aborts what it has left open.
+            wait_until_decided(admin, places, DECIDED_S)
             offsets = admin.group_offsets(APPLICATION_ID)
-        return self._ends([*self.subject.outputs, *mine]), offsets
+        return self._ends(topics), offsets
 
     # The end
 
@@ -312,6 +317,13 @@ class World:
         """
         code = self.application.stop()
         self.require(code == 0, f"exit code {code} after SIGTERM: {self.application.current.last_words()}")
+
+    def stop_at_rest(self) -> None:
+        """Stops the application when it has nothing to do, so that its next start finds only newer input."""
+        self.load.paused = True
+        self.at_rest()
+        self.stop()
+        self.load.paused = False
 
     def settle(self) -> list[str]:
         """Ends the input, waits until all is processed, stops the application, and verifies; returns what is wrong."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from streams.drills.catalogue import DRILLS
 from streams.drills.drill import Drill
 
 QUICK_MINUTES = 5
+PAGE = Path(__file__).parents[2] / "docs" / "drills.md"
 IDS = [drill.id for drill in DRILLS]
 
 
@@ -31,3 +34,9 @@ def test_a_drill_says_what_it_does(drill: Drill) -> None:
 def test_a_drill_for_any_program_knows_nothing_of_the_default_one(drill: Drill) -> None:
     names = set(drill.run.__code__.co_names)
     assert not names & {"ORDERS", "PAYMENTS", "TOTALS", "TOTALS_LOG", "SUB", "on_commit", "KEYS"}
+
+
+@pytest.mark.parametrize("drill", DRILLS, ids=IDS)
+def test_the_page_of_results_has_every_drill(drill: Drill) -> None:
+    title = f"{drill.title} (quick)" if drill.quick else drill.title
+    assert f"| {drill.id} {title} | {drill.injects} | {drill.holds} |" in PAGE.read_text(encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -123,11 +124,13 @@ def test_a_repeated_run_may_pass(tmp_path: Path) -> None:
 
 
 def test_the_page_has_outcome_proofs_and_recovery_times() -> None:
-    drill = Drill("D99", "a drill", "a fault", "all", seen, quick=True, conditions=Conditions())
+    drill = Drill("D98", "a drill", "a fault", "all", seen, quick=True, conditions=Conditions())
+    other, third = replace(drill, id="D99", quick=False), replace(drill, id="D97")
     passed = DrillResult(drill, evidence=["killed | twice"], recoveries=[("a kill", 2.04), ("another", 7.25)])
-    failed = DrillResult(drill, Outcome.FAILED, wrong=["two\nlines"])
-    text = page([passed, failed])
-    assert "1 of 2 drills passed" in text
-    assert "| D99 a drill (quick) | a fault | all | passed | 7.2 s |" in text
-    assert "| D99 a drill (quick) | a fault | all | failed: two lines | - |" in text
+    failed = DrillResult(other, Outcome.FAILED, wrong=["two\nlines"])
+    text = page([passed, failed], [third, drill, other])
+    assert "1 of 2 drills that were held passed" in text
+    assert "| D97 a drill (quick) | a fault | all | not held | - |" in text
+    assert "| D98 a drill (quick) | a fault | all | passed | 7.2 s |" in text
+    assert "| D99 a drill | a fault | all | failed: two lines | - |" in text
     assert "* killed \\| twice\n* 2.0 s until results after: a kill" in text

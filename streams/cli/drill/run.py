@@ -79,9 +79,10 @@ def run(
         results.append(run_drill(drill, subject, say, seed=seed, folder=folder))
         say(f"{drill.id} {results[-1].outcome.value}")
     if report is not None:
+        from streams.drills.catalogue import DRILLS
         from streams.drills.report import page
 
-        report.write_text(page(results), encoding="utf-8")
+        report.write_text(page(results, DRILLS), encoding="utf-8")
     if as_json:
         print_json([one.as_dict() for one in results])
     else:

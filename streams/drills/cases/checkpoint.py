@@ -24,7 +24,7 @@ def wrong_checkpoints(world: World) -> None:
     file.unlink()
     world.saw(f"the last file of the commit log was deleted ({file.name})")
     world.start()
-    world.stop()
+    world.stop_at_rest()
     right = world.folder / "right"
     shutil.copytree(world.application.checkpoint, right)
 
@@ -60,7 +60,7 @@ def newest_log_file(world: World, log: str) -> Path:
 
 def adopt(world: World) -> None:
     """Runs `streams adopt`."""
-    options = ["-a", APPLICATION_ID, "-b", world.servers, "--base-dir", str(world.application.base)]
+    options = ["-a", APPLICATION_ID, "-b", world.servers, "--base-dir", str(world.application.base), "--yes"]
     command = [sys.executable, "-m", "streams", "adopt", world.application.target, *options]
     adopting = CommandProcess(command, world.folder)
     try:

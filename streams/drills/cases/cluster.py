@@ -14,6 +14,7 @@ from streams.drills.processes import wait_until
 from streams.drills.world import APPLICATION_ID, World
 
 TRANSACTIONS = "__transaction_state"
+ACTIVE = "Becoming the active controller"
 ORDERLY = {"controlled.shutdown.enable": "true"}
 ELECTION_S = 60.0
 TWO_REPLICAS = {
@@ -39,8 +40,16 @@ def leader(world: World, topic: str, partition: int = 0) -> int:
 
 
 def controller(world: World) -> int:
-    """The broker that is the active controller's."""
-    return int(admin_client(world).list_topics(timeout=30).controller_id)
+    """The active controller: the broker that was the last one to say so, for clients are told any broker."""
+    said = {
+        line.split(" INFO ")[0]: int(log.parent.name.removeprefix("node-"))
+        for log in (world.folder / "broker").glob("node-*/server.log")
+        for line in log.read_text(errors="replace").splitlines()
+        if ACTIVE in line
+    }
+    if not said:
+        raise DrillFailed("no broker has said that its controller is the active one")
+    return said[max(said)]
 
 
 def pid_of(world: World, node: int) -> int:
@@ -93,7 +102,7 @@ def unclean_election(world: World) -> None:
     (behind,) = (int(node) for node in partition.replicas if node != ahead)
     world.broker.kill(behind)
     world.recovers(f"broker {behind} was killed")
-    world.stop()
+    world.stop_at_rest()
     end = world.topics.end(topic)
     world.broker.kill(ahead)
     world.broker.start(node_id=behind)

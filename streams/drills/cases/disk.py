@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from streams.drills.failure import NotPossibleHere
+from streams.drills.processes import wait_until
 from streams.drills.world import World
 
 SIZE = "96m"
@@ -52,7 +53,8 @@ def full_and_failing(world: World) -> None:
         (disk / "ballast").unlink()
         resume(world, elsewhere)
         world.recovers("the disk had room again")
-        world.require(mount("-o", "remount,ro", str(disk)).returncode == 0, "the disk could not be made read-only")
+        # Refused while a file is open for writing, as it is within a step.
+        wait_until(lambda: mount("-o", "remount,ro", str(disk)).returncode == 0, 60, "the disk becomes read-only")
         world.saw("the disk of local state took no writes (read-only file system)")
         failed_meanwhile(world, "a failing disk")
         mount("-o", "remount,rw", str(disk))

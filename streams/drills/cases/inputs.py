@@ -14,7 +14,7 @@ GROWN = 2 * PARTITIONS
 def lost_offsets(world: World) -> None:
     """D15: records are lost to retention before they were read, and a source topic is deleted and created again."""
     world.start()
-    world.stop()
+    world.stop_at_rest()
     ends = [world.topics.end(ORDERS, number) for number in range(PARTITIONS)]
     time.sleep(3)
     world.load.paused = True

@@ -40,9 +40,9 @@ def late_commit(world: World) -> None:
 def unknown_commit(world: World) -> None:
     """D09: the sender of a commit dies without an answer: once the broker never got the request, once it did."""
     world.start()
+    before = aborted_steps(world)
     lost = on_commit(world, Action.HOLD)
     world.require(lost.hit.wait(HIT_S), "no commit came to be lost")
-    before = aborted_steps(world)
     lost.sender().kill()
     world.recovers("a commit that never arrived")
     lost.release()
@@ -51,10 +51,10 @@ def unknown_commit(world: World) -> None:
     redone = aborted_steps(world) - before
     world.require(bool(redone), "the step of the lost commit was not done again")
     world.saw(f"a commit was lost with its sender: step {', '.join(sorted(redone))} was aborted and done again")
+    before = aborted_steps(world)
     unanswered = on_commit(world, Action.LOSE_REPLY)
     world.require(unanswered.hit.wait(HIT_S), "no commit came to be left without an answer")
     code = unanswered.error_code()
-    before = aborted_steps(world)
     unanswered.sender().kill()
     unanswered.release()
     world.recovers("a commit without an answer")

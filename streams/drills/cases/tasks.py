@@ -23,7 +23,8 @@ MANY_ATTEMPTS = ("--set", "spark.master=local[2,40]")
 def crash_points(world: World) -> None:
     """D02: a worker dies at each crash point of a step, one after the other."""
     points = [point for point in POINTS if point not in RESTORING]
-    world.start(faults=",".join(f"kill {point}" for point in points))
+    # One in each step. Both sub-topologies have the versions, so whichever comes first dies, and goes on to the next one.
+    world.start(faults=",".join(f"kill {point}@*:{version}" for version, point in enumerate(points, 2)))
     world.wait_for(lambda: len(world.application.happened()) == len(points), "a worker killed at every crash point")
     happened = [fault for _, fault in world.application.happened()]
     world.saw(f"{len(happened)} workers killed by SIGKILL: {', '.join(happened)}")
@@ -40,7 +41,7 @@ def aborted_steps(world: World) -> set[str]:
     """`TASK:VERSION` of all markers whose transactions were aborted."""
     return {
         f"{one.partition}:{CommitMarker.from_bytes(one.value or b'').version}"
-        for topic in world.commits_topics()
+        for topic in world.internal_topics("-commits")
         for one in read_aborted(world.servers, topic)
     }
 
@@ -76,6 +77,7 @@ def short_of_memory(world: World) -> None:
     for worker in workers:
         # Below what it has already: the next allocation fails, as for a process in a full cgroup.
         worker.rlimit(resource.RLIMIT_AS, (64 * 1024 * 1024, 64 * 1024 * 1024))
-    world.wait_for(lambda: not any(one.is_running() for one in workers), "the workers without memory end")
-    world.saw(f"{len(workers)} workers without further memory ended")
-    world.recovers("the workers without memory ended")
+    world.wait_for(lambda: any(not one.is_running() for one in workers), "a worker without memory ends")
+    ended = sum(not one.is_running() for one in workers)
+    world.saw(f"{ended} of {len(workers)} workers without further memory had ended")
+    world.recovers("workers without memory ended")

@@ -79,6 +79,13 @@ class Load(threading.Thread):
         if self._producer.flush(120):
             self.failures.append("records could not be written within 120 s")
 
+    def abandon(self) -> None:
+        """Ends the flow without further records."""
+        self._finish.set()
+        if self.is_alive():
+            self.join()
+        self._producer.purge()
+
     def _send(self, topic: str, key: int, earlier_ms: int) -> None:
         self.sent += 1
         value = orjson.dumps({"id": f"{topic}-{self.sent}"})
