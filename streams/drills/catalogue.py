@@ -217,9 +217,9 @@ DRILLS = (
     ),
     Drill(
         "D24",
-        "timestamps far ahead",
-        "orders of ten years ahead",
-        "dead letters that move no time",
+        "wrong timestamps and clocks",
+        "orders of ten years ahead; a clock that steps by two hours, both ways",
+        "dead letters that move no time; the same results",
         records.wrong_times,
     ),
     Drill(

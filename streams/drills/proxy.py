@@ -12,16 +12,14 @@ import asyncio
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 import psutil
 
-from streams.broker import EmbeddedBroker, fetch_jars
 from streams.broker.ports import HOST, free_ports
 from streams.drills.failure import DrillFailed
 
@@ -31,7 +29,6 @@ END_TXN = 26
 """The API key of commits and aborts."""
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
 """Error codes by which the broker refuses a producer that was replaced."""
-START_S = 240.0
 _POLL_S = 0.01
 
 
@@ -270,28 +267,3 @@ class Proxy:
 async def _frame(reader: asyncio.StreamReader) -> bytes:
     (size,) = struct.unpack(">i", await reader.readexactly(4))
     return await reader.readexactly(size)
-
-
-@contextmanager
-def proxied_broker(folder: Path, properties: Mapping[str, str] | None = None) -> Iterator[tuple[EmbeddedBroker, Proxy]]:
-    """A scratch broker behind a proxy; both end with the block.
-
-    Args:
-        folder: The broker's data folder.
-        properties: Settings of the broker.
-    """
-    fetch_jars()
-    proxy = Proxy()
-    ports = free_ports(1, taken=frozenset([proxy.port]))
-    given = {**proxy.advertised, **(properties or {})}
-    broker = EmbeddedBroker(folder, ports=ports, properties=given, die_with_parent=True, start_timeout_s=START_S)
-    try:
-        # First, because the broker tells every client to come to the proxy, also those that wait until it is ready.
-        proxy.start(f"{HOST}:{ports[0]}")
-        broker.start()
-        yield broker, proxy
-    finally:
-        proxy.stop()
-        if broker.status().nodes:
-            broker.kill()
-        broker.stop()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from streams.drills.brokers import check_transactions
 from streams.drills.drill import Drill
 from streams.drills.failure import DrillFailed, NotPossibleHere, SpoiledByBroker
 from streams.drills.subject import Subject
@@ -111,7 +112,7 @@ def _attempt(drill: Drill, subject: Subject, seed: int, folder: Path, say: Say) 
                 result.wrong = world.settle() if drill.settles else []
             finally:
                 # Whatever failed, a broker that has left a transaction hanging is the first thing to know.
-                world.check_broker()
+                check_transactions(world.folder / "broker")
     except NotPossibleHere as reason:
         result.outcome, result.wrong = Outcome.SKIPPED, [str(reason)]
     except SpoiledByBroker as reason:

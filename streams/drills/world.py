@@ -18,12 +18,12 @@ from types import TracebackType
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicSpec
 from state.kafka.transactions import wait_until_decided
-from streams.broker import EmbeddedBroker, fetch_jars
+from streams.broker import EmbeddedBroker
 from streams.broker.guard import Guard
 from streams.drills.application import Supervised
-from streams.drills.failure import DrillFailed, SpoiledByBroker
-from streams.drills.proxy import START_S as BROKER_START_S
-from streams.drills.proxy import Proxy, proxied_broker
+from streams.drills.brokers import scratch_broker
+from streams.drills.failure import DrillFailed
+from streams.drills.proxy import Proxy
 from streams.drills.reader import DECIDED_S, Follower
 from streams.drills.subject import Place, Subject
 from streams.drills.topics import ScratchTopics
@@ -36,9 +36,6 @@ APPLICATION_ID = "drill"
 LONGEST_AWAY_S = 30.0
 DRAIN_S = 300.0
 _POLL_S = 0.1
-_HEAP_OF_THREE = "256m"
-_SKIPPED_MARKERS = "while trying to send transaction markers"
-"""The log line of a broker that does not write the control records of a decided transaction."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,9 @@ class World:
 
     def __enter__(self) -> World:
         with ExitStack() as stack:
-            self._start_broker(stack)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            made = scratch_broker(self.folder / "broker", self.conditions.nodes, self.conditions.broker)
+            self.broker, self._proxy = stack.enter_context(made)
             replicas = self.conditions.nodes
             topics = {**self.subject.inputs, **self.subject.outputs}
             with self.admin() as admin:
@@ -135,25 +134,6 @@ class World:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.close()
-
-    def _start_broker(self, stack: ExitStack) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        folder, given = self.folder / "broker", self.conditions.broker
-        if self.conditions.nodes == 1:
-            self.broker, self._proxy = stack.enter_context(proxied_broker(folder, given))
-            return
-        fetch_jars()
-        self.broker = EmbeddedBroker(
-            folder, nodes=3, properties=given, heap=_HEAP_OF_THREE, die_with_parent=True, start_timeout_s=BROKER_START_S
-        )
-        stack.callback(self._end_cluster)
-        self.broker.start()
-
-    def _end_cluster(self) -> None:
-        # Killed: nodes that stop in an orderly way would wait for each other, and nobody needs the data.
-        if self.broker.status().nodes:
-            self.broker.kill()
-        self.broker.stop()
 
     @property
     def topics(self) -> ScratchTopics:
@@ -336,17 +316,3 @@ class World:
         self.stop()
         seen = {topic: reader.finish() for topic, reader in self.readers.items()}
         return [*self.load.failures, *self.subject.wrong(self.place, seen)]
-
-    def check_broker(self) -> None:
-        """Checks whether a broker has left a transaction hanging (KAFKA-20734), which no client can end.
-
-        A coordinator that restarts with a committed transaction looks for the leaders of its partitions. Partitions without a
-        leader, as right after a restart, are treated as deleted by Kafka 4.3, which never writes their control records.
-
-        Raises:
-            SpoiledByBroker: It has.
-        """
-        for log in sorted((self.folder / "broker").glob("node-*/server.log")):
-            found = [line for line in log.read_text(errors="replace").splitlines() if _SKIPPED_MARKERS in line]
-            if found:
-                raise SpoiledByBroker(found[0])

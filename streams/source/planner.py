@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,6 +13,7 @@ from state.kafka.patience import Patience, delete_if_possible
 from streams.errors import ConfigError
 from streams.source.admin import Admin, PatientAdmin, TopicInfo
 from streams.source.backlog import Backlog
+from streams.source.clock import now_ms
 from streams.source.offsets import FirstBatch, OffsetRange, SourceOffsets, TopicOffsets
 from streams.source.sampling import Positions, ReadRecords, Record, TopicPartition
 
@@ -328,4 +328,4 @@ def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
         times = PartitionTimes(
             LiveLog(client, admin), spec.times_topic, partial(wait_until_decided, admin, timeout_s=spec.decide_s)
         )
-    return BatchPlanner(admin, spec, read, times, lambda: int(time.time() * 1000), sampler.rest)
+    return BatchPlanner(admin, spec, read, times, now_ms, sampler.rest)

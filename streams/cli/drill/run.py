@@ -33,7 +33,7 @@ _COLOURS = {"passed": "green", "failed": "red", "skipped": "yellow", "spoiled": 
 @command
 def run(
     drills: Annotated[
-        list[str], typer.Argument(metavar="DRILL...", help="Numbers such as D03; `quick` or `all`.", show_default=False)
+        list[str], typer.Argument(metavar="DRILL", help="Numbers such as D03; `quick` or `all`.", show_default=False)
     ],
     *,
     topology: Annotated[

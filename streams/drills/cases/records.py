@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import orjson
 
@@ -10,10 +11,12 @@ from state.changelog.topics import commits_topic
 from streams.drills.program.topology import ORDERS, PAYMENTS, TOTALS
 from streams.drills.reader import read_committed
 from streams.drills.world import APPLICATION_ID, World
+from streams.source.clock import STEP
 
 DEAD = "dead-letters"
 DEAD_LETTERS = ("--bad-records", "dlq", "--dead-letter-topic", DEAD)
 COMMITS = commits_topic(APPLICATION_ID, ORDERS)
+HOURS_MS = 2 * 3_600_000
 YEARS_MS = 10 * 365 * 86_400_000
 LARGE = 600_000
 """Characters of an id; the pair of two such records is larger than a client sends."""
@@ -44,14 +47,35 @@ def poison(world: World) -> None:
 
 
 def wrong_times(world: World) -> None:
-    """D24: timestamps ten years ahead become dead letters, and move no time."""
+    """D24: timestamps ten years ahead become dead letters and move no time; the clock steps by two hours, both ways."""
     world.topics.create(DEAD, 1, {"retention.ms": "-1"})
-    world.start(*DEAD_LETTERS)
+    step = world.folder / "clock-step"
+    world.start(*DEAD_LETTERS, environment={STEP: str(step)})
     ahead = int(time.time() * 1000) + YEARS_MS
     world.topics.write(ORDERS, *[(b"key-%d" % n, b'{"id":"ahead"}', ahead) for n in range(4)])
     world.wait_for(lambda: len(read_committed(world.servers, DEAD)) == 4, "four dead letters")
     world.saw("4 orders of ten years ahead are dead letters")
     world.recovers("timestamps far ahead")
+    for by_ms in (HOURS_MS, -HOURS_MS):
+        step.write_text(str(by_ms))
+        world.wait_for(partial(is_wrong_by, world, by_ms), "a micro-batch by a clock that has stepped")
+        world.saw(f"the clock of the micro-batches stepped to {by_ms / 3_600_000:+g} h")
+        world.recovers(f"a clock that is wrong by {by_ms / 3_600_000:+g} h")
+
+
+def is_wrong_by(world: World, by_ms: int) -> bool:
+    """Whether the clock of the newest micro-batch is wrong by about so much."""
+    return abs(planned_ms(world) - time.time() * 1000 - by_ms) < HOURS_MS / 2
+
+
+def planned_ms(world: World) -> int:
+    """The clock when the newest micro-batch was planned, as Spark has logged it."""
+    logs = [file for file in world.application.checkpoint.glob(f"{ORDERS}/offsets/*") if file.name.isdigit()]
+    newest = max(logs, key=lambda file: int(file.name))
+    try:
+        return int(orjson.loads(newest.read_text().splitlines()[-1])["now_ms"])
+    except (orjson.JSONDecodeError, KeyError, IndexError):
+        return 0
 
 
 def oversize(world: World) -> None:

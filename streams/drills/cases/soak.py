@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from streams.drills.blows import WEIGHTS, Blow
+from streams.drills.brokers import check_transactions
 from streams.drills.failure import DrillFailed
 from streams.drills.world import STUCK_S, World
 
@@ -39,7 +40,7 @@ def soak(world: World, seconds: float, blows: Sequence[Blow] = tuple(WEIGHTS)) -
         world.say(f"{number}. {blow.__name__} …")
         what = blow(world)
         world.saw(f"{number}. {what}")
-        world.check_broker()
+        check_transactions(world.folder / "broker")
         if world.drawn.random() >= AT_ONCE:
             _await(world, world.grows(), blow.__name__, what)
         world.pause(2)
@@ -51,10 +52,10 @@ def _await(world: World, there: Callable[[], bool], name: str, after: str) -> No
     began = time.monotonic()
     while not there():
         if world.application.revive():
-            world.check_broker()
+            check_transactions(world.folder / "broker")
             raise DrillFailed(f"after {after}: the application ended by itself: {world.application.died[-1]}")
         if time.monotonic() - began > STUCK_S:
-            world.check_broker()
+            check_transactions(world.folder / "broker")
             raise DrillFailed(f"after {after}: no results within {STUCK_S:g} s")
         time.sleep(_POLL_S)
     if world.application.died:
