@@ -65,9 +65,13 @@ sim: venv ## Play random histories of the commit protocol in a simulated world; 
 crash-sweep: jars ## Kill a worker at every pair of crash points on real Spark (takes long)
 	$(BIN)/python -m pytest tests/spark/crash_sweep.py
 
+.PHONY: drills
+drills: jars ## Hold every fault drill and write the page of results (takes about an hour)
+	$(BIN)/streams drill run all --report docs/drills.md
+
 .PHONY: chaos
 chaos: jars ## Random blows under load, verified; SEED= repeats a run, MINUTES= is how long blows fall
-	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	$(BIN)/streams drill run D30 --minutes $(MINUTES) --seed $(or $(SEED),$(shell date +%s))
 
 .PHONY: demo
 demo: jars ## Show the engine at work: a broker, a topology, a crash and its recovery

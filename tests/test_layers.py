@@ -40,6 +40,7 @@ FLOORS = [
     "streams/application",
     "streams/spark",
     "streams/testing",
+    "streams/drills",
     "streams/cli",
     "streams/__main__.py",
 ]
@@ -47,9 +48,17 @@ FLOORS = [
 
 FOREIGN = {
     "pyspark": ("streams/spark", "streams/broker"),
-    "confluent_kafka": ("state/kafka", "streams/broker", "streams/serdes", "streams/cli", "streams/source"),
+    "confluent_kafka": (
+        "state/kafka",
+        "streams/broker",
+        "streams/serdes",
+        "streams/cli",
+        "streams/source",
+        "streams/drills",
+    ),
     "rocksdict": ("state/tables",),
     "fsspec": ("state/snapshots",),
+    "psutil": ("streams/drills",),
     "typer": ("streams/cli",),
 }
 """Libraries that only these floors know; the broker takes its jars from pyspark."""

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 
 from state.errors import StreamsError
+from streams.drills.processes import python_workers
 
-_DAEMON_MODULE = "streams.spark.daemon"
 _SAMPLE_S = 0.1
 _BUSY_SHARE = 0.5
 # Most workers only start, or read a little; one with this much CPU time is in the middle of real work.
@@ -127,32 +127,6 @@ class WorkerKiller(threading.Thread):
         except psutil.NoSuchProcess:
             return
         self.killed = KilledWorker(worker.pid, cpu_s)
-
-
-def python_workers(pid: int) -> list[psutil.Process]:
-    """The processes forked by Spark's Python daemon below a process, which run the sources and the tasks."""
-    try:
-        descendants = psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-    daemons = {process.pid for process in descendants if _is_daemon(process)}
-    # The daemon's forks have the same command line as the daemon, but a daemon as their parent.
-    return [process for process in descendants if process.pid in daemons and _parent(process) in daemons]
-
-
-def _is_daemon(process: psutil.Process) -> bool:
-    try:
-        return _DAEMON_MODULE in process.cmdline()
-    except psutil.Error:
-        return False
-
-
-def _parent(process: psutil.Process) -> int | None:
-    try:
-        parent: int = process.ppid()
-        return parent
-    except psutil.Error:
-        return None
 
 
 def _cpu_s(process: psutil.Process) -> float | None:

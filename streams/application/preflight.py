@@ -24,6 +24,7 @@ from streams.checkpoint.files import CheckpointFiles
 from streams.checkpoint.log import Checkpoint, read_checkpoint, write_first_batch
 from streams.checkpoint.oversized import Limits, oversized
 from streams.errors import DamagedCheckpointError
+from streams.source.clock import now_ms
 from streams.source.offsets import FirstBatch
 from streams.source.planner import BatchPlanner
 from streams.source.sampling import Positions, Record, TopicPartition
@@ -149,7 +150,7 @@ class Preflight:
                 return sampler.sample(at, end)
 
         spec = self.application.source_spec(prepared.sub)
-        return BatchPlanner(self.admin, spec, read, now_ms=lambda: int(time.time() * 1000))
+        return BatchPlanner(self.admin, spec, read, now_ms=now_ms)
 
 
 def take_back(

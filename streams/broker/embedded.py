@@ -91,8 +91,11 @@ class EmbeddedBroker:
         """
         return self._cluster().bootstrap_servers
 
-    def start(self) -> None:
+    def start(self, *, node_id: int | None = None) -> None:
         """Starts every node that is not running, and returns once the cluster answers requests.
+
+        Args:
+            node_id: The only node of an existing cluster to start, from 1; None: all.
 
         Raises:
             JavaError: There is no usable Java.
@@ -103,14 +106,15 @@ class EmbeddedBroker:
         with self._locked():
             existing = ClusterRecord.load(self.data_dir)
             if existing is not None:
-                self._run(self._adapted(existing))
+                self._run(self._adapted(existing), node_id)
             else:
                 self._create()
 
-    def stop(self, *, delete: bool = False, timeout_s: float = 30.0) -> None:
-        """Stops all nodes gracefully; a node that does not end in time is killed. Does nothing if none is running.
+    def stop(self, *, node_id: int | None = None, delete: bool = False, timeout_s: float = 30.0) -> None:
+        """Stops one node or all gracefully; a node that does not end in time is killed. Does nothing if none is running.
 
         Args:
+            node_id: The node, from 1; None: all.
             delete: Also remove the cluster and its data from the folder.
             timeout_s: How long each node may take to end, in seconds.
         """
@@ -119,8 +123,9 @@ class EmbeddedBroker:
         with self._locked():
             cluster = ClusterRecord.load(self.data_dir)
             if cluster is not None:
-                self._end(cluster, signal.SIGTERM, timeout_s)
-            self._release_guard()
+                self._end(cluster, signal.SIGTERM, timeout_s, _chosen(cluster, node_id))
+            if node_id is None:
+                self._release_guard()
             if delete:
                 self._delete()
         if delete:
@@ -137,8 +142,7 @@ class EmbeddedBroker:
         """
         with self._locked():
             cluster = self._cluster()
-            chosen = tuple(node for node in cluster.nodes if node_id in (None, node.node_id))
-            self._end(cluster, signal.SIGKILL, _KILL_TIMEOUT_S, chosen)
+            self._end(cluster, signal.SIGKILL, _KILL_TIMEOUT_S, _chosen(cluster, node_id))
 
     def status(self) -> BrokerStatus:
         """The state of the cluster's processes and ports; changes nothing."""
@@ -223,15 +227,17 @@ class EmbeddedBroker:
         for node in cluster.nodes:
             self._folder(node).remove_data()
 
-    def _run(self, cluster: ClusterRecord) -> None:
+    def _run(self, cluster: ClusterRecord, node_id: int | None = None) -> None:
         launched: list[NodeRecord] = []
         try:
-            for node in cluster.nodes:
+            for node in _chosen(cluster, node_id):
                 if not node.is_running():
                     cluster = self._launch(cluster, node)
                     launched.append(cluster.nodes[node.node_id - 1])
-            folders = [self._folder(node) for node in cluster.nodes]
-            await_ready(cluster, folders, time.monotonic() + self._start_timeout_s)
+            # Without those that stay down, when only one node is started.
+            running = cluster.nodes if node_id is None else tuple(node for node in cluster.nodes if node.is_running())
+            folders = [self._folder(node) for node in running]
+            await_ready(replace(cluster, nodes=running), folders, time.monotonic() + self._start_timeout_s)
         except BaseException:
             self._end(cluster, signal.SIGKILL, _KILL_TIMEOUT_S, tuple(launched))
             raise
@@ -283,3 +289,7 @@ class EmbeddedBroker:
         (self.data_dir / _LOCK_NAME).unlink(missing_ok=True)
         if not any(self.data_dir.iterdir()):
             self.data_dir.rmdir()
+
+
+def _chosen(cluster: ClusterRecord, node_id: int | None) -> tuple[NodeRecord, ...]:
+    return tuple(node for node in cluster.nodes if node_id in (None, node.node_id))

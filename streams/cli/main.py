@@ -72,6 +72,7 @@ COMMANDS = {
     "topic": LazyCommand(
         "streams.cli.topic", "app", "Topics of any cluster: create, list, describe, send, read, delete."
     ),
+    "drill": LazyCommand("streams.cli.drill", "app", "Fault drills on a scratch broker: list, run."),
     "broker": LazyCommand("streams.cli.broker", "app", "A real Kafka on this machine: fetch, start, stop, status."),
 }
 """All sub-commands, in the order in which the help lists them."""

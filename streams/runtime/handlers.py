@@ -116,6 +116,7 @@ class ErrorHandlers:
         self._task_id = task_id
         self._send = send
         self._logged: set[tuple[Stage, str]] = set()
+        self._unreadable: set[tuple[str, str, int | None, int | None]] = set()
 
     def handle(self, stage: Stage, node: str, origin: Origin, error: BaseException) -> None:
         """Apply the stage's policy to one record.
@@ -129,6 +130,12 @@ class ErrorHandlers:
         policy = self._policies[stage]
         if policy == "fail":
             raise record_failed(stage, node, self._task_id, origin, error) from error
+        if stage == "deserialization" and origin.topic is not None:
+            # A record comes once for each operator that reads its source, but it is one record that cannot be read.
+            place = node, origin.topic, origin.partition, origin.offset
+            if place in self._unreadable:
+                return
+            self._unreadable.add(place)
         self._counters.add(f"dropped:{node}:{stage}")
         if (stage, node) not in self._logged:
             # Only the first of a step is logged; the counters have the number.

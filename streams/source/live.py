@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -12,6 +11,7 @@ from state.kafka.patience import Patience
 from state.kafka.sampler import RecordSampler
 from state.kafka.transactions import wait_until_decided
 from streams.source.admin import PatientAdmin
+from streams.source.clock import now_ms
 from streams.source.log import LiveLog
 from streams.source.pauses import PauseWatch
 from streams.source.planner import BatchPlanner, SourceSpec
@@ -39,8 +39,3 @@ def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
         times = PartitionTimes(log, spec.times_topic, partial(wait_until_decided, admin, timeout_s=spec.decide_s))
     watch = None if spec.pauses is None else PauseWatch(log, *spec.pauses, now_ms)
     return BatchPlanner(admin, spec, read, times, now_ms, sampler.rest, watch or (lambda: False))
-
-
-def now_ms() -> int:
-    """The clock, ms since 1970."""
-    return int(time.time() * 1000)

@@ -10,10 +10,12 @@ from streams.cli.main import COMMANDS
 PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
 BROKER_COMMANDS = ("fetch", "start", "stop", "status", "topics", "create", "send", "read")
 TOPIC_COMMANDS = ("create", "list", "describe", "send", "read", "delete")
+DRILL_COMMANDS = ("list", "run")
 EVERY = [
     *((name,) for name in COMMANDS),
     *(("broker", name) for name in BROKER_COMMANDS),
     *(("topic", name) for name in TOPIC_COMMANDS),
+    *(("drill", name) for name in DRILL_COMMANDS),
 ]
 WITH_JSON = [
     *(
@@ -33,6 +35,7 @@ WITH_JSON = [
         )
     ),
     *(("topic", name) for name in ("list", "describe", "send", "read")),
+    *(("drill", name) for name in DRILL_COMMANDS),
     *(("broker", name) for name in ("status", "topics", "send", "read")),
 ]
 

@@ -12,8 +12,9 @@ from state.errors import ProduceError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.producer import TransactionalProducer
 from state.kafka.topics import TopicSpec
-from tests.faults.proxy import END_TXN, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, Action, Proxy, proxied_broker
-from tests.spark.harness import read_committed
+from streams.drills.brokers import proxied_broker
+from streams.drills.proxy import END_TXN, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, Action, Proxy
+from streams.drills.reader import read_committed
 
 pytestmark = pytest.mark.kafka
 

@@ -260,3 +260,17 @@ def test_a_sum_that_json_cannot_hold_names_its_key(policy):
         assert [key for key, _ in driver.create_output_topic("out").read_key_values_to_list()] == ["a", "b"]
         assert driver.dropped("processing") == 1
         assert [letter.key for letter in letters(driver)] == ([b"k"] if policy == "dlq" else [])
+
+
+@pytest.mark.parametrize("policy", ["skip", "dlq"])
+def test_a_record_that_several_branches_cannot_read_is_one_bad_record(policy):
+    builder = StreamsBuilder()
+    stream = builder.stream("in")
+    stream.group_by_key().count().to_stream().to("counts")
+    stream.group_by_key().reduce(lambda first, second: second).to_stream().to("last")
+    with TopologyTestDriver(builder.build(), deserialization=policy, dead_letter_topic="dead") as driver:
+        driver.create_input_topic("in").pipe_bytes(b"k", b'{"a": ', 0)
+        assert [letter.key for letter in letters(driver)] == ([b"k"] if policy == "dlq" else [])
+        counts = driver.counts()
+        assert counts["dropped:KSTREAM-SOURCE-in:deserialization"] == 1
+        assert counts["skipped:deserialization" if policy == "skip" else "dead_letters:deserialization"] == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +17,11 @@ from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicSpec
 from state.kafka.transactions import wait_until_decided
 from streams.config import StreamsConfig
+from streams.drills.reader import DECIDED_S, Read, read_committed
 from streams.spark.progress import Progress
 from streams.spark.runner import StreamsApplication
 from streams.topology.topology import Topology
 
-DECIDED_S = 120.0
-"""More than any transaction may stay open."""
 _numbers = itertools.count(1)
 
 
@@ -35,18 +33,6 @@ class Sent:
     value: bytes | None
     timestamp: int
     partition: int = -1
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-
-
-@dataclass(frozen=True)
-class Read:
-    """A record as a read_committed consumer sees it."""
-
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
@@ -141,68 +127,6 @@ class Harness:
             places = [(name, number) for name, info in found.items() for number in range(info.partitions)]
             wait_until_decided(admin, places, DECIDED_S)
         return self.progress
-
-
-def read_committed(servers: str, topic: str) -> list[Read]:
-    """All committed records of a topic, by partition and offset."""
-    return _read(servers, topic, "read_committed")
-
-
-def read_aborted(servers: str, topic: str) -> list[Read]:
-    """The records that are in the log of a topic, but in transactions that were aborted."""
-    committed = {(one.partition, one.offset) for one in read_committed(servers, topic)}
-    every_one = _read(servers, topic, "read_uncommitted")
-    return [one for one in every_one if (one.partition, one.offset) not in committed]
-
-
-def _read(servers: str, topic: str, isolation: str) -> list[Read]:
-    """All records of a topic, by partition and offset.
-
-    Also those of transactions that are just being finished: a commit returns before its control records are written, and only
-    these show its records. So it is read to where the log ends at the beginning, control records and aborted ones included.
-    """
-    with KafkaAdmin({"bootstrap.servers": servers}) as admin:
-        places = [(topic, number) for number in range(admin.describe_topics([topic])[topic].partitions)]
-        ends = admin.end_offsets(places, committed=False)
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": "verifier",
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            # The end of a partition is told with the next answer, for which the broker else waits half a second.
-            "fetch.wait.max.ms": 20,
-        }
-    )
-    consumer.assign([TopicPartition(*place, 0) for place in places])
-    found: list[Read] = []
-    waiting = dict(ends)
-    deadline = time.monotonic() + DECIDED_S
-    while waiting:
-        message = consumer.poll(1)
-        assert time.monotonic() < deadline, f"not read within {DECIDED_S:g} s: {waiting}, ends {ends}"
-        if message is None:
-            continue
-        place = (message.topic(), message.partition())
-        if message.error():
-            assert message.error().name() == "_PARTITION_EOF", message.error()
-            if message.offset() >= ends[place]:
-                waiting.pop(place, None)
-            continue
-        found.append(
-            Read(
-                message.partition(),
-                message.offset(),
-                message.timestamp()[1],
-                message.key(),
-                message.value(),
-                tuple(message.headers() or ()),
-            )
-        )
-    consumer.close()
-    return sorted(found, key=lambda r: (r.partition, r.offset))
 
 
 def last_per_key(records: Sequence[Read]) -> dict[bytes | None, bytes | None]:

@@ -17,9 +17,10 @@ import pytest
 from state.changelog.topics import changelog_topic, commits_topic
 from state.commit.crash_points import POINTS
 from state.commit.marker import CommitMarker
+from streams.drills.reader import read_aborted
 from streams.topology.topology import Topology
 from tests.spark import apps
-from tests.spark.harness import Harness, Sent, read_aborted
+from tests.spark.harness import Harness, Sent
 
 KEYS = 12
 PER_BLOCK = 2 * KEYS

@@ -15,9 +15,10 @@ import orjson
 import pytest
 
 from streams import ApplicationFailedError, Consumed, Materialized, StreamsBuilder, agg
+from streams.drills.reader import Read
 from streams.spark.progress import Progress
 from streams.topology.topology import Topology
-from tests.spark.harness import Harness, Read, Sent
+from tests.spark.harness import Harness, Sent
 
 LIMIT = 2_000
 HOUR_MS = 3_600_000

@@ -9,8 +9,9 @@ from collections import Counter
 import orjson
 
 from streams import Grouped, Materialized, StreamsBuilder
+from streams.drills.reader import Read
 from streams.topology.topology import Topology
-from tests.spark.harness import Harness, Read, Sent, last_per_key
+from tests.spark.harness import Harness, Sent, last_per_key
 
 WORDS = [f"word-{n}" for n in range(50)]
 

@@ -1,4 +1,4 @@
-"""Commits that get lost on the wire, both ways, and zombies: behind a proxy that shows that it happened."""
+"""Commits that come twice or too late, and zombies: behind a proxy that shows that it happened. Drill D09 has lost ones."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from state.kafka.admin import KafkaAdmin
-from tests.faults.proxy import END_TXN, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, Action, Proxy, Rule, proxied_broker
+from streams.drills.brokers import proxied_broker
+from streams.drills.proxy import END_TXN, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, Action, Proxy, Rule
+from streams.drills.reader import read_aborted
 from tests.spark import apps
-from tests.spark.harness import Harness, read_aborted
+from tests.spark.harness import Harness
 from tests.spark.live import eventually
 from tests.spark.processes import streams_run
 from tests.spark.restored import differences
@@ -55,35 +57,6 @@ def in_background() -> Iterator[InBackground]:
 def on_commit(proxy: Proxy, sweep: Sweep, action: Action) -> Rule:
     """The next commit of the struck task."""
     return proxy.on(END_TXN, action, f"{sweep.harness.application_id}-{sweep.source}-{STRUCK}".encode())
-
-
-def test_a_commit_arrives_when_its_sender_is_dead(proxy: Proxy, sweep: Sweep, in_background: InBackground) -> None:
-    sweep.send(1)
-    commit = on_commit(proxy, sweep, Action.HOLD)
-    run = in_background(sweep.run)
-    assert commit.hit.wait(HIT_S)
-    commit.sender().kill()
-    run.result()
-    commit.release()
-    assert commit.error_code() in REFUSED
-    sweep.check()
-    # Nobody had committed when the next attempt fenced the dead one: it did all of it again.
-    assert sweep.decisions() == {1: "run"}
-    assert sweep.aborted()[1]["markers"] == 1
-
-
-def test_the_answer_to_a_successful_commit_is_lost(proxy: Proxy, sweep: Sweep, in_background: InBackground) -> None:
-    sweep.send(1)
-    commit = on_commit(proxy, sweep, Action.LOSE_REPLY)
-    run = in_background(sweep.run)
-    assert commit.hit.wait(HIT_S)
-    assert commit.error_code() == 0
-    commit.sender().kill()
-    commit.release()
-    run.result()
-    sweep.check()
-    assert sweep.decisions() == {1: "skip"}
-    assert sweep.aborted() == {}
 
 
 def test_the_client_asks_again_for_a_commit(proxy: Proxy, sweep: Sweep, in_background: InBackground) -> None:

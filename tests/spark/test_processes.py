@@ -19,8 +19,10 @@ from confluent_kafka import Producer
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicSpec
 from streams.broker import EmbeddedBroker
-from tests.spark.harness import last_per_key, read_committed
-from tests.spark.processes import ROOT, START_TIMEOUT_S, Application, Follower, wait_until
+from streams.drills.processes import START_TIMEOUT_S, wait_until
+from streams.drills.reader import Follower, read_committed
+from tests.spark.harness import last_per_key
+from tests.spark.processes import ROOT, Application
 from tests.spark.test_counts import increasing
 
 WORDS = [f"word-{n}" for n in range(40)]

@@ -12,8 +12,9 @@ from state.changelog.topics import commits_topic
 from state.commit.marker import CommitMarker
 from state.kafka.sampler import RecordSampler
 from streams import ApplicationFailedError, BytesSerde, ConfigError, Consumed, StreamsBuilder, TimeWindows
+from streams.drills.reader import Read
 from streams.source.planner import BatchPlanner, SourceSpec
-from tests.spark.harness import Harness, Read, Sent
+from tests.spark.harness import Harness, Sent
 from tests.spark.live import copy_topology, eventually, grow, kafka, running, transaction
 
 

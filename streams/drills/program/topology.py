@@ -1,4 +1,4 @@
-"""The topology of the chaos command: a stream-stream join, a windowed aggregation, counts, and a second stage after a re-key.
+"""The program that drills use by default: a stream-stream join, a windowed aggregation, counts, and a second stage after a re-key.
 
 Every order and every payment has a unique id, and so has each result: a pair of ids, a window of a key, or the n-th
 count of a key. So duplicate and missing results are visible in the output topics alone.
@@ -30,6 +30,20 @@ def region(key: str) -> str:
 
 def build() -> Topology:
     """The topology on orders and payments by key."""
+    return program().build()
+
+
+def changed() -> Topology:
+    """The same topology with windows of another size: it must not be started on the state of `build`."""
+    return program(2 * WINDOW_MS).build()
+
+
+def program(window_ms: int = WINDOW_MS) -> StreamsBuilder:
+    """The program, not built yet.
+
+    Args:
+        window_ms: The size of the windows.
+    """
     builder = StreamsBuilder()
     orders, payments = builder.stream(ORDERS), builder.stream(PAYMENTS)
     grace = timedelta(milliseconds=GRACE_MS)
@@ -41,7 +55,7 @@ def build() -> Topology:
         StreamJoined(name="pairs", store_name="pairs"),
     )
     pairs.to(PAIRS)
-    windows = TimeWindows.of_size_and_grace(timedelta(milliseconds=WINDOW_MS), grace)
+    windows = TimeWindows.of_size_and_grace(timedelta(milliseconds=window_ms), grace)
     closed = orders.group_by_key().windowed_by(windows).emit_strategy(EmitStrategy.on_window_close())
     (
         closed.count(materialized=Materialized("windows"))
@@ -54,4 +68,4 @@ def build() -> Topology:
     regions = pairs.group_by(lambda key, pair: region(key), Grouped(name="by-region"))
     counts = regions.count(materialized=Materialized("regions", caching=False)).to_stream()
     counts.map_values(lambda n: {"count": n}).to(REGIONS)
-    return builder.build()
+    return builder

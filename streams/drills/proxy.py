@@ -12,18 +12,19 @@ import asyncio
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 import psutil
 
-from streams.broker import EmbeddedBroker, fetch_jars
 from streams.broker.ports import HOST, free_ports
+from streams.drills.failure import DrillFailed
 
+INIT_PRODUCER_ID = 22
+"""The API key of a producer's first request, which fences older ones."""
 END_TXN = 26
 """The API key of commits and aborts."""
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
@@ -89,7 +90,8 @@ class Rule:
 
     def error_code(self, timeout_s: float = 30) -> int:
         """Kafka's error code in the answer to a held EndTxn (versions below 3), once it is there."""
-        assert self.answered.wait(timeout_s), "the broker has not answered"
+        if not self.answered.wait(timeout_s):
+            raise DrillFailed("the broker has not answered a request that was held")
         return int(struct.unpack_from(">h", self.replies[0], 8)[0])
 
     def sender(self) -> psutil.Process:
@@ -173,7 +175,7 @@ class Proxy:
                 writer.close()
             return len(open_ones)
 
-        return self._call(close)
+        return int(self._call(close))
 
     def _call(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         return asyncio.run_coroutine_threadsafe(work(), self._loop).result(30)
@@ -265,20 +267,3 @@ class Proxy:
 async def _frame(reader: asyncio.StreamReader) -> bytes:
     (size,) = struct.unpack(">i", await reader.readexactly(4))
     return await reader.readexactly(size)
-
-
-@contextmanager
-def proxied_broker(folder: Path, **properties: str) -> Iterator[tuple[EmbeddedBroker, Proxy]]:
-    """A broker of one's own behind a proxy; both end with the block."""
-    fetch_jars()
-    proxy = Proxy()
-    given = {**proxy.advertised, **{key.replace("_", "."): value for key, value in properties.items()}}
-    broker = EmbeddedBroker(folder, properties=given, die_with_parent=True, start_timeout_s=240)
-    try:
-        # The broker itself writes the ends of transactions to the address that it advertises.
-        broker.start()
-        proxy.start(broker.bootstrap_servers)
-        yield broker, proxy
-    finally:
-        proxy.stop()
-        broker.stop(delete=True)

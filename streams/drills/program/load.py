@@ -9,7 +9,7 @@ import time
 import orjson
 from confluent_kafka import Producer
 
-from tests.chaos.topology import GRACE_MS, INPUTS, KEYS, ORDERS
+from streams.drills.program.topology import GRACE_MS, INPUTS, KEYS, ORDERS
 
 RATE = 120
 """Records a second."""
@@ -23,23 +23,37 @@ _DAY_MS = 86_400_000
 
 
 class Load(threading.Thread):
-    """A thread that writes records until `finish`; the verification reads them back from Kafka."""
+    """A thread that writes records until `finish`; the verification reads them back from Kafka.
 
-    def __init__(self, servers: str, seed: int) -> None:
+    Args:
+        servers: The broker's address.
+        seed: The seed of keys, topics and times.
+        begin_ms: The first event time; default: yesterday, so that nothing is ever ahead of the clock.
+
+    Attributes:
+        sent: The number of records so far.
+        failures: The client's errors.
+        paused: No records are written while this is true.
+    """
+
+    def __init__(self, servers: str, seed: int, begin_ms: int | None = None) -> None:
         super().__init__(name="load", daemon=True)
         self.sent = 0
         self.failures: list[str] = []
+        self.paused = False
         self._drawn = random.Random(seed)
-        # Begins yesterday, so that nothing is ever ahead of the clock.
-        self._now_ms = int(time.time() * 1000) - _DAY_MS
+        self._now_ms = int(time.time() * 1000) - _DAY_MS if begin_ms is None else begin_ms
         self._finish = threading.Event()
         # Idempotent and with a long timeout: each record is written once and in order, however long the broker is away.
         client = {"enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": 600_000, "log_level": "0"}
-        self._producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random", **client})
+        # New partitions are to be found soon.
+        refresh = {"topic.metadata.refresh.interval.ms": 2_000}
+        self._producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random", **client, **refresh})
 
     def run(self) -> None:
+        """Writes records until `finish`."""
         while not self._finish.wait(_TICK_S):
-            for _ in range(int(RATE * _TICK_S)):
+            for _ in range(0 if self.paused else int(RATE * _TICK_S)):
                 if len(self._producer) < UNSENT:
                     self._send(
                         self._drawn.choice(INPUTS), self._drawn.randrange(KEYS), self._drawn.randrange(JITTER_MS)
@@ -47,15 +61,30 @@ class Load(threading.Thread):
                     self._now_ms += EVENT_MS
             self._producer.poll(0)
 
+    @property
+    def now_ms(self) -> int:
+        """The event time that the flow has reached."""
+        return self._now_ms
+
     def finish(self) -> None:
-        """Ends the flow with an order for each key that closes all windows before it."""
+        """Ends the flow with an order for each key that closes all windows before it. Does nothing the second time."""
+        if self._finish.is_set():
+            return
         self._finish.set()
-        self.join()
+        if self.is_alive():
+            self.join()
         self._now_ms += 2 * GRACE_MS
         for key in range(KEYS):
             self._send(ORDERS, key, 0)
         if self._producer.flush(120):
             self.failures.append("records could not be written within 120 s")
+
+    def abandon(self) -> None:
+        """Ends the flow without further records."""
+        self._finish.set()
+        if self.is_alive():
+            self.join()
+        self._producer.purge()
 
     def _send(self, topic: str, key: int, earlier_ms: int) -> None:
         self.sent += 1

@@ -1,52 +1,25 @@
-"""The faults ("blows") of the drill. Each returns a description; the drill then waits for results to flow again."""
+"""Random faults ("blows") of the soak drill. Each returns a description; the drill then waits for results to flow again."""
 
 from __future__ import annotations
 
-import random
 import shutil
 import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 
-from streams.broker import EmbeddedBroker
-from tests.chaos.application import STOP_S, Supervised, last_words
-from tests.faults.proxy import END_TXN, Action, Proxy
+from streams.drills.application import STOP_S
+from streams.drills.proxy import END_TXN, Action
+from streams.drills.world import World
 
 SECOND_DRIVER_S = 45.0
-AWAY_S = 30.0
+
+Blow = Callable[[World], str]
 
 
-@dataclass
-class Target:
-    """The target of blows: application, broker and network.
-
-    Attributes:
-        longest_away_s: The longest outage of the broker or the network, seconds.
-    """
-
-    application: Supervised
-    broker: EmbeddedBroker
-    proxy: Proxy
-    drawn: random.Random
-    folder: Path
-    longest_away_s: float = AWAY_S
-
-    def pause(self, most_s: float) -> float:
-        """Waits for a random time of at least half a second, and returns it."""
-        seconds = round(self.drawn.uniform(0.5, most_s), 1)
-        time.sleep(seconds)
-        return seconds
-
-
-Blow = Callable[[Target], str]
-
-
-def kill_worker(on: Target) -> str:
+def kill_worker(on: World) -> str:
     """SIGKILL to a Python worker of Spark."""
     workers = on.application.workers()
     if not workers:
@@ -57,7 +30,7 @@ def kill_worker(on: Target) -> str:
     return f"killed worker {worker.pid} of {len(workers)}"
 
 
-def freeze_worker(on: Target) -> str:
+def freeze_worker(on: World) -> str:
     """SIGSTOP to a worker, and SIGCONT some seconds later, when it is a zombie."""
     workers = on.application.workers()
     if not workers:
@@ -71,14 +44,14 @@ def freeze_worker(on: Target) -> str:
     return f"worker {worker.pid} was gone before it could be frozen"
 
 
-def kill_driver_and_workers(on: Target) -> str:
+def kill_driver_and_workers(on: World) -> str:
     """SIGKILL to everything at once, and a new start."""
     on.application.kill_all()
     on.application.start()
     return "killed driver, JVM and workers, started again"
 
 
-def kill_python_driver(on: Target) -> str:
+def kill_python_driver(on: World) -> str:
     """SIGKILL to the Python driver only: its JVM and its workers must notice by themselves."""
     current = on.application.current
     current.watch()
@@ -90,21 +63,21 @@ def kill_python_driver(on: Target) -> str:
     return f"killed the Python driver {current.process.pid} alone, started again at once"
 
 
-def kill_jvm(on: Target) -> str:
+def kill_jvm(on: World) -> str:
     """SIGKILL to the JVM only: the Python driver must notice and end."""
     current = on.application.current
     current.watch()
-    java = on.application.java()
+    java = current.java()
     if not java:
         return "it has no JVM yet, or no more"
     for process in java:
         process.kill()
     code = current.ended(STOP_S)
     on.application.start()
-    return f"killed the JVM alone, the driver ended with exit code {code} ({last_words(current)[:100]}), started again"
+    return f"killed the JVM alone, the driver ended with exit code {code} ({current.last_words()[:100]}), started again"
 
 
-def lose_state(on: Target) -> str:
+def lose_state(on: World) -> str:
     """SIGKILL to everything, and deletion of the local stores before the new start."""
     on.application.kill_all()
     on.application.delete_state()
@@ -112,16 +85,16 @@ def lose_state(on: Target) -> str:
     return "killed everything, deleted the local state, started again"
 
 
-def stop_and_start(on: Target) -> str:
+def stop_and_start(on: World) -> str:
     """SIGTERM and a new start, as by an operator."""
     code = on.application.stop()
     if code != 0:
-        on.application.died.append(f"exit code {code} after SIGTERM: {last_words(on.application.current)}")
+        on.application.died.append(f"exit code {code} after SIGTERM: {on.application.current.last_words()}")
     on.application.start()
     return f"stopped by SIGTERM (exit code {code}), started again"
 
 
-def kill_broker(on: Target) -> str:
+def kill_broker(on: World) -> str:
     """SIGKILL to the broker, which comes back some seconds later."""
     on.broker.kill()
     seconds = on.pause(on.longest_away_s)
@@ -129,13 +102,13 @@ def kill_broker(on: Target) -> str:
     return f"killed the broker, started it again {seconds} s later"
 
 
-def cut_connections(on: Target) -> str:
+def cut_connections(on: World) -> str:
     """All connections break, again and again for a while."""
     cut = sum(on.proxy.cut() for _ in range(on.drawn.randint(1, 4)) if on.pause(1))
     return f"cut {cut} connections"
 
 
-def network_away(on: Target) -> str:
+def network_away(on: World) -> str:
     """No connection can be made for some seconds."""
     on.proxy.refusing = True
     on.proxy.cut()
@@ -144,7 +117,7 @@ def network_away(on: Target) -> str:
     return f"no network for {seconds} s"
 
 
-def slow_network(on: Target) -> str:
+def slow_network(on: World) -> str:
     """Every request is late for some seconds."""
     on.proxy.delay_s = round(on.drawn.uniform(0.05, 0.5), 2)
     late, seconds = on.proxy.delay_s, on.pause(6)
@@ -152,7 +125,7 @@ def slow_network(on: Target) -> str:
     return f"every request {late} s late, for {seconds} s"
 
 
-def strange_commit(on: Target) -> str:
+def strange_commit(on: World) -> str:
     """One commit request arrives late or never, or its response is lost; the sender retries or dies."""
     action = on.drawn.choice([Action.HOLD, Action.HANG_UP, Action.DROP, Action.LOSE_REPLY])
     rule = on.proxy.on(END_TXN, action)
@@ -169,12 +142,12 @@ def strange_commit(on: Target) -> str:
     return f"{said}, released after {seconds} s"
 
 
-def second_driver(on: Target) -> str:
+def second_driver(on: World) -> str:
     """Another driver on the same checkpoint and state: at most one continues, and the other fails with a known error."""
     return _beside(on, "on the same checkpoint")
 
 
-def copied_checkpoint(on: Target) -> str:
+def copied_checkpoint(on: World) -> str:
     """Another driver on a copy of the checkpoint."""
     copy = on.folder / f"copied-{time.monotonic_ns()}"
     # Files change meanwhile: the copy of a checkpoint in use is never quite consistent.
@@ -183,14 +156,14 @@ def copied_checkpoint(on: Target) -> str:
     return _beside(on, "on a copy of the checkpoint", "--set", f"checkpoint_dir={copy}")
 
 
-def _beside(on: Target, where: str, *options: str) -> str:
+def _beside(on: World, where: str, *options: str) -> str:
     first = on.application.current
     second = on.application.another(*options)
     deadline = time.monotonic() + SECOND_DRIVER_S
-    while all(one.process.poll() is None for one in (first, second)) and time.monotonic() < deadline:
+    while all(one.running for one in (first, second)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    ended = [name for name, one in (("first", first), ("second", second)) if one.process.poll() is not None]
-    said = last_words(first if "first" in ended else second)[:160] if ended else ""
+    ended = [name for name, one in (("first", first), ("second", second)) if not one.running]
+    said = (first if "first" in ended else second).last_words()[:160] if ended else ""
     second.watch()
     second.close()
     second.all_gone()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+from streams.drills.program.model import Event, differences, expected, out_of_order, result
+from streams.drills.program.topology import CLOSED, GRACE_MS, INPUTS, KEYS, ORDERS, OUTPUTS, PARTITIONS, TOTALS, build
 from streams.testing import TopologyTestDriver
-from tests.chaos.model import Event, differences, expected, out_of_order, result
-from tests.chaos.topology import CLOSED, GRACE_MS, INPUTS, KEYS, ORDERS, OUTPUTS, PARTITIONS, TOTALS, build
 
 
 def events(seed: int, count: int) -> list[tuple[str, Event]]:

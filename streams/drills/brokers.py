@@ -1,0 +1,91 @@
+"""Scratch brokers: one behind a proxy that knows requests, or a cluster of three; and a known defect of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from streams.broker import EmbeddedBroker, fetch_jars
+from streams.broker.ports import HOST, free_ports
+from streams.drills.failure import SpoiledByBroker
+from streams.drills.proxy import Proxy
+
+START_S = 240.0
+_HEAP_OF_THREE = "256m"
+_SKIPPED_MARKERS = "while trying to send transaction markers"
+"""The log line of a broker that does not write the control records of a decided transaction."""
+
+
+@contextmanager
+def scratch_broker(
+    folder: Path, nodes: int, properties: Mapping[str, str]
+) -> Iterator[tuple[EmbeddedBroker, Proxy | None]]:
+    """A broker behind a proxy, or a cluster of three without one; it ends with the block.
+
+    Args:
+        folder: The data folder.
+        nodes: 1 or 3.
+        properties: Settings of the brokers.
+    """
+    if nodes == 1:
+        with proxied_broker(folder, properties) as one:
+            yield one
+        return
+    fetch_jars()
+    cluster = EmbeddedBroker(
+        folder, nodes=nodes, properties=properties, heap=_HEAP_OF_THREE, die_with_parent=True, start_timeout_s=START_S
+    )
+    try:
+        cluster.start()
+        yield cluster, None
+    finally:
+        _end(cluster)
+
+
+@contextmanager
+def proxied_broker(folder: Path, properties: Mapping[str, str] | None = None) -> Iterator[tuple[EmbeddedBroker, Proxy]]:
+    """A scratch broker behind a proxy; both end with the block.
+
+    Args:
+        folder: The broker's data folder.
+        properties: Settings of the broker.
+    """
+    fetch_jars()
+    proxy = Proxy()
+    ports = free_ports(1, taken=frozenset([proxy.port]))
+    given = {**proxy.advertised, **(properties or {})}
+    broker = EmbeddedBroker(folder, ports=ports, properties=given, die_with_parent=True, start_timeout_s=START_S)
+    try:
+        # First, because the broker tells every client to come to the proxy, also those that wait until it is ready.
+        proxy.start(f"{HOST}:{ports[0]}")
+        broker.start()
+        yield broker, proxy
+    finally:
+        proxy.stop()
+        _end(broker)
+
+
+def _end(broker: EmbeddedBroker) -> None:
+    # Killed: nodes that stop in an orderly way would wait for each other, and nobody needs the data.
+    if broker.status().nodes:
+        broker.kill()
+    broker.stop()
+
+
+def check_transactions(folder: Path) -> None:
+    """Checks whether a broker has left a transaction hanging (KAFKA-20734), which no client can end.
+
+    A coordinator that restarts with a committed transaction looks for the leaders of its partitions. Partitions without a
+    leader, as right after a restart, are treated as deleted by Kafka 4.3, which never writes their control records.
+
+    Args:
+        folder: The data folder.
+
+    Raises:
+        SpoiledByBroker: It has.
+    """
+    for log in sorted(folder.glob("node-*/server.log")):
+        found = [line for line in log.read_text(errors="replace").splitlines() if _SKIPPED_MARKERS in line]
+        if found:
+            raise SpoiledByBroker(found[0])

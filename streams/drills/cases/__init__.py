@@ -1,0 +1,1 @@
+"""The drills, by what they injure; `streams/drills/catalogue.py` lists them all."""

@@ -1,0 +1,131 @@
+"""Faults of local state: lost, damaged, old, or restored from logs with odd ends."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+from state.changelog.topics import changelog_topic
+from streams.drills.cases.tasks import RESTORING, frozen_worker
+from streams.drills.program.topology import ORDERS, TOTALS
+from streams.drills.reader import read_aborted, read_committed
+from streams.drills.world import APPLICATION_ID, World
+
+TOTALS_LOG = changelog_topic(APPLICATION_ID, "totals")
+OLD_MS = 1_600_000_000_000
+SHORT_RETENTION = {"log.retention.ms": "60000"}
+COMPACT_NOW = {
+    "segment.ms": "1000",
+    "segment.bytes": str(1024 * 1024),
+    "min.cleanable.dirty.ratio": "0.01",
+    "max.compaction.lag.ms": "1000",
+}
+
+
+def lost_state(world: World) -> None:
+    """D19: local stores are deleted while the application is stopped, again and again within the restore, and under load."""
+    world.start()
+    world.application.kill_all()
+    world.application.delete_state()
+    killed = time.monotonic()
+    world.application.start(faults=",".join(f"kill {point}" for point in RESTORING))
+    world.recovers("local state was deleted, and its restore cut short", killed)
+    happened = [fault for _, fault in world.application.happened()]
+    world.require(len(happened) == len(RESTORING), f"the restore was not cut short everywhere: {happened}")
+    world.saw(f"local state deleted, workers killed at {', '.join(happened)}")
+    databases = world.application.databases()
+    world.application.delete_state()
+    world.saw(f"{len(databases)} databases deleted under load")
+    world.recovers("local state was deleted under load")
+
+
+def damaged_state(world: World) -> None:
+    """D26: files of local databases are overwritten, cut short or missing at a start."""
+    world.start()
+    world.stop()
+    damaged = []
+    for database, name in zip(world.application.databases(), ("*.sst", "MANIFEST-*", "CURRENT", "*.log"), strict=False):
+        files = sorted(database.glob(name)) or sorted(database.glob("MANIFEST-*"))
+        file = files[-1]
+        size = file.stat().st_size
+        if name == "CURRENT":
+            file.unlink()
+        else:
+            file.write_bytes(b"\xff" * max(size // 2, 64))
+        damaged.append(f"{database.parent.parent.name}/{database.parent.name}/{file.name}")
+    world.saw(f"damaged: {', '.join(damaged)}")
+    world.start()
+    world.recovers("files of local state were damaged")
+
+
+def stale_state(world: World) -> None:
+    """D20: an old copy of local state is put back, while the changelog has been compacted since."""
+    world.start()
+    world.stop()
+    copy = world.folder / "stale"
+    shutil.copytree(world.application.state, copy)
+    world.topics.alter(TOTALS_LOG, COMPACT_NOW)
+    world.start()
+    written = world.topics.end(TOTALS_LOG)
+
+    def compacted() -> bool:
+        first = [one.offset for one in read_committed(world.servers, TOTALS_LOG) if one.partition == 0]
+        return len(first) < written // 2 and world.topics.end(TOTALS_LOG) > written
+
+    world.wait_for(compacted, "the changelog is compacted", 120)
+    left = sum(one.partition == 0 for one in read_committed(world.servers, TOTALS_LOG))
+    world.saw(f"{TOTALS_LOG}-0 was compacted to {left} of {world.topics.end(TOTALS_LOG)} offsets")
+    world.stop()
+    shutil.rmtree(world.application.state)
+    shutil.move(copy, world.application.state)
+    world.saw("local state of an earlier run was put back")
+    world.start()
+    world.recovers("old local state was put back")
+
+
+def odd_ends(world: World) -> None:
+    """D18: stores are restored from changelogs that end in control records and in an aborted transaction."""
+    world.start(faults="freeze marker_sent@0:4")
+    frozen_worker(world)
+    world.application.kill_all()
+    world.application.delete_state()
+    killed = time.monotonic()
+    world.application.start()
+    world.recovers("a restore from a log that ended in an open transaction", killed)
+    aborted = {log: len(read_aborted(world.servers, log)) for log in world.internal_topics("-changelog")}
+    world.require(any(aborted.values()), "nothing was aborted in the changelogs")
+    world.saw(
+        f"aborted records at the ends of changelogs: {', '.join(f'{log}: {n}' for log, n in aborted.items() if n)}"
+    )
+
+
+def lost_changelog(world: World) -> None:
+    """D22: a changelog topic is deleted while the application is stopped."""
+    world.start()
+    world.stop_at_rest()
+    world.topics.delete(TOTALS_LOG)
+    world.application.delete_state()
+    results = world.topics.end(TOTALS), world.topics.end(TOTALS, 1)
+    # The second sub-topology, which has state of its own, may finish what it has; the first one must not write anything.
+    said = world.ends_with("RestoreError", "--available-now")
+    world.saw(f"the changelog was deleted: {said[:200]}")
+    world.require(read_committed(world.servers, TOTALS_LOG) == [], "something was written to the changelog")
+    world.require(results == (world.topics.end(TOTALS), world.topics.end(TOTALS, 1)), "results were written")
+
+
+def old_times(world: World) -> None:
+    """D21: records of years ago, on a broker that deletes what is older than a minute; then state is restored."""
+    world.start()
+    clock = "clock-of-the-broker"
+    world.topics.create(clock)
+    world.topics.write(clock, (b"key", b"value", OLD_MS))
+    # A segment is deleted once it is not the active one any more.
+    world.topics.alter(clock, {"segment.ms": "1000"})
+    world.wait_for(lambda: world.topics.begin(clock) > 0, "the broker deletes old records of another topic")
+    world.saw(f"the broker deleted a record as old as the input from a topic of its defaults ({clock})")
+    world.require(world.topics.begin(ORDERS) == 0, "the broker has deleted input")
+    world.application.kill_all()
+    world.application.delete_state()
+    killed = time.monotonic()
+    world.application.start()
+    world.recovers("state of old records was restored", killed)

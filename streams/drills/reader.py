@@ -1,0 +1,145 @@
+"""Outside readers: all committed records of a topic, all aborted ones, and a reader that runs through the whole drill."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from state.kafka.admin import KafkaAdmin
+from streams.drills.failure import DrillFailed
+
+DECIDED_S = 120.0
+"""More than any transaction may stay open."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """A record as a read_committed consumer sees it."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def read_committed(servers: str, topic: str) -> list[Read]:
+    """All committed records of a topic, by partition and offset."""
+    return _read({"bootstrap.servers": servers}, topic, "read_committed")
+
+
+def read_first(client: Mapping[str, str], topic: str, most: int) -> list[Read]:
+    """The first committed records of each partition of a topic of any cluster, by partition and offset.
+
+    Args:
+        client: The client's properties.
+        topic: The topic.
+        most: Most records of a partition.
+    """
+    return _read(client, topic, "read_committed", most)
+
+
+def read_aborted(servers: str, topic: str) -> list[Read]:
+    """The records in the log of a topic whose transactions were aborted."""
+    committed = {(one.partition, one.offset) for one in read_committed(servers, topic)}
+    every_one = _read({"bootstrap.servers": servers}, topic, "read_uncommitted")
+    return [one for one in every_one if (one.partition, one.offset) not in committed]
+
+
+def _read(client: Mapping[str, str], topic: str, isolation: str, most: int | None = None) -> list[Read]:
+    """All records of a topic, by partition and offset.
+
+    Also those of transactions that are just being finished: a commit returns before its control records are written, and only
+    these show its records. So the read goes on to where the log ends at the beginning, control records and aborted ones
+    included.
+    """
+    with KafkaAdmin(dict(client)) as admin:
+        places = [(topic, number) for number in range(admin.describe_topics([topic])[topic].partitions)]
+        ends = admin.end_offsets(places, committed=False)
+    consumer = Consumer(
+        {
+            **client,
+            "group.id": "verifier",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            # The end of a partition is told with the next answer, for which the broker else waits half a second.
+            "fetch.wait.max.ms": 20,
+            "log_level": "0",
+        }
+    )
+    consumer.assign([TopicPartition(*place, 0) for place in places])
+    found: list[Read] = []
+    waiting = dict(ends)
+    counts: Counter[tuple[str, int]] = Counter()
+    deadline = time.monotonic() + DECIDED_S
+    while waiting:
+        message = consumer.poll(1)
+        if time.monotonic() >= deadline:
+            raise DrillFailed(f"{topic} could not be read within {DECIDED_S:g} s: waiting for {waiting} of {ends}")
+        if message is None:
+            continue
+        place = (message.topic(), message.partition())
+        if not message.error():
+            if most is None or counts[place] < most:
+                counts[place] += 1
+                found.append(_as_read(message))
+            else:
+                waiting.pop(place, None)
+        elif message.error().name() != "_PARTITION_EOF":
+            raise DrillFailed(f"{topic} could not be read: {message.error()}")
+        elif message.offset() >= ends[place]:
+            waiting.pop(place, None)
+    consumer.close()
+    return sorted(found, key=lambda r: (r.partition, r.offset))
+
+
+class Follower(threading.Thread):
+    """A read_committed consumer that reads a topic all the time, as an outside reader would.
+
+    Attributes:
+        records: What it has read, in the order of arrival.
+    """
+
+    def __init__(self, servers: str, topic: str, partitions: int) -> None:
+        super().__init__(name=f"follower of {topic}", daemon=True)
+        self.records: list[Read] = []
+        self._finish = threading.Event()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": "follower",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                # Drills take its broker away; it is patient, and need not tell.
+                "log_level": "0",
+            }
+        )
+        self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+
+    def run(self) -> None:
+        """Reads until `finish`."""
+        while not self._finish.is_set():
+            message = self._consumer.poll(0.1)
+            if message is not None and not message.error():
+                self.records.append(_as_read(message))
+        self._consumer.close()
+
+    def finish(self) -> list[Read]:
+        """Ends the thread; returns what it has read."""
+        self._finish.set()
+        self.join()
+        return self.records
+
+
+def _as_read(one: Message) -> Read:
+    headers = tuple(one.headers() or ())
+    return Read(one.partition(), one.offset(), one.timestamp()[1], one.key(), one.value(), headers)

@@ -1,0 +1,281 @@
+"""A user's program as the subject of drills: a copy of its input, and a run without faults to compare with.
+
+The verifier knows nothing of the program. The engine promises that the same input gives the same results, so the last result
+of each key and the rows of all stores must be those of the undisturbed run, whatever faults there were; the records in between
+may differ, for a store with a cache forwards one result per step.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from state.kafka.admin import KafkaAdmin
+from streams.application.restore import stored_tasks
+from streams.config import StreamsConfig
+from streams.drills.failure import DrillFailed
+from streams.drills.reader import Follower, Read, read_committed, read_first
+from streams.drills.subject import Place
+from streams.drills.verify import store_rows, wrong_commits, wrong_restore
+from streams.drills.world import START_S, Conditions, World
+from streams.errors import ConfigError
+from streams.topology.plan import build_plan
+from streams.topology.topology import Topology
+
+PACE_S = 150.0
+"""Seconds over which the input is written, so that there is input before, within and after a fault."""
+STEPS = 60
+"""About how many micro-batches the input is cut into, however fast it is read."""
+_TICK_S = 0.1
+
+Input = Mapping[str, Sequence[Read]]
+LastPerKey = dict[tuple[str, bytes | None], bytes | None]
+"""The last value, by topic and key."""
+Rows = dict[str, set[tuple[object, ...]]]
+"""The rows of each store."""
+
+
+class RecordedLoad(threading.Thread):
+    """Writes copied records over a while, in the order in which the engine merges partitions.
+
+    Args:
+        servers: The scratch broker's address.
+        given: The records, by topic.
+        pace_s: Seconds that it takes; 0: all at once.
+
+    Attributes:
+        sent, failures, paused: As in `Flow`.
+    """
+
+    def __init__(self, servers: str, given: Input, pace_s: float) -> None:
+        super().__init__(name="load", daemon=True)
+        self.sent, self.failures, self.paused, self.now_ms = 0, list[str](), False, 0
+        self._total = sum(map(len, given.values()))
+        self._records = merged(given)
+        self._pace_s = pace_s
+        self._finish = threading.Event()
+        self._producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "log_level": "0"})
+
+    def run(self) -> None:
+        """Writes records until there are no more, or `finish` is called."""
+        per_tick = max(1, round(self._total * _TICK_S / max(self._pace_s, _TICK_S)))
+        while self.sent < self._total and not self._finish.wait(_TICK_S):
+            self._write(0 if self.paused else per_tick)
+
+    def finish(self) -> None:
+        """Writes the rest at once. Does nothing the second time."""
+        self._finish.set()
+        if self.is_alive():
+            self.join()
+        self._write(self._total)
+        if self._producer.flush(120):
+            self.failures.append("records could not be written within 120 s")
+
+    def abandon(self) -> None:
+        """Ends the flow without further records."""
+        self._finish.set()
+        if self.is_alive():
+            self.join()
+        self._producer.purge()
+
+    def _write(self, most: int) -> None:
+        for topic, one in islice(self._records, most):
+            self.sent += 1
+            self.now_ms = one.timestamp
+            while True:
+                try:
+                    self._producer.produce(
+                        topic,
+                        one.value,
+                        one.key,
+                        one.partition,
+                        timestamp=one.timestamp,
+                        headers=list(one.headers),
+                        on_delivery=self._delivered,
+                    )
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+        self._producer.poll(0)
+
+    def _delivered(self, error: object, _: object) -> None:
+        if error is not None:
+            self.failures.append(str(error))
+
+
+def merged(given: Input) -> Iterator[tuple[str, Read]]:
+    """All records: by offset within a partition, and next the partition whose first record has the smallest timestamp."""
+    logs: dict[tuple[str, int], list[Read]] = {}
+    for topic, records in given.items():
+        for one in records:
+            logs.setdefault((topic, one.partition), []).append(one)
+    heads = [(records[0].timestamp, place, 0) for place, records in logs.items()]
+    heapq.heapify(heads)
+    while heads:
+        _, place, number = heapq.heappop(heads)
+        yield place[0], logs[place][number]
+        if number + 1 < len(logs[place]):
+            heapq.heappush(heads, (logs[place][number + 1].timestamp, place, number + 1))
+
+
+@dataclass
+class UsersProgram:
+    """A program with a copy of its input.
+
+    Attributes:
+        target: The program, as `streams run` takes it.
+        topology: The program.
+        given: Its input, by topic.
+        inputs, outputs: Topics with their partitions.
+        settings: Options of `streams run` that the user gave.
+    """
+
+    target: str
+    topology: Topology
+    given: Input
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, int]
+    settings: Sequence[str] = ()
+    _last: LastPerKey | None = None
+    _rows: Rows = field(default_factory=dict)
+
+    @classmethod
+    def copied(
+        cls, target: str, topology: Topology, config: StreamsConfig, most: int, settings: Sequence[str] = ()
+    ) -> UsersProgram:
+        """Copies the first records of the topics that a program reads.
+
+        Args:
+            target: The program, as `streams run` takes it.
+            topology: The program.
+            config: Its settings, with its cluster.
+            most: Most records of a partition.
+            settings: Options of `streams run` that the scratch application is started with.
+
+        Raises:
+            ConfigError: The program reads a pattern of topics, names its sinks by a function, or has no input.
+        """
+        plan = build_plan(topology, config.application_id)
+        internal = set(plan.repartition_topics)
+        if any(source.pattern is not None for source in topology.sources()):
+            raise ConfigError("a drill copies topics by their names, but the program reads a pattern")
+        subs = plan.sub_topologies
+        names = {name for sub in subs for name in sub.topics} - internal
+        names |= {str(name) for table in topology.global_tables.values() for name in table.source.topics}
+        sinks = {str(sink.topic) for sub in subs for sink in sub.sinks if sink.topic is not None} - internal
+        if any(sink.topic is None for sub in subs for sink in sub.sinks) or not sinks:
+            raise ConfigError("a drill follows topics of results by their names, but the program names none")
+        with KafkaAdmin(config.client) as admin:
+            found = {name: info.partitions for name, info in admin.describe_topics(names | sinks).items()}
+        if missing := (names | sinks) - found.keys():
+            raise ConfigError(f"the program's topics do not exist on this cluster: {', '.join(sorted(missing))}")
+        given = {name: read_first(config.client, name, most) for name in sorted(names)}
+        if not any(given.values()):
+            raise ConfigError(f"the topics {', '.join(sorted(names))} have no records: a drill needs input")
+        return cls(
+            target,
+            topology,
+            given,
+            {name: found[name] for name in names},
+            {name: found[name] for name in sinks},
+            settings,
+        )
+
+    @property
+    def total(self) -> int:
+        """The number of records of the input."""
+        return sum(map(len, self.given.values()))
+
+    @property
+    def options(self) -> Sequence[str]:
+        """Small micro-batches, so that there are steps for faults to meet."""
+        return (*self.settings, "--max-records-per-trigger", str(max(20, self.total // STEPS)))
+
+    def load(self, servers: str, seed: int, begin_ms: int | None = None) -> RecordedLoad:
+        """The copied input: at once for the undisturbed run, and over a while for drills."""
+        return RecordedLoad(servers, self.given, PACE_S if self._last is not None else 0)
+
+    def run_undisturbed(self, folder: Path) -> None:
+        """Runs the program without faults, and keeps its results and stores to compare with.
+
+        Raises:
+            ConfigError: The program fails without any fault.
+        """
+        with World(folder, self, Conditions()) as world:
+            world.load.finish()
+            driver = world.application.another("--available-now")
+            try:
+                code = driver.ended(10 * START_S)
+            except DrillFailed as error:
+                raise ConfigError(f"the program does not end without faults: {error}") from error
+            if code != 0:
+                raise ConfigError(f"the program fails without any fault: {driver.last_words()}")
+            self._last = last_per_key({name: read_committed(world.servers, name) for name in self.outputs})
+            self._rows = self._store_rows(world.place)
+
+    def complete(self, place: Place, readers: Mapping[str, Follower]) -> Callable[[], bool]:
+        """Compares the last results: once they are those of the undisturbed run, all input is processed."""
+
+        def there() -> bool:
+            with KafkaAdmin({"bootstrap.servers": place.servers}) as admin:
+                read = admin.group_offsets(place.application_id)
+                ends = admin.end_offsets([(name, n) for name, count in self.inputs.items() for n in range(count)])
+            behind = [at for at, end in ends.items() if at in read and read[at] < end]
+            time.sleep(0.5)
+            return not behind and last_per_key({name: one.records for name, one in readers.items()}) == self._last
+
+        return there
+
+    def wrong(self, place: Place, seen: Mapping[str, Sequence[Read]]) -> list[str]:
+        """Compares results and stores with those of the undisturbed run, and the stores with their changelogs."""
+        said = []
+        for name in self.outputs:
+            records = read_committed(place.servers, name)
+            if sorted(seen[name], key=lambda one: (one.partition, one.offset)) != records:
+                said.append(f"{name}: the reader saw {len(seen[name])} records meanwhile, now there are {len(records)}")
+        if last_per_key(seen) != self._last:
+            said.append("the last results of the keys are not those of the run without faults")
+        rows = self._store_rows(place)
+        said += [
+            f"store {name} has other rows than in the run without faults"
+            for name in rows
+            if rows[name] != self._rows[name]
+        ]
+        config = self._config(place)
+        stored = stored_tasks(self.topology, config) if self.topology.stores else []
+        said += wrong_commits(place.servers, place.application_id)
+        return [*said, *wrong_restore(stored, config, place.folder / "restored")]
+
+    def _config(self, place: Place) -> StreamsConfig:
+        return StreamsConfig(
+            application_id=place.application_id, bootstrap_servers=place.servers, base_dir=place.base_dir
+        )
+
+    def _store_rows(self, place: Place) -> Rows:
+        if not self.topology.stores:
+            return {}
+        config = self._config(place)
+        tasks = stored_tasks(self.topology, config)
+        return {
+            name: {
+                (row.key, row.window_start, row.window_end, row.value)
+                for row in store_rows(tasks, place.application_id, config.state_dir, name)
+            }
+            for name in {name for task in tasks for name in task.stores}
+        }
+
+
+def last_per_key(records: Mapping[str, Sequence[Read]]) -> LastPerKey:
+    """The last value of each key, by the offsets of its partition."""
+    return {
+        (topic, one.key): one.value
+        for topic, found in records.items()
+        for one in sorted(found, key=lambda one: (one.partition, one.offset))
+    }

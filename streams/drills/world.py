@@ -1,0 +1,318 @@
+"""The world of a drill: a broker of its own, input, readers, and the application as a process; all in one scratch folder.
+
+A drill injects its fault through `broker`, `proxy`, `application` and `load`. `saw` records the proof that the fault has
+happened, `recovers` waits for results that only a working application writes and records how long that took, and `refused`
+is for faults that must end in a named error before anything is written.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from state.kafka.admin import KafkaAdmin
+from state.kafka.topics import TopicSpec
+from state.kafka.transactions import wait_until_decided
+from streams.broker import EmbeddedBroker
+from streams.broker.guard import Guard
+from streams.drills.application import Supervised
+from streams.drills.brokers import scratch_broker
+from streams.drills.failure import DrillFailed
+from streams.drills.proxy import Proxy
+from streams.drills.reader import DECIDED_S, Follower
+from streams.drills.subject import Place, Subject
+from streams.drills.topics import ScratchTopics
+
+STUCK_S = 180.0
+"""Seconds without results after the end of a fault that count as a failure."""
+START_S = 240.0
+DRAIN_S = 300.0
+APPLICATION_ID = "drill"
+LONGEST_AWAY_S = 30.0
+DRAIN_S = 300.0
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a drill needs of its world.
+
+    Attributes:
+        nodes: Brokers: 1, behind a proxy that knows requests, or 3 without one.
+        broker: Settings of the brokers.
+        options: Options of `streams run`.
+        begin_ms: The event time of the first record; None: yesterday.
+        soak_s: How long random faults fall in a soak, in seconds.
+    """
+
+    nodes: int = 1
+    broker: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    begin_ms: int | None = None
+    soak_s: float = 60.0
+
+
+class World:
+    """A scratch world; a context manager that starts all but the application, and ends everything.
+
+    Args:
+        folder: A new folder for broker, state, checkpoint and logs.
+        subject: The program with its input and its verification.
+        conditions: What the drill needs.
+        seed: The seed of the input and of random faults.
+        say: Receives a line about each event.
+
+    Attributes:
+        evidence: The proofs that the fault has happened.
+        recoveries: What the application recovered from, and the seconds until new results.
+        drawn: Random numbers from the seed.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        subject: Subject,
+        conditions: Conditions,
+        seed: int = 1,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.folder, self.subject, self.conditions, self.seed, self.say = folder, subject, conditions, seed, say
+        self.evidence: list[str] = []
+        self.recoveries: list[tuple[str, float]] = []
+        self.drawn = random.Random(seed)
+        self.longest_away_s = LONGEST_AWAY_S
+        self.broker = EmbeddedBroker(folder / "broker")
+        self._proxy: Proxy | None = None
+        self._stack = ExitStack()
+
+    @property
+    def proxy(self) -> Proxy:
+        """The proxy in front of the broker; only a world of one broker has one."""
+        assert self._proxy is not None, "a cluster of three has no proxy"
+        return self._proxy
+
+    @property
+    def servers(self) -> str:
+        """The address for clients."""
+        return self._proxy.bootstrap_servers if self._proxy is not None else self.broker.bootstrap_servers
+
+    def __enter__(self) -> World:
+        with ExitStack() as stack:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            made = scratch_broker(self.folder / "broker", self.conditions.nodes, self.conditions.broker)
+            self.broker, self._proxy = stack.enter_context(made)
+            replicas = self.conditions.nodes
+            topics = {**self.subject.inputs, **self.subject.outputs}
+            with self.admin() as admin:
+                kept = {"retention.ms": "-1"}
+                admin.create_topics(TopicSpec(name, count, kept, replicas) for name, count in topics.items())
+            self.application = Supervised(
+                self.servers,
+                self.folder,
+                self.subject.target,
+                APPLICATION_ID,
+                (*self.subject.options, *self.conditions.options),
+                stack.enter_context(Guard()),
+            )
+            stack.callback(self.application.close)
+            self.readers = {topic: Follower(self.servers, topic, n) for topic, n in self.subject.outputs.items()}
+            for reader in self.readers.values():
+                reader.start()
+                stack.callback(reader.finish)
+            self.load = self.subject.load(self.servers, self.seed, self.conditions.begin_ms)
+            stack.callback(self.load.abandon)
+            self.load.start()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def topics(self) -> ScratchTopics:
+        """The topics of the broker. Straight to the broker, whatever happens to the network."""
+        return ScratchTopics(self.broker.bootstrap_servers)
+
+    def admin(self) -> KafkaAdmin:
+        """An admin client, to be closed by the caller. Straight to the broker, whatever happens to the network."""
+        return KafkaAdmin({"bootstrap.servers": self.broker.bootstrap_servers})
+
+    @property
+    def place(self) -> Place:
+        """Where the application runs."""
+        return Place(self.servers, APPLICATION_ID, self.application.base, self.folder)
+
+    # What drills say and ask
+
+    def saw(self, proof: str) -> None:
+        """Records a proof that the fault has happened."""
+        self.evidence.append(proof)
+        self.say(f"seen: {proof}")
+
+    def require(self, condition: bool, what: str) -> None:
+        """Raises `DrillFailed` with this text if something that must hold does not."""
+        if not condition:
+            raise DrillFailed(what)
+
+    def wait_for(self, condition: Callable[[], bool], what: str, timeout_s: float = STUCK_S) -> None:
+        """Waits until a condition is true while the application runs.
+
+        Raises:
+            DrillFailed: The application has ended, or the timeout is over.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if not self.application.current.running:
+                raise DrillFailed(
+                    f"{what}: the application has ended by itself: {self.application.current.last_words()}"
+                )
+            if time.monotonic() > deadline:
+                raise DrillFailed(f"{what}: not within {timeout_s:g} s")
+            time.sleep(_POLL_S)
+
+    def start(self, *options: str, faults: str = "", environment: Mapping[str, str] | None = None) -> None:
+        """Starts the application and waits for results of it."""
+        grown = self.grows()
+        self.application.start(*options, faults=faults, environment=environment)
+        self.wait_for(grown, "results after the start", START_S)
+
+    def recovers(self, after: str, since: float | None = None) -> float:
+        """Waits for new results of every task, and records the seconds that it took.
+
+        Args:
+            after: What the application recovers from.
+            since: When the fault ended, by `time.monotonic`; default: now.
+        """
+        began = time.monotonic() if since is None else since
+        self.wait_for(self.grows(), f"results after {after}")
+        seconds = time.monotonic() - began
+        self.recoveries.append((after, seconds))
+        self.say(f"results {seconds:.1f} s after {after}")
+        return seconds
+
+    def pause(self, most_s: float) -> float:
+        """Waits for a random time of at least half a second, and returns it."""
+        seconds = round(self.drawn.uniform(0.5, most_s), 1)
+        time.sleep(seconds)
+        return seconds
+
+    def results(self) -> int:
+        """The number of results that the readers have seen."""
+        return sum(len(reader.records) for reader in self.readers.values())
+
+    def grows(self) -> Callable[[], bool]:
+        """A function that tells whether each task has written results since this call.
+
+        The topic with the most results counts, of which every partition that has records gets further ones.
+        """
+
+        def count(topic: str) -> dict[int, int]:
+            found: dict[int, int] = {}
+            for one in list(self.readers[topic].records):
+                found[one.partition] = found.get(one.partition, 0) + 1
+            return found
+
+        busiest = max(self.readers, key=lambda topic: len(self.readers[topic].records))
+        if not self.readers[busiest].records:
+            return lambda: self.results() > 0
+        before = count(busiest)
+        return lambda: all(count(busiest)[partition] > number for partition, number in before.items())
+
+    def refused(self, error: str, *options: str, target: str = "") -> str:
+        """Starts a driver that must end with a named error before anything is written; returns the error's text.
+
+        Args:
+            error: The name of the error.
+            options: Further options of `streams run`.
+            target: Another program.
+
+        Raises:
+            DrillFailed: The driver ended otherwise, or wrote something.
+        """
+        before = self._written()
+        said = self.ends_with(error, *options, target=target)
+        self.require(self._written() == before, f"{error} was raised, but something was written before")
+        return said
+
+    def ends_with(self, error: str, *options: str, target: str = "") -> str:
+        """Starts a driver that must end with a named error; returns the error's text.
+
+        Raises:
+            DrillFailed: The driver ended otherwise.
+        """
+        driver = self.application.another(*options, target=target)
+        code = driver.ended(START_S)
+        lines = [line for line in driver.log().splitlines() if error in line]
+        self.require(code == 1 and bool(lines), f"expected {error}, found exit code {code}: {driver.log()[-600:]}")
+        self.say(f"ended: {lines[-1][:160]}")
+        return lines[-1]
+
+    def internal_topics(self, ending: str = "") -> list[str]:
+        """The internal topics of the application with an ending, such as `-commits`."""
+        with self.admin() as admin:
+            names = admin.topic_names()
+        return [name for name in names if name.startswith(f"{APPLICATION_ID}-") and name.endswith(ending)]
+
+    def commits(self) -> int:
+        """The number of offsets that markers have taken in all commits topics, readable or not."""
+        return sum(self._ends(self.internal_topics("-commits")).values())
+
+    def at_rest(self) -> None:
+        """Waits until nothing has been committed for two seconds; the input should be paused."""
+        last = -1
+        while (now := self.commits()) != last:
+            last = now
+            time.sleep(2)
+
+    def _ends(self, topics: list[str]) -> dict[tuple[str, int], int]:
+        with self.admin() as admin:
+            found = admin.describe_topics(topics)
+            places = [(topic, number) for topic, info in found.items() for number in range(info.partitions)]
+            return admin.end_offsets(places, committed=False)
+
+    def _written(self) -> object:
+        """Ends of all logs that the application writes, and its group's offsets."""
+        topics = [*self.subject.outputs, *self.internal_topics()]
+        places = self._ends(topics)
+        with self.admin() as admin:
+            # Of a driver that was killed: the broker aborts what it has left open.
+            wait_until_decided(admin, places, DECIDED_S)
+            offsets = admin.group_offsets(APPLICATION_ID)
+        return self._ends(topics), offsets
+
+    # The end
+
+    def stop(self) -> None:
+        """Stops the application by SIGTERM.
+
+        Raises:
+            DrillFailed: Its exit code is not 0.
+        """
+        code = self.application.stop()
+        self.require(code == 0, f"exit code {code} after SIGTERM: {self.application.current.last_words()}")
+
+    def stop_at_rest(self) -> None:
+        """Stops the application when it has nothing to do, so that its next start finds only newer input."""
+        self.load.paused = True
+        self.at_rest()
+        self.stop()
+        self.load.paused = False
+
+    def settle(self) -> list[str]:
+        """Ends the input, waits until all is processed, stops the application, and verifies; returns what is wrong."""
+        self.load.paused = False
+        self.load.finish()
+        began = time.monotonic()
+        self.say(f"{self.load.sent} records were sent; waiting for all results")
+        self.wait_for(self.subject.complete(self.place, self.readers), "all results", DRAIN_S)
+        self.say(f"all results after {time.monotonic() - began:.1f} s; comparing")
+        self.stop()
+        seen = {topic: reader.finish() for topic, reader in self.readers.items()}
+        return [*self.load.failures, *self.subject.wrong(self.place, seen)]

@@ -1,0 +1,136 @@
+"""How a drill ends: passed only with a proof of its fault and nothing wrong; else failed, skipped or spoiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+from state.errors import StreamsError
+from streams.drills import runner
+from streams.drills.drill import Drill
+from streams.drills.failure import DrillFailed, NotPossibleHere
+from streams.drills.program.subject import OwnProgram
+from streams.drills.report import page
+from streams.drills.runner import ATTEMPTS, DrillResult, Outcome, run_drill
+from streams.drills.world import Conditions, World
+
+SKIPPED_MARKERS = (
+    "Couldn't find leader endpoint for partitions Set(a-1) while trying to send transaction markers for a-1, these partitions "
+    "are likely deleted already and hence can be skipped"
+)
+
+
+class EmptyWorld(World):
+    """A world without broker and application, in which nothing is wrong."""
+
+    wrong: tuple[str, ...] = ()
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def settle(self) -> list[str]:
+        return list(self.wrong)
+
+
+@pytest.fixture(autouse=True)
+def _empty_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "World", EmptyWorld)
+
+
+def held(run: Callable[[World], None], tmp_path: Path, settles: bool = True) -> DrillResult:
+    drill = Drill("D99", "a drill", "a fault", "all", run, settles=settles)
+    return run_drill(drill, OwnProgram(), lambda text: None, folder=tmp_path)
+
+
+def seen(world: World) -> None:
+    world.saw("the fault")
+
+
+def test_a_drill_with_a_proof_and_nothing_wrong_passes_and_leaves_nothing(tmp_path: Path) -> None:
+    result = held(seen, tmp_path)
+    assert (result.outcome, result.evidence, result.folder) == (Outcome.PASSED, ["the fault"], None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_drill_that_saw_no_fault_fails(tmp_path: Path) -> None:
+    result = held(lambda world: None, tmp_path)
+    assert result.outcome is Outcome.FAILED
+    assert result.wrong == ["no fault was seen, so the drill proves nothing"]
+
+
+def test_what_the_verifier_finds_is_a_failure_whose_folder_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EmptyWorld, "wrong", ("totals: 1 of 2 results missing",))
+    result = held(seen, tmp_path)
+    assert (result.outcome, result.wrong) == (Outcome.FAILED, ["totals: 1 of 2 results missing"])
+    assert result.folder is not None
+    assert result.folder.is_dir()
+    assert held(seen, tmp_path, settles=False).outcome is Outcome.PASSED
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "said"),
+    [
+        (DrillFailed("too late"), Outcome.FAILED, "too late"),
+        (StreamsError("no broker"), Outcome.FAILED, "StreamsError: no broker"),
+        (NotPossibleHere("needs root"), Outcome.SKIPPED, "needs root"),
+    ],
+)
+def test_errors_of_a_drill_are_its_result(error: Exception, outcome: Outcome, said: str, tmp_path: Path) -> None:
+    def failing(world: World) -> None:
+        world.saw("the fault")
+        raise error
+
+    result = held(failing, tmp_path)
+    assert (result.outcome, result.wrong) == (outcome, [said])
+
+
+def spoiling(world: World) -> None:
+    node = world.folder / "broker" / "node-1"
+    node.mkdir(parents=True)
+    (node / "server.log").write_text(f"INFO started\n{SKIPPED_MARKERS}\n")
+    raise DrillFailed("no results within 180 s")
+
+
+def test_a_run_that_the_broker_itself_has_spoiled_is_repeated_with_other_seeds(tmp_path: Path) -> None:
+    seeds: list[int] = []
+
+    def run(world: World) -> None:
+        seeds.append(world.seed)
+        spoiling(world)
+
+    result = held(run, tmp_path)
+    assert (result.outcome, result.wrong) == (Outcome.SPOILED, [SKIPPED_MARKERS])
+    assert seeds == list(range(1, ATTEMPTS + 1))
+
+
+def test_a_repeated_run_may_pass(tmp_path: Path) -> None:
+    def run(world: World) -> None:
+        if world.seed == 1:
+            spoiling(world)
+        world.saw("the fault")
+
+    assert held(run, tmp_path).outcome is Outcome.PASSED
+
+
+def test_the_page_has_outcome_proofs_and_recovery_times() -> None:
+    drill = Drill("D98", "a drill", "a fault", "all", seen, quick=True, conditions=Conditions())
+    other, third = replace(drill, id="D99", quick=False), replace(drill, id="D97")
+    passed = DrillResult(drill, evidence=["killed | twice"], recoveries=[("a kill", 2.04), ("another", 7.25)])
+    failed = DrillResult(other, Outcome.FAILED, wrong=["two\nlines"])
+    text = page([passed, failed], [third, drill, other])
+    assert "1 of 2 drills that were held passed" in text
+    assert "| D97 a drill (quick) | a fault | all | not held | - |" in text
+    assert "| D98 a drill (quick) | a fault | all | passed | 7.2 s |" in text
+    assert "| D99 a drill | a fault | all | failed: two lines | - |" in text
+    assert "* killed \\| twice\n* 2.0 s until results after: a kill" in text
