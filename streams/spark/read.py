@@ -11,7 +11,7 @@ from streams.microbatch.partitions import PlannedCall, PlannedPartition
 from streams.microbatch.read import call_every_task, read_range
 from streams.microbatch.rows import TaskRow
 from streams.source.range_size import bounded
-from streams.spark.job import load_job
+from streams.spark.job import job_of_worker
 from streams.spark.row_schema import COLUMNS
 from streams.spark.shuffle_keys import shuffle_keys
 
@@ -30,7 +30,7 @@ CHUNK_RECORDS = 25_000
 
 def read_partition(payload: bytes, planned: PlannedPartition) -> Iterator[pa.RecordBatch]:
     """Rows of `ROW_SCHEMA` for one partition of a micro-batch."""
-    job = load_job(payload)
+    job = job_of_worker(payload)
     keys_of_tasks = shuffle_keys(job.tasks)
     if isinstance(planned, PlannedCall):
         rows = call_every_task(job, planned)

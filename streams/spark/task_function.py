@@ -27,7 +27,7 @@ from streams.microbatch.rows import TaskInput
 from streams.microbatch.step import BatchContext, run_step
 from streams.source.offsets import topics_from_json
 from streams.spark.global_tables import count_global_tables, global_stores
-from streams.spark.job import load_job
+from streams.spark.job import job_of_worker
 from streams.spark.shuffle_keys import shuffle_keys
 
 STATE_SCHEMA = "marker BINARY, offset BIGINT"
@@ -54,7 +54,7 @@ def task_function(payload: bytes) -> Any:
 def _run(
     payload: bytes, key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
-    job = load_job(payload)
+    job = job_of_worker(payload)
     task = shuffle_keys(job.tasks).index(int(key[0]))
     started, cpu = time.perf_counter(), time.process_time()
     result, given = _step(job, task, frames, state)

@@ -66,7 +66,7 @@ def test_the_reader_of_a_task_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         yield from ()
 
     monkeypatch.setattr(range_size, "NEVER_TOO_LARGE", 0)
-    monkeypatch.setattr(read, "load_job", lambda payload: job)
+    monkeypatch.setattr(read, "job_of_worker", lambda payload: job)
     monkeypatch.setattr(read, "shared_reader", lambda *_, **__: reader)
     monkeypatch.setattr(read, "read_range", read_range)
     with pytest.raises(RangeTooLargeError, match="max_bytes_per_trigger = 20,000"):
