@@ -9,7 +9,9 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress, TaskID
+
+from streams.cli.console import bars
 
 LINE_INTERVAL_S = 2.0
 
@@ -58,16 +60,7 @@ class RestoreProgress:
 
     def __enter__(self) -> RestoreProgress:
         if self._console.is_terminal:
-            self._live = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=20),
-                TextColumn("{task.percentage:>3.0f} %"),
-                TextColumn("{task.fields[text]}", markup=False),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(),
-                console=self._console,
-            )
+            self._live = bars(self._console)
             self._live.start()
         return self
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress, TaskID
+
+from streams.cli.console import bars
 
 
 class RescaleProgress:
@@ -59,15 +61,6 @@ class RescaleProgress:
     def _bar(self) -> Progress:
         """The bars, which appear with the first copy, after any question was answered."""
         if self._live is None:
-            self._live = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=20),
-                TextColumn("{task.percentage:>3.0f} %"),
-                TextColumn("{task.fields[text]}", markup=False),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(),
-                console=self._console,
-            )
+            self._live = bars(self._console)
             self._live.start()
         return self._live
