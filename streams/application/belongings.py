@@ -11,7 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from state.changelog.topics import INTERNAL_ENDINGS, changelog_topic, pauses_topic
+from state.changelog.topics import (
+    INTERNAL_ENDINGS,
+    changelog_topic,
+    pauses_topic,
+    rescale_topic,
+    staging_topic,
+)
 from state.commit.last_marker import MarkerLog
 from state.commit.marker import CommitMarker
 from state.errors import MarkerFormatError
@@ -78,6 +84,15 @@ def belongings(application_id: str, kept: Mapping[str, Any] | None, admin: Topic
     foreign = {name: owner for name, owner in found.foreign.items() if name in names}
     unproven = tuple(sorted(alike - own.keys() - foreign.keys()))
     return Belongings(dict(sorted(own.items())), dict(sorted(foreign.items())), unproven, frozenset(found.query_ids))
+
+
+def commits_topics_of(application_id: str, topics: Iterable[str]) -> dict[str, str]:
+    """The topics with commit markers among an application's own, each with its sub-topology; pauses are no commits."""
+    return {
+        topic: topic[len(application_id) + 1 : -len(COMMITS)]
+        for topic in topics
+        if topic.endswith(COMMITS) and topic != pauses_topic(application_id)
+    }
 
 
 def _readable_markers(log: MarkerLog, topic: str, partitions: int) -> list[CommitMarker]:

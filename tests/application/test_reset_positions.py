@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from state.changelog.topics import pauses_topic
 from state.errors import KafkaClientError
+from state.kafka.topics import TopicSpec
 from streams.application.markers import MarkerAccess
 from streams.application.move_positions import carry_out, plan_moves
 from streams.application.preflight import Preflight
@@ -17,6 +20,7 @@ from streams.application.reset_positions import Wanted, parse_offsets, start_pos
 from streams.checkpoint.log import read_checkpoint
 from streams.errors import ConfigError, ResetUnfinishedError
 from streams.source.offsets import FirstBatch
+from streams.source.pauses import WHOLE, pause_record
 from tests.doctor.world import NOW_MS, World
 from tests.simulation.spark import Checkpoint
 
@@ -116,6 +120,18 @@ def test_files_of_offsets_have_the_form_of_kafkas_own_tool() -> None:
     assert parse_offsets(["in,0,7", "", "in, 1, 8"]) == {("in", 0): 7, ("in", 1): 8}
     with pytest.raises(ConfigError, match="line 1 is 'in,0', and topic,partition,offset is needed"):
         parse_offsets(["in,0"])
+
+
+def test_a_pause_is_neither_a_commit_nor_in_the_way(world: World) -> None:
+    """The topic of pauses is named like a commits topic, and goes with a reset."""
+    pauses = pauses_topic("app")
+    world.kafka.create_topics([TopicSpec(pauses, 1)])
+    world.kafka.append(pauses, *pause_record(WHOLE, NOW_MS), int(time.time() * 1000), partition=0)
+    assert list(start_positions(world.config, world.kafka, world.kafka, Wanted(NOW_MS))) == ["in"]
+    plan = plan_reset(world.config, world.kafka, world.kafka)  # type: ignore[arg-type]
+    assert plan.topics[pauses] == "its pauses"
+    assert plan.warnings == ()
+    assert "resumes" in "\n".join(plan.lines())
 
 
 def test_an_unknown_application_has_no_inputs(tmp_path: Path) -> None:
