@@ -108,7 +108,9 @@ def _take(found: _Found, application_id: str, topic: str, marker: CommitMarker) 
     owner = marker.application_id
     if not owner:
         return
-    proven = {topic, *(changelog_topic(owner, store) for store in marker.changelog_ends)}
+    # Also what exists only while a rescale is unfinished: its copies would bring back what a reset has deleted.
+    stores = (each(owner, store) for store in marker.changelog_ends for each in (changelog_topic, staging_topic))
+    proven = {topic, *stores, *(rescale_topic(owner, sub) for sub in commits_topics_of(owner, [topic]).values())}
     # A sub-topology that is named after a repartition topic reads that topic; the other topics it reads may be anyone's.
     if (read := topic.removesuffix(COMMITS)).endswith(REPARTITION) and read in marker.topic_ids:
         proven.add(read)
