@@ -15,10 +15,11 @@ from streams.application.markers import MarkerAccess
 from streams.application.move_positions import carry_out, plan_moves
 from streams.application.preflight import Preflight
 from streams.application.reset import plan_reset, reset
-from streams.application.reset_checkpoint import noted_start
+from streams.application.reset_checkpoint import note_reset, noted_start
 from streams.application.reset_positions import Wanted, parse_offsets, start_positions
 from streams.checkpoint.log import read_checkpoint
-from streams.errors import ConfigError, ResetUnfinishedError
+from streams.cli.operations.positions import move_positions
+from streams.errors import ConfigError, RescaleUnfinishedError, ResetUnfinishedError
 from streams.source.offsets import FirstBatch
 from streams.source.pauses import WHOLE, pause_record
 from tests.doctor.world import NOW_MS, World
@@ -174,6 +175,18 @@ def test_a_move_that_was_interrupted_goes_on_with_its_own_positions(world: World
     assert first is not None
     assert first.start.topics["in"].offsets == (2, 2), "the plan of the first attempt"
     assert set(world.findings()) == {"local state"}, "it is restored for the new checkpoint, as after an adoption"
+
+
+def test_positions_are_not_moved_while_a_rescale_or_a_reset_is_unfinished(world: World) -> None:
+    start = at(world, 2)
+    world.kafka.create_topics([TopicSpec("app-in-rescale", 1)])
+    with pytest.raises(RescaleUnfinishedError, match="topic app-in-rescale"):
+        move_positions(world.config, world.kafka, world.kafka, start, execute=True)  # type: ignore[arg-type]
+    world.kafka.delete_topic("app-in-rescale")
+    note_reset(world.config.checkpoint_dir, [])
+    with pytest.raises(ResetUnfinishedError):
+        move_positions(world.config, world.kafka, world.kafka, start, execute=True)  # type: ignore[arg-type]
+    assert world.kafka.groups["app"] == {("in", 0): 5, ("in", 1): 5}
 
 
 def test_positions_are_not_moved_within_a_micro_batch(world: World) -> None:
