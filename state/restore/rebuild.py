@@ -86,7 +86,7 @@ def rebuild_task(
         snapshots: Where snapshots are that the restore may begin with; default: it reads the changelogs alone.
 
     Raises:
-        RestoreError: The changelogs lack what the marker promises, or the marker is from another topology.
+        RestoreError: The changelogs lack what the marker promises, or the marker is from another topology or number of tasks.
         KafkaClientError: Reading failed.
     """
     marker = last_marker(source, place)
@@ -103,7 +103,7 @@ def last_marker(source: StoreSource, place: TaskPlace) -> CommitMarker | None:
     """The last marker of a task; None if it has never committed.
 
     Raises:
-        RestoreError: The marker is from another topology.
+        RestoreError: The marker is from another topology, or of another number of tasks.
     """
     found = read_last_marker(source, (commits_topic(place.application_id, place.sub_topology), place.task))
     if found is not None:
@@ -112,10 +112,15 @@ def last_marker(source: StoreSource, place: TaskPlace) -> CommitMarker | None:
 
 
 def _check(place: TaskPlace, marker: CommitMarker) -> None:
-    """Refuses stores of another structure, which would be read with the wrong kinds and serdes."""
+    """Refuses stores of another structure, which would be read with the wrong kinds and serdes, and other tasks' stores."""
     if marker.topology_hash != place.topology_hash:
         raise RestoreError(
             f"{place}: the state was written by another topology (hash {marker.topology_hash}, now "
             f"{place.topology_hash}): operators, windows or stores have changed (`streams diff` tells which). Restore with "
             f"the program that wrote it"
+        )
+    if marker.tasks != place.tasks:
+        raise RestoreError(
+            f"{place}: the application has {marker.tasks} tasks now, it was rescaled. Start this command again: it then knows "
+            f"them all"
         )

@@ -7,7 +7,6 @@ call continues: the plan records the markers that it was made for.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,12 +22,12 @@ from streams.application.preflight import Findings, Preflight
 from streams.application.prepare import PreparedSub
 from streams.checkpoint.adoption import Adoption, done_ranges, plan_adoption
 from streams.checkpoint.compare import Markers, SubIdentity, check_program, misfit
-from streams.checkpoint.files import CheckpointFiles
+from streams.checkpoint.files import CheckpointFiles, move_aside
 from streams.checkpoint.log import FIRST_BATCH, write_query_id
 from streams.source.offsets import TopicOffsets
 
 # No topic's name, and so no sub-topology's, has this character.
-_ADOPTING, _REPLACED = "~adopting", "~replaced-"
+_ADOPTING = "~adopting"
 
 
 class WritableMarkers(Protocol):
@@ -153,9 +152,7 @@ def take_over(
         # A commit returns before it is readable. A fence returns after that, so that the next start sees the new markers.
         access.fenced()
     if files.names(sub.name):
-        aside = f"{sub.name}{_REPLACED}{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
-        files.move(sub.name, aside)
-        say(f"{sub.name}: moved its checkpoint aside, to {aside}")
+        say(f"{sub.name}: moved its checkpoint aside, to {move_aside(files, sub.name)}")
     files.move(folder, sub.name)
     say(f"{sub.name}: made a new checkpoint, at the tasks' last commits")
 

@@ -11,7 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from state.changelog.topics import INTERNAL_ENDINGS, changelog_topic, pauses_topic
+from state.changelog.topics import (
+    INTERNAL_ENDINGS,
+    changelog_topic,
+    pauses_topic,
+    rescale_topic,
+    staging_topic,
+)
 from state.commit.last_marker import MarkerLog
 from state.commit.marker import CommitMarker
 from state.errors import MarkerFormatError
@@ -80,6 +86,15 @@ def belongings(application_id: str, kept: Mapping[str, Any] | None, admin: Topic
     return Belongings(dict(sorted(own.items())), dict(sorted(foreign.items())), unproven, frozenset(found.query_ids))
 
 
+def commits_topics_of(application_id: str, topics: Iterable[str]) -> dict[str, str]:
+    """The topics with commit markers among an application's own, each with its sub-topology; pauses are no commits."""
+    return {
+        topic: topic[len(application_id) + 1 : -len(COMMITS)]
+        for topic in topics
+        if topic.endswith(COMMITS) and topic != pauses_topic(application_id)
+    }
+
+
 def _readable_markers(log: MarkerLog, topic: str, partitions: int) -> list[CommitMarker]:
     """The newest markers of a topic; none if its records are not markers."""
     try:
@@ -93,7 +108,9 @@ def _take(found: _Found, application_id: str, topic: str, marker: CommitMarker) 
     owner = marker.application_id
     if not owner:
         return
-    proven = {topic, *(changelog_topic(owner, store) for store in marker.changelog_ends)}
+    # Also what exists only while a rescale is unfinished: its copies would bring back what a reset has deleted.
+    stores = (each(owner, store) for store in marker.changelog_ends for each in (changelog_topic, staging_topic))
+    proven = {topic, *stores, *(rescale_topic(owner, sub) for sub in commits_topics_of(owner, [topic]).values())}
     # A sub-topology that is named after a repartition topic reads that topic; the other topics it reads may be anyone's.
     if (read := topic.removesuffix(COMMITS)).endswith(REPARTITION) and read in marker.topic_ids:
         proven.add(read)

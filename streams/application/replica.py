@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from state.changelog.topics import changelog_topic, commits_topic
-from state.errors import StreamsError
+from state.errors import RestoreError, StreamsError
 from state.kafka.topics import TopicPartition
 from state.restore.listener import RestoreListener
 from state.restore.rebuild import RebuiltTask, TaskPlace, rebuild_task
@@ -130,8 +130,10 @@ class Replica:
                 are brought forward when their partition comes back.
 
         Raises:
+            RestoreError: The application has more tasks than when this replica was made: nobody would copy the new ones.
             KafkaClientError: The ends of the logs cannot be read.
         """
+        self._check_known(assigned)
         mine = sorted(place for place in assigned if place in self._tasks)
         self._copies = {place: self._copies.get(place, _Copy()) for place in mine}
         wanted = {log for place in mine for log in self._logs(place)}
@@ -145,6 +147,15 @@ class Replica:
     def close(self) -> None:
         """Waits for what is under way."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _check_known(self, assigned: Collection[TopicPartition]) -> None:
+        topics = self.topics
+        strange = sorted(place for place in assigned if place not in self._tasks and place[0] in topics)
+        if strange:
+            raise RestoreError(
+                f"{strange[0][0]}: there is a task {strange[0][1]} that did not exist when this replica was started: the "
+                f"application was rescaled. Start the replica again: it then keeps copies of all tasks"
+            )
 
     def _logs(self, place: TopicPartition) -> list[TopicPartition]:
         return [place, *self._tasks[place].changelogs]

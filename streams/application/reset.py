@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from state.changelog.topics import pauses_topic
 from state.commit.last_marker import MarkerLog
 from state.errors import KafkaClientError
 from state.kafka.admin import KafkaAdmin, TopicPartition
 from state.restore.directory import StateDirectory
-from streams.application.belongings import COMMITS, Belongings, belongings
+from streams.application.belongings import COMMITS, Belongings, belongings, commits_topics_of
 from streams.application.reset_checkpoint import (
     delete_checkpoint,
     note_reset,
@@ -73,6 +74,8 @@ class ResetPlan:
         unproven = [name for name in self.others.unproven if name not in self.topics]
         if unproven:
             yield f"  not {', '.join(unproven)}: nothing proves that they belong to {app}. --topics NAME,NAME adds them"
+        if pauses_topic(app) in self.topics:
+            yield f"pauses: none after this; what is paused of {app} now resumes with the next start"
         yield f"consumer group: {app}"
         yield f"local state: {self.config.state_dir / app}, {counted(self.tasks, 'task')} (on this host)"
         yield f"checkpoint: {self.config.checkpoint_dir}, {counted(len(self.queries), 'query')}"
@@ -113,7 +116,8 @@ def plan_reset(
     found = belongings(app, kept, admin, log)
     begun = set(noted_topics(config.checkpoint_dir) or ()) & set(found.unproven)
     topics = {**found.own, **dict.fromkeys(begun, "a reset that was begun"), **_named(app, named, found)}
-    subs = {*(kept["sub_topologies"] if kept else ()), *_sub_topologies(app, topics)}
+    commits = commits_topics_of(app, topics)
+    subs = {*(kept["sub_topologies"] if kept else ()), *commits.values()}
     places = [(name, p) for name, info in admin.describe_topics(topics).items() for p in range(info.partitions)]
     first, last = admin.begin_offsets(places), admin.end_offsets(places, committed=False)
     records = {name: sum(last[at] - first[at] for at in places if at[0] == name) for name in topics}
@@ -125,7 +129,7 @@ def plan_reset(
         found,
         sum(1 for _ in StateDirectory(config.state_dir).tasks(app)),
         tuple(folder.name for folder in query_folders(config.checkpoint_dir, subs)),
-        tuple(running_signs(admin, [place for place in places if place[0].endswith(COMMITS)])),
+        tuple(running_signs(admin, [place for place in places if place[0] in commits])),
         dict(start) or noted_start(config.checkpoint_dir),
     )
 
@@ -140,10 +144,6 @@ def _named(application_id: str, named: Collection[str], found: Belongings) -> di
                 f"'{application_id}-' and ends with -changelog, -commits or -repartition"
             )
     return {name: "--topics" for name in named if name not in found.own}
-
-
-def _sub_topologies(application_id: str, topics: Iterable[str]) -> set[str]:
-    return {name[len(application_id) + 1 : -len(COMMITS)] for name in topics if name.endswith(COMMITS)}
 
 
 def running_signs(admin: KafkaAdmin, commits: list[TopicPartition]) -> Iterable[str]:

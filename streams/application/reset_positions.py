@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from state.commit.last_marker import MarkerLog
 from state.kafka.topics import TopicInfo, TopicPartition
-from streams.application.belongings import COMMITS, belongings
+from streams.application.belongings import belongings, commits_topics_of
 from streams.application.newest_marker import newest_markers
 from streams.application.topology_manifest import described_repartitions, local_folder, own_manifest
 from streams.config import StreamsConfig
@@ -123,8 +123,7 @@ def _inputs(config: StreamsConfig, admin: Admin, log: MarkerLog) -> dict[str, se
     own = {*belongings(app, kept, admin, log).own, *(described_repartitions(kept, app) if kept else ())}
     for name, sub in kept["sub_topologies"].items() if kept else ():
         found[name] = _plain_sources(sub, kept or {}, set(admin.topic_names()))
-    for topic in sorted(name for name in own if name.endswith(COMMITS)):
-        name = topic[len(app) + 1 : -len(COMMITS)]
+    for topic, name in sorted(commits_topics_of(app, own).items()):
         info = admin.describe_topics([topic]).get(topic)
         for marker in newest_markers(log, topic, range(info.partitions)) if info else ():
             found.setdefault(name, set()).update(set(marker.topic_ids) - own)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Protocol
 
@@ -74,6 +75,18 @@ class LocalFiles:
             (self._root / folder / name).unlink()
         if (self._root / folder).exists():
             (self._root / folder).rmdir()
+
+
+def move_aside(files: CheckpointFiles, folder: str) -> str:
+    """Renames the checkpoint of a sub-topology that gets a new one; returns the new name, which begins with the old one."""
+    at = aside = f"{folder}~replaced-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    number = 1
+    while files.names(aside):
+        # Another one was moved aside within this second.
+        number += 1
+        aside = f"{at}-{number}"
+    files.move(folder, aside)
+    return aside
 
 
 def _checksum(file: Path) -> Path:

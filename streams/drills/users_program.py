@@ -18,6 +18,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from state.kafka.admin import KafkaAdmin
+from streams.application.prepare import Application, plan_application
 from streams.application.restore import stored_tasks
 from streams.config import StreamsConfig
 from streams.drills.failure import DrillFailed
@@ -206,7 +207,7 @@ class UsersProgram:
         """Runs the program without faults, and keeps its results and stores to compare with.
 
         Raises:
-            ConfigError: The program fails without any fault.
+            ConfigError: The program fails without any fault, or records of it still wait to be retried.
         """
         with World(folder, self, Conditions()) as world:
             world.load.finish()
@@ -217,6 +218,9 @@ class UsersProgram:
                 raise ConfigError(f"the program does not end without faults: {error}") from error
             if code != 0:
                 raise ConfigError(f"the program fails without any fault: {driver.last_words()}")
+            config = self._config(world.place)
+            with KafkaAdmin(config.client) as admin:
+                check_nothing_waits(plan_application(self.topology, config, admin), admin)
             self._last = last_per_key({name: read_committed(world.servers, name) for name in self.outputs})
             self._rows = self._store_rows(world.place)
 
@@ -270,6 +274,21 @@ class UsersProgram:
             }
             for name in {name for task in tasks for name in task.stores}
         }
+
+
+def check_nothing_waits(application: Application, admin: KafkaAdmin) -> None:
+    """Checks that no record waits in a retry topic at the end of a run: its results would come under the drill only.
+
+    Raises:
+        ConfigError: One does.
+    """
+    retries = {topic for prepared in application.subs for topic in prepared.sub.delays}
+    if waiting := application.unread(admin, retries):
+        raise ConfigError(
+            f"the program fails on records of this input without any fault, and retries them later: they wait in "
+            f"{', '.join(sorted(waiting))}, so there are no final results to compare with. Take input that it can process, or "
+            f"hold the drill with a program that does not retry"
+        )
 
 
 def last_per_key(records: Mapping[str, Sequence[Read]]) -> LastPerKey:

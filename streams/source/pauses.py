@@ -7,7 +7,7 @@ before it plans a micro-batch. While paused, it plans none, with or without reco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
@@ -15,6 +15,7 @@ import orjson
 from state.changelog.topics import pauses_topic
 
 if TYPE_CHECKING:
+    from state.kafka.columns import RecordColumns
     from streams.source.log import Log
 
 WHOLE = ""
@@ -47,14 +48,19 @@ def read_pauses(log: Log, application_id: str) -> Pauses:
     if topic not in log.describe_topics([topic]):
         return NOTHING
     place = (topic, 0)
+    return Pauses(pauses_in(log.read(*place, log.begin_offsets([place])[place], log.end_offsets([place])[place])))
+
+
+def pauses_in(records: Iterable[RecordColumns]) -> dict[str, int]:
+    """What the records of the topic say: sub-topology, or `WHOLE`, -> when it was paused, ms since 1970."""
     found: dict[str, int] = {}
-    for columns in log.read(*place, log.begin_offsets([place])[place], log.end_offsets([place])[place]):
+    for columns in records:
         for key, value in zip(columns.keys.to_pylist(), columns.values.to_pylist(), strict=True):
             name = (key or b"").decode()
             found.pop(name, None)
             if value is not None:
                 found[name] = int(orjson.loads(value)["since_ms"])
-    return Pauses(found)
+    return found
 
 
 def pause_record(name: str, since_ms: int | None) -> tuple[bytes, bytes | None]:

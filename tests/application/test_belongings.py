@@ -50,6 +50,14 @@ def test_markers_alone_tell_as_much() -> None:
     assert set(belongings("orders", None, cluster, cluster).own) == set(MADE)
 
 
+def test_markers_tell_the_topics_of_an_unfinished_rescale() -> None:
+    during = {"orders-in-rescale", "orders-counts-changelog-rescale"}
+    cluster = neighbours(all_made()).put("orders-eu-in-rescale", b"note")
+    for topic in during:
+        cluster.put(topic, b"row")
+    assert set(belongings("orders", None, cluster, cluster).own) == {*MADE, *during}
+
+
 def test_what_an_old_program_left_is_proven_by_its_markers() -> None:
     cluster = all_made().commit("orders-gone-commits", "orders", ["old"]).put("orders-old-changelog", b"row")
     found = belongings("orders", KEPT, cluster, cluster)

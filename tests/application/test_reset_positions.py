@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from state.changelog.topics import pauses_topic
 from state.errors import KafkaClientError
+from state.kafka.topics import TopicSpec
 from streams.application.markers import MarkerAccess
 from streams.application.move_positions import carry_out, plan_moves
 from streams.application.preflight import Preflight
 from streams.application.reset import plan_reset, reset
-from streams.application.reset_checkpoint import noted_start
+from streams.application.reset_checkpoint import note_reset, noted_start
 from streams.application.reset_positions import Wanted, parse_offsets, start_positions
 from streams.checkpoint.log import read_checkpoint
-from streams.errors import ConfigError, ResetUnfinishedError
+from streams.cli.operations.positions import move_positions
+from streams.errors import ConfigError, RescaleUnfinishedError, ResetUnfinishedError
 from streams.source.offsets import FirstBatch
+from streams.source.pauses import WHOLE, pause_record
 from tests.doctor.world import NOW_MS, World
 from tests.simulation.spark import Checkpoint
 
@@ -118,6 +123,18 @@ def test_files_of_offsets_have_the_form_of_kafkas_own_tool() -> None:
         parse_offsets(["in,0"])
 
 
+def test_a_pause_is_neither_a_commit_nor_in_the_way(world: World) -> None:
+    """The topic of pauses is named like a commits topic, and goes with a reset."""
+    pauses = pauses_topic("app")
+    world.kafka.create_topics([TopicSpec(pauses, 1)])
+    world.kafka.append(pauses, *pause_record(WHOLE, NOW_MS), int(time.time() * 1000), partition=0)
+    assert list(start_positions(world.config, world.kafka, world.kafka, Wanted(NOW_MS))) == ["in"]
+    plan = plan_reset(world.config, world.kafka, world.kafka)  # type: ignore[arg-type]
+    assert plan.topics[pauses] == "its pauses"
+    assert plan.warnings == ()
+    assert "resumes" in "\n".join(plan.lines())
+
+
 def test_an_unknown_application_has_no_inputs(tmp_path: Path) -> None:
     world = World(tmp_path)
     with pytest.raises(ConfigError, match="which topics app reads is not known"):
@@ -158,6 +175,18 @@ def test_a_move_that_was_interrupted_goes_on_with_its_own_positions(world: World
     assert first is not None
     assert first.start.topics["in"].offsets == (2, 2), "the plan of the first attempt"
     assert set(world.findings()) == {"local state"}, "it is restored for the new checkpoint, as after an adoption"
+
+
+def test_positions_are_not_moved_while_a_rescale_or_a_reset_is_unfinished(world: World) -> None:
+    start = at(world, 2)
+    world.kafka.create_topics([TopicSpec("app-in-rescale", 1)])
+    with pytest.raises(RescaleUnfinishedError, match="topic app-in-rescale"):
+        move_positions(world.config, world.kafka, world.kafka, start, execute=True)  # type: ignore[arg-type]
+    world.kafka.delete_topic("app-in-rescale")
+    note_reset(world.config.checkpoint_dir, [])
+    with pytest.raises(ResetUnfinishedError):
+        move_positions(world.config, world.kafka, world.kafka, start, execute=True)  # type: ignore[arg-type]
+    assert world.kafka.groups["app"] == {("in", 0): 5, ("in", 1): 5}
 
 
 def test_positions_are_not_moved_within_a_micro_batch(world: World) -> None:

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from state.errors import TopicNotFoundError
-from streams import StreamsBuilder
+from streams import Processor, Retry, StreamsBuilder
 from streams.application.replay import make_outputs
 from streams.cli.operations import replay as command
 from streams.errors import ConfigError, TopologyError
 from streams.source.planner import BatchPlanner
 from streams.topology.graph import SinkNode, SourceNode
+from streams.topology.plan import build_plan
 from streams.topology.replayed import with_own_outputs
 from tests.doctor.world import NOW_MS, Kafka, World, counting
 
@@ -51,6 +52,18 @@ def test_topics_that_a_program_writes_and_reads_are_renamed_on_both_sides_and_ta
     assert sources == {("in",): None, ("again.middle",): None, ("users",): "earliest"}
     sinks = {node.topic for node in program.nodes.values() if isinstance(node, SinkNode)}
     assert sinks == {"again.middle", "again.out"}
+
+
+def test_a_program_that_retries_has_retry_topics_and_dead_letters_of_its_own() -> None:
+    builder = StreamsBuilder()
+    retry = Retry((1_000,), dead_letters="dead", keep_order=True)
+    builder.stream("in").process_values(Processor, named="ship", on_error=retry).to("out")
+    plan = build_plan(with_own_outputs(builder.build(), renamed), "again")
+    (sub,) = plan.sub_topologies
+    own = {"again.out", "again.dead", "again-ship-retry-1-repartition"}
+    assert {str(sink.topic) for sink in sub.sinks} == own
+    assert set(sub.delays) == set(plan.repartition_topics) == {"again-ship-retry-1-repartition"}
+    assert {str(topic) for topic in sub.topics} == {"in", "again-ship-retry-1-repartition"}
 
 
 def test_outputs_that_a_function_chooses_cannot_be_replayed() -> None:

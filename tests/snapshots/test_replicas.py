@@ -1,11 +1,12 @@
 """Replicas follow commits, say how far behind they are, and are taken over instead of restored from."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
 from state.changelog.topics import commits_topic
-from state.errors import KafkaClientError
+from state.errors import KafkaClientError, RestoreError
 from state.restore.plan import Action
 from state.restore.rebuild import TaskPlace
 from state.snapshots.settings import NO_SNAPSHOTS
@@ -199,3 +200,20 @@ def test_brokers_that_are_away_are_the_callers_matter(life, monkeypatch):
     monkeypatch.setattr(life.logs, "end_offsets", away)
     with pytest.raises(KafkaClientError):
         life.replica.follow([COMMITS])
+
+
+def test_a_replica_says_that_the_application_was_rescaled(life):
+    life.step()
+    assert life.follow().version == 1
+    # The marker that a rescale to two tasks leaves.
+    life.logs.append_marker(COMMITS[0], replace(marker_of(life.target), tasks=2))
+    deadline = time.monotonic() + WAIT_S
+    while not (position := life.replica.follow([COMMITS])[0]).fault:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    assert "task 0 of 1 of" in position.fault
+    assert "the application has 2 tasks now, it was rescaled. Start this command again" in position.fault
+    with pytest.raises(
+        RestoreError, match=r"there is a task 1 that did not exist .* was rescaled\. Start the replica again"
+    ):
+        life.replica.follow([COMMITS, (COMMITS[0], 1)])

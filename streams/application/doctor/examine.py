@@ -1,6 +1,6 @@
 """The list of checks, and the examination, which runs all of them and changes nothing.
 
-A new check (of snapshots, of replicas) is a function of the `Inspection` that yields what it finds, and a row of `CHECKS` with
+A new check (of replicas) is a function of the `Inspection` that yields what it finds, and a row of `CHECKS` with
 the sentence that is said where it finds nothing.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from state.errors import KafkaClientError, StreamsError
-from streams.application.doctor import cluster, commits, local, program, reading, topics, writers
+from streams.application.doctor import cluster, commits, local, program, reading, snapshots, topics, writers
 from streams.application.doctor.findings import CheckResult, Finding, Severity
 from streams.application.doctor.inspection import Inspection
 
@@ -34,8 +34,10 @@ class Check:
 
 BROKERS = Check("brokers", "their settings allow exactly-once", cluster.brokers)
 PLAN = Check("program", "it can be planned on this cluster", program.plan)
+START = Check("start", "the program may go on with the state", program.start)
 CHECKS = (
-    Check("start", "the program may go on with the state", program.start),
+    START,
+    Check("pauses", "nothing is paused", program.pauses),
     Check("internal topics", "all have the right partitions and settings", topics.internal_topics),
     Check("output topics", "all exist", topics.outputs),
     Check("left-over topics", "there are none", topics.left_over),
@@ -50,7 +52,7 @@ CHECKS = (
     Check("drivers", "one driver at most is at work", writers.drivers),
     Check("disk", "the state folder has room, and is this user's", local.disk),
     Check("local state", "what is on this host comes from this application's commits", local.stores),
-    # Snapshots: a check of the newest valid one against the markers belongs here.
+    Check("snapshots", "those that are taken can be restored", snapshots.snapshots),
 )
 """What is looked at, in this order, once the program is planned."""
 
@@ -59,13 +61,17 @@ def examine(inspection: Inspection) -> Iterator[CheckResult]:
     """Runs all checks.
 
     A check that fails itself is a finding, too: the others are still run. Where the program cannot be planned, nothing can be
-    compared with it, and the rest is left out.
+    compared with it, and the rest is left out. So it is while a reset or a rescale is unfinished: topics and markers are as it has
+    left them, and what mends them otherwise (an adoption, deleting its copies) would lose state.
     """
     yield _result(inspection, BROKERS)
     planned = _result(inspection, PLAN)
     yield planned
     if planned.findings[0].severity is Severity.OK:
-        yield from (_result(inspection, check) for check in CHECKS)
+        for check in CHECKS:
+            yield _result(inspection, check)
+            if check is START and program.under_way(inspection):
+                return
 
 
 def _result(inspection: Inspection, check: Check) -> CheckResult:

@@ -10,6 +10,7 @@ from state.changelog.topics import (
     check_topic,
     commits_config,
     commits_topic,
+    pauses_topic,
     repartition_config,
 )
 from state.errors import ChangelogMismatchError
@@ -59,9 +60,12 @@ def _wanted(inspection: Inspection, look: SubLook) -> dict[str, tuple[int, Mappi
         if node.spec.logged
     }
     wanted[commits_topic(app, look.name)] = (tasks, commits_config(replication))
-    for sink in look.prepared.sub.sinks:
-        if (name := str(sink.topic)) in repartitions:
-            wanted[name] = (repartitions[name] or tasks, repartition_config(replication))
+    written = [name for sink in look.prepared.sub.sinks if (name := str(sink.topic)) in repartitions]
+    known = inspection.admin.describe_topics(written)
+    for name in written:
+        # As at a start: the first one has decided, and there may have been more or fewer tasks then.
+        first = known[name].partitions if name in known else tasks
+        wanted[name] = (repartitions[name] or first, repartition_config(replication))
     return wanted
 
 
@@ -113,6 +117,8 @@ def left_over(inspection: Inspection) -> Iterator[Finding]:
     """Looks for internal topics that the program no longer has, and for some that nobody can be proved to own."""
     plan = inspection.application.plan
     used = {topic for look in inspection.subs for topic in _wanted(inspection, look)} | set(plan.repartition_topics)
+    # Without this topic, what is paused would resume.
+    used.add(pauses_topic(inspection.app))
     found = belongings(inspection.app, own_manifest(inspection.config), inspection.admin, inspection.kafka)
     for topic, proof in found.own.items():
         if topic not in used:

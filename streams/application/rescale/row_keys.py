@@ -26,6 +26,7 @@ from streams.serdes.windowed import CustomWindowedSerde, SessionWindowedSerde, T
 from streams.topology.graph import ProcessorNode, StoreNode
 from streams.topology.node_kind import NodeKind
 from streams.topology.plan import SubTopology
+from streams.topology.specs.streams import RetryingProcessorSpec
 
 USERS_PROCESSORS = frozenset(
     {
@@ -88,7 +89,7 @@ def row_keys(sub: SubTopology, by_key: frozenset[str] = frozenset()) -> dict[str
 
 def _row_key(sub: SubTopology, store: StoreNode, by_key: bool) -> RowKey:
     owners = [node for node in sub.processors if store.name in node.stores]
-    own = [node for node in owners if node.kind not in USERS_PROCESSORS]
+    own = [node for node in owners if node.kind not in USERS_PROCESSORS or _holds_lines(node, store)]
     if owners and not own and not by_key:
         raise RescaleError(
             f"the store {store.name!r} belongs to a processor ({', '.join(node.name for node in owners)}), which decides what it "
@@ -108,6 +109,11 @@ def _row_key(sub: SubTopology, store: StoreNode, by_key: bool) -> RowKey:
         f"written by {' and '.join(sorted(routed)) or 'nothing'}, so the bytes of the store do not tell where a row belongs. "
         f"If both write the same bytes for every key, say so: --by-key {store.name}"
     )
+
+
+def _holds_lines(owner: ProcessorNode, store: StoreNode) -> bool:
+    """Whether the store has the lines of a processor that retries in order: the engine writes it, by the keys of records."""
+    return isinstance(owner.spec, RetryingProcessorSpec) and owner.spec.waiting == store.name
 
 
 def _form(sub: SubTopology, owners: list[ProcessorNode], store: StoreNode) -> tuple[int, bool, Serde]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
@@ -30,11 +29,12 @@ from streams.application.rescale.row_keys import USERS_PROCESSORS, row_keys
 from streams.application.rescale.staging import stage_partition
 from streams.application.rescale.surroundings import Surroundings
 from streams.checkpoint.compare import Markers, SubIdentity, check_program
+from streams.checkpoint.files import move_aside
 from streams.checkpoint.log import query_id_of, write_first_batch, write_query_id
 from streams.errors import RescaleError
 from streams.topology.plan import SubTopology
 
-_MADE, _REPLACED = "~rescaled", "~replaced-"
+_MADE = "~rescaled"
 
 
 class SubRescale:
@@ -296,7 +296,7 @@ class SubRescale:
         write_query_id(files, folder, plan.query_id)
         write_first_batch(files, folder, plan.first)
         if files.names(name):
-            files.move(name, f"{name}{_REPLACED}{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}")
+            move_aside(files, name)
         files.move(folder, name)
 
 

@@ -15,7 +15,9 @@ from state.changelog.topics import commits_topic
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from streams.application.move_positions import carry_out, plan_moves
+from streams.application.rescale.notes import check_no_rescale
 from streams.application.reset import positions_text, running_signs
+from streams.application.reset_checkpoint import check_no_reset
 from streams.application.reset_positions import Wanted, parse_offsets
 from streams.checkpoint.files import LocalFiles
 from streams.cli.command import OptionGroup
@@ -108,6 +110,9 @@ def move_positions(
         )
     say = partial(typer.echo, err=True)
     files, app = LocalFiles(config.checkpoint_dir), config.application_id
+    # A rescale goes on with the positions that it has noted, and would silently undo the move.
+    check_no_rescale(app, start, admin)
+    check_no_reset(app, config.checkpoint_dir)
     commits = {commits_topic(app, name): name for name in start}
     found = admin.describe_topics(commits)
     moves = plan_moves(app, log, files, {commits[topic]: info.partitions for topic, info in found.items()}, start)
