@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     Consumer,
     IsolationLevel,
     KafkaError,
@@ -269,7 +270,7 @@ class KafkaAdmin:
             futures = self._client.list_offsets(request, isolation_level=level, request_timeout=self._timeout_s)
             for where, future in futures.items():
                 try:
-                    info = self._result(future, f"listing offsets of {where.topic}-{where.partition}")
+                    info = self._listed(future, where)
                 except KafkaClientError as error:
                     waited = time.monotonic() - begun
                     if error.code not in _NO_LEADER or waited > (self._timeout_s if new else _NEW_PARTITION_S):
@@ -281,6 +282,13 @@ class KafkaAdmin:
                 time.sleep(_POLL_S)
         return found
 
+    def _listed(self, future: Future[ListOffsetsResultInfo], where: KafkaPartition) -> ListOffsetsResultInfo:
+        """The answer for one partition. Where the leader died within the request, librdkafka 2.16 has neither answer nor error."""
+        info = self._result(future, f"listing offsets of {where.topic}-{where.partition}")
+        if info.offset == OFFSET_INVALID:
+            raise _leaderless(where)
+        return info
+
     def _raise_unless_passing(self, where: KafkaPartition, error: KafkaClientError, waited_s: float) -> None:
         """Raise the named error of one partition, unless the failure may resolve itself and has not had its time."""
         if error.code in _NO_LEADER:
@@ -288,11 +296,7 @@ class KafkaAdmin:
             described = self._descriptions([where.topic]).get(where.topic)
             if described is None or where.partition >= len(described.partitions):
                 raise TopicNotFoundError(where.topic, where.partition, error.failure) from error
-            error = KafkaClientError(
-                f"partition {where.partition} of topic {where.topic!r} has no leader: the brokers that hold it are away, or are "
-                f"just starting; bring them back",
-                _LEADERLESS,
-            )
+            error = _leaderless(where)
         if error.code not in TRANSIENT or waited_s > self._timeout_s:
             raise error
 
@@ -380,3 +384,12 @@ class KafkaAdmin:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _leaderless(where: KafkaPartition) -> KafkaClientError:
+    """The error for a partition that nobody answers for at present."""
+    return KafkaClientError(
+        f"partition {where.partition} of topic {where.topic!r} has no leader: the brokers that hold it are away, or are "
+        f"just starting; bring them back",
+        _LEADERLESS,
+    )

@@ -13,6 +13,8 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from state.kafka.admin import KafkaAdmin
 from streams.drills.failure import DrillFailed
 
+SOON_ELSEWHERE = {"socket.timeout.ms": 5_000, "topic.metadata.refresh.interval.ms": 2_000}
+"""Client properties with which a broker that does not answer is soon replaced by the new leader."""
 DECIDED_S = 120.0
 """More than any transaction may stay open."""
 
@@ -47,8 +49,9 @@ def read_first(client: Mapping[str, str], topic: str, most: int) -> list[Read]:
 
 def read_aborted(servers: str, topic: str) -> list[Read]:
     """The records in the log of a topic whose transactions were aborted."""
-    committed = {(one.partition, one.offset) for one in read_committed(servers, topic)}
+    # In this order: all that the first read finds is decided by the time the second one comes past it.
     every_one = _read({"bootstrap.servers": servers}, topic, "read_uncommitted")
+    committed = {(one.partition, one.offset) for one in read_committed(servers, topic)}
     return [one for one in every_one if (one.partition, one.offset) not in committed]
 
 
@@ -121,6 +124,8 @@ class Follower(threading.Thread):
                 "auto.offset.reset": "earliest",
                 # Drills take its broker away; it is patient, and need not tell.
                 "log_level": "0",
+                # But it leaves a leader that stands still soon, or a drill would measure the reader's recovery.
+                **SOON_ELSEWHERE,
             }
         )
         self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])

@@ -49,11 +49,14 @@ class ScratchTopics:
             ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-        AdminClient(self._client).incremental_alter_configs([resource])[resource].result(_TIMEOUT_S)
+        # Held until the answer is there: a client that is collected meanwhile cancels its requests.
+        client = AdminClient(self._client)
+        client.incremental_alter_configs([resource])[resource].result(_TIMEOUT_S)
 
     def grow(self, name: str, partitions: int) -> None:
         """Adds partitions, and waits until all of them answer."""
-        AdminClient(self._client).create_partitions([NewPartitions(name, partitions)])[name].result(_TIMEOUT_S)
+        client = AdminClient(self._client)
+        client.create_partitions([NewPartitions(name, partitions)])[name].result(_TIMEOUT_S)
         places = [(name, number) for number in range(partitions)]
 
         def there() -> bool:

@@ -24,12 +24,16 @@ def wrong_commits(servers: str, application_id: str) -> list[str]:
     for topic in topics:
         records = read_committed(servers, topic)
         for partition in sorted({one.partition for one in records}):
-            versions = [
-                CommitMarker.from_bytes(one.value or b"").version for one in records if one.partition == partition
-            ]
+            markers = [CommitMarker.from_bytes(one.value or b"") for one in records if one.partition == partition]
+            versions = versions_of_steps(markers)
             if versions != list(range(1, len(versions) + 1)):
                 said.append(f"{topic}-{partition}: versions {versions}")
     return said if topics else ["there are no commits"]
+
+
+def versions_of_steps(markers: Sequence[CommitMarker]) -> list[int]:
+    """The versions of the steps among a task's markers. The marker of an adoption repeats the version that it takes over."""
+    return [one.version for one in markers if one.version != one.adopted]
 
 
 def wrong_restore(tasks: Sequence[StoredTask], config: StreamsConfig, into: Path) -> list[str]:

@@ -34,7 +34,8 @@ START_S = 240.0
 DRAIN_S = 300.0
 APPLICATION_ID = "drill"
 LONGEST_AWAY_S = 30.0
-DRAIN_S = 300.0
+REST_S = 3.0
+"""Seconds without a commit after which an application without input has nothing to do any more."""
 _POLL_S = 0.1
 
 
@@ -193,9 +194,13 @@ class World:
         began = time.monotonic() if since is None else since
         self.wait_for(self.grows(), f"results after {after}")
         seconds = time.monotonic() - began
+        self.recovered(after, seconds)
+        return seconds
+
+    def recovered(self, after: str, seconds: float) -> None:
+        """Records that results have come again."""
         self.recoveries.append((after, seconds))
         self.say(f"results {seconds:.1f} s after {after}")
-        return seconds
 
     def pause(self, most_s: float) -> float:
         """Waits for a random time of at least half a second, and returns it."""
@@ -265,11 +270,11 @@ class World:
         return sum(self._ends(self.internal_topics("-commits")).values())
 
     def at_rest(self) -> None:
-        """Waits until nothing has been committed for two seconds; the input should be paused."""
+        """Waits until nothing has been committed for some seconds; the input should be paused."""
         last = -1
         while (now := self.commits()) != last:
             last = now
-            time.sleep(2)
+            time.sleep(REST_S)
 
     def _ends(self, topics: list[str]) -> dict[tuple[str, int], int]:
         with self.admin() as admin:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCollection, TopicPartition
 
 from state.errors import ClientFailure, FencedError, KafkaClientError, ReadTimeoutError, TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
@@ -132,6 +132,10 @@ class Described(NamedTuple):
     partitions: list[int]
 
 
+class Listed(NamedTuple):
+    offset: int
+
+
 class NoLeaders:
     """An admin client of a cluster that knows topic `there` with two partitions, whose leaders are away."""
 
@@ -152,6 +156,30 @@ class NoLeaders:
             futures[where] = Future()
             futures[where].set_exception(KafkaException(KafkaError(KafkaError._NOENT, "No leaders found")))
         return futures
+
+
+class DyingLeader(NoLeaders):
+    """A cluster in which a leader dies within a request, for whose partitions the library then has neither answer nor error."""
+
+    def __init__(self, deaths: int) -> None:
+        self.deaths = deaths
+
+    def list_offsets(self, request: Mapping[TopicPartition, object], **_: Any) -> dict[TopicPartition, Future[Any]]:
+        futures: dict[TopicPartition, Future[Any]] = {where: Future() for where in request}
+        for future in futures.values():
+            future.set_result(Listed(OFFSET_INVALID if self.deaths else 7))
+        self.deaths -= 1
+        return futures
+
+
+def test_offsets_without_an_answer_are_asked_for_again_and_never_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}, timeout_s=0.2)
+    monkeypatch.setattr(admin, "_admin", DyingLeader(1))
+    assert admin.end_offsets([("there", 1)]) == {("there", 1): 7}
+    monkeypatch.setattr(admin, "_admin", DyingLeader(-1))
+    with pytest.raises(KafkaClientError, match="partition 1 of topic 'there' has no leader") as caught:
+        admin.begin_offsets([("there", 1)])
+    assert caught.value.transient
 
 
 def test_no_leader_is_not_no_topic(monkeypatch: pytest.MonkeyPatch) -> None:

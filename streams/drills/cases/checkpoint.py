@@ -25,6 +25,7 @@ def wrong_checkpoints(world: World) -> None:
     file.unlink()
     world.saw(f"the last file of the commit log was deleted ({file.name})")
     world.start()
+    world.recovers("a commit of Spark's was lost")
     world.stop_at_rest()
     right = world.folder / "right"
     shutil.copytree(world.application.checkpoint, right)
@@ -51,12 +52,20 @@ def put_back(world: World, copy: Path | None) -> None:
 
 
 def newest_log_file(world: World, log: str) -> Path:
-    """The last file of one of Spark's logs, of the sub-topology that has the most."""
-    files = [file for file in world.application.checkpoint.glob(f"*/{log}/*") if file.name.isdigit()]
-    newest = max(files, key=lambda file: int(file.name))
+    """The last file of one of Spark's logs, of the sub-topology that has most, among those without an unfinished micro-batch."""
+    folders = [folder for folder in world.application.checkpoint.iterdir() if (folder / "commits").is_dir()]
+    finished = [folder for folder in folders if last_batch(folder / "offsets") == last_batch(folder / "commits") >= 0]
+    world.require(bool(finished), "each sub-topology has an unfinished micro-batch")
+    folder = max(finished, key=lambda folder: last_batch(folder / log))
+    newest = folder / log / str(last_batch(folder / log))
     # Spark would compare the file with its checksum, which a lost write would not have changed either.
     newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
     return newest
+
+
+def last_batch(log: Path) -> int:
+    """The last micro-batch in one of Spark's logs; -1: none."""
+    return max((int(file.name) for file in log.glob("*") if file.name.isdigit()), default=-1)
 
 
 def adopt(world: World) -> None:

@@ -52,6 +52,12 @@ def controller(world: World) -> int:
     return said[max(said)]
 
 
+def next_controller(world: World, dead: int) -> int:
+    """Waits until another broker is the active controller."""
+    wait_until(lambda: controller(world) != dead, ELECTION_S, "another controller takes over")
+    return controller(world)
+
+
 def pid_of(world: World, node: int) -> int:
     """The process id of a broker."""
     found = next(one.pid for one in world.broker.status().nodes if one.node_id == node)
@@ -89,7 +95,8 @@ def coordinator_killed(world: World) -> None:
             world.require(now not in (node, -1), f"no other coordinator: {now}")
             world.saw(f"broker {node}, the transaction coordinator, was killed; broker {now} took over")
         else:
-            world.saw(f"broker {node}, the active controller, was killed")
+            now = next_controller(world, node)
+            world.saw(f"broker {node}, the active controller, was killed; broker {now} took over")
         world.broker.start()
 
 
@@ -100,7 +107,11 @@ def unclean_election(world: World) -> None:
     partition = admin_client(world).list_topics(topic, timeout=30).topics[topic].partitions[0]
     ahead = int(partition.leader)
     (behind,) = (int(node) for node in partition.replicas if node != ahead)
+    # At rest, or the log of the one that stays behind may end within a transaction, which nobody could end any more.
+    world.load.paused = True
+    world.at_rest()
     world.broker.kill(behind)
+    world.load.paused = False
     world.recovers(f"broker {behind} was killed")
     world.stop_at_rest()
     end = world.topics.end(topic)

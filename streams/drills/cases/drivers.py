@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 import time
 
+from streams.drills.cases.checkpoint import last_batch
 from streams.drills.cases.tasks import frozen_worker
 from streams.drills.failure import DrillFailed
 from streams.drills.proxy import END_TXN, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, Action
 from streams.drills.world import APPLICATION_ID, STUCK_S, World
 
 SECOND_DRIVER_S = 150.0
+LATE_S = 12.0
+"""Seconds in which a driver that has lost against another one notices that, in every sub-topology."""
 REFUSED = (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED)
 SUB = "orders"
 """The first sub-topology of the default program."""
@@ -33,10 +36,7 @@ def between_commits(world: World) -> None:
 def newest(world: World, log: str) -> list[int]:
     """The newest micro-batch in one of Spark's logs, by sub-topology."""
     folders = sorted(folder for folder in world.application.checkpoint.iterdir() if (folder / "offsets").is_dir())
-    return [
-        max((int(file.name) for file in (folder / log).glob("[0-9]*") if file.name.isdigit()), default=-1)
-        for folder in folders
-    ]
+    return [last_batch(folder / log) for folder in folders]
 
 
 def two_drivers(world: World) -> None:
@@ -74,13 +74,18 @@ def beside(world: World, where: str, *options: str) -> None:
 
 def survives(world: World, after: str) -> None:
     """Waits for results; a driver that has lost against the other one may end late, and is started again."""
-    grown, began = world.grows(), time.monotonic()
-    while not grown() and time.monotonic() - began < STUCK_S:
+    grown, seconds = world.grows(), None
+    began = started = time.monotonic()
+    while seconds is None or time.monotonic() - started < LATE_S:
+        world.require(time.monotonic() - began < STUCK_S, f"no results within {STUCK_S:g} s after {after}")
         if not world.application.current.running:
             world.saw(f"after {after} the remaining driver ended: {world.application.current.last_words()[:200]}")
             world.application.start()
+            grown, seconds, started = world.grows(), None, time.monotonic()
+        if seconds is None and grown():
+            seconds = time.monotonic() - began
         time.sleep(0.1)
-    world.recovers(after, began)
+    world.recovered(after, seconds)
 
 
 def zombie(world: World) -> None:

@@ -61,6 +61,8 @@ def wrong_times(world: World) -> None:
         world.wait_for(partial(is_wrong_by, world, by_ms), "a micro-batch by a clock that has stepped")
         world.saw(f"the clock of the micro-batches stepped to {by_ms / 3_600_000:+g} h")
         world.recovers(f"a clock that is wrong by {by_ms / 3_600_000:+g} h")
+    found = len(read_committed(world.servers, DEAD))
+    world.require(found == 4, f"{found} dead letters of 4 bad records")
 
 
 def is_wrong_by(world: World, by_ms: int) -> bool:

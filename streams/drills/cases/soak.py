@@ -61,5 +61,4 @@ def _await(world: World, there: Callable[[], bool], name: str, after: str) -> No
     if world.application.died:
         raise DrillFailed(f"after {after}: {world.application.died[-1]}")
     world.application.may_end = False
-    world.recoveries.append((name, time.monotonic() - began))
-    world.say(f"   results after {time.monotonic() - began:.1f} s")
+    world.recovered(name, time.monotonic() - began)

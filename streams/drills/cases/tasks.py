@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
+
+import psutil
 
 from state.commit.crash_points import POINTS
 from state.commit.marker import CommitMarker
@@ -16,6 +19,8 @@ RESTORING = ("restore_halfway", "restore_read", "restore_done")
 SENT = ("marker_sent", "before_commit")
 """The marker is in the log, in a transaction that nobody has committed."""
 FREEZE_S = 120.0
+IDLE_S = 50.0
+"""Less than the minute after which Spark ends workers that nobody uses."""
 MANY_ATTEMPTS = ("--set", "spark.master=local[2,40]")
 """Spark ends a query after a few failed attempts of a task; here a task dies far more often, perhaps in one micro-batch."""
 
@@ -76,8 +81,10 @@ def short_of_memory(world: World) -> None:
         raise NotPossibleHere("only Linux can limit the memory of a running process")
     for worker in workers:
         # Below what it has already: the next allocation fails, as for a process in a full cgroup.
-        worker.rlimit(resource.RLIMIT_AS, (64 * 1024 * 1024, 64 * 1024 * 1024))
-    world.wait_for(lambda: any(not one.is_running() for one in workers), "a worker without memory ends")
+        with suppress(psutil.NoSuchProcess):
+            worker.rlimit(resource.RLIMIT_AS, (64 * 1024 * 1024, 64 * 1024 * 1024))
+    # Sooner than Spark ends workers that have nothing to do.
+    world.wait_for(lambda: any(not one.is_running() for one in workers), "a worker without memory ends", IDLE_S)
     ended = sum(not one.is_running() for one in workers)
     world.saw(f"{ended} of {len(workers)} workers without further memory had ended")
     world.recovers("workers without memory ended")

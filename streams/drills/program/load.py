@@ -10,6 +10,7 @@ import orjson
 from confluent_kafka import Producer
 
 from streams.drills.program.topology import GRACE_MS, INPUTS, KEYS, ORDERS
+from streams.drills.reader import SOON_ELSEWHERE
 
 RATE = 120
 """Records a second."""
@@ -46,9 +47,10 @@ class Load(threading.Thread):
         self._finish = threading.Event()
         # Idempotent and with a long timeout: each record is written once and in order, however long the broker is away.
         client = {"enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": 600_000, "log_level": "0"}
-        # New partitions are to be found soon.
-        refresh = {"topic.metadata.refresh.interval.ms": 2_000}
-        self._producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random", **client, **refresh})
+        # New partitions and new leaders are to be found soon.
+        self._producer = Producer(
+            {"bootstrap.servers": servers, "partitioner": "murmur2_random", **client, **SOON_ELSEWHERE}
+        )
 
     def run(self) -> None:
         """Writes records until `finish`."""
