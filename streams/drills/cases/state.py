@@ -14,6 +14,7 @@ from streams.drills.world import APPLICATION_ID, World
 TOTALS_LOG = changelog_topic(APPLICATION_ID, "totals")
 MISSED = 200
 """Offsets of the changelog that an old copy of local state is to lack."""
+LOOK_S = 2.0
 OLD_MS = 1_600_000_000_000
 SHORT_RETENTION = {"log.retention.ms": "60000"}
 COMPACT_NOW = {
@@ -71,6 +72,8 @@ def stale_state(world: World) -> None:
     world.start()
 
     def compacted() -> bool:
+        # Each look reads the whole log, through the proxy of the application.
+        time.sleep(LOOK_S)
         written = world.topics.end(TOTALS_LOG) - missed
         return written >= MISSED and left_since(world, missed) < written // 2
 
