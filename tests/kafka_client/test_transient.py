@@ -14,6 +14,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCol
 
 from state.errors import ClientFailure, FencedError, KafkaClientError, ReadTimeoutError, TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
+from state.kafka.config import admin_config
 from state.kafka.error_mapping import failure_of
 from state.kafka.patience import Patience, delete_if_possible
 
@@ -194,3 +195,10 @@ def test_no_leader_is_not_no_topic(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(TopicNotFoundError) as refused:
             admin.end_offsets([missing])
         assert not refused.value.transient
+
+
+def test_an_admin_client_looks_for_the_successor_of_a_dead_controller_within_seconds() -> None:
+    client = {"bootstrap.servers": "127.0.0.1:1"}
+    assert int(admin_config(client)["topic.metadata.refresh.interval.ms"]) <= 5_000
+    name = "topic.metadata.refresh.interval.ms"
+    assert admin_config({**client, name: "60000"})[name] == "60000"
