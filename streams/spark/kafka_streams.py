@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from streams.application.life_cycle import MAY_FOLLOW, ApplicationState
 from streams.config import StreamsConfig, load_config
-from streams.spark.signals import stopped_by_signals
+from streams.spark.signals import stopped_by_signals, wait_for
 from streams.topology.topology import Topology, check_topology
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class KafkaStreams:
         # A listener that stops the application runs in the application's thread, which cannot wait for itself.
         if threading.current_thread() is self._thread:
             return self._ended.is_set()
-        return self._ended.wait(timeout)
+        return wait_for(self._ended, timeout)
 
     close = stop
 
@@ -208,7 +208,7 @@ class KafkaStreams:
             return self._wait(timeout)
 
     def _wait(self, timeout: float | None) -> bool:
-        ended = self._ended.wait(timeout)
+        ended = wait_for(self._ended, timeout)
         if ended and self._error is not None:
             self._raised = True
             raise self._error

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -221,6 +222,19 @@ def test_ctrl_c_stops_the_application_that_is_waited_for() -> None:
     made.streams.run()
     assert made.streams.state is State.STOPPED
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_signal_that_does_not_interrupt_the_wait_stops_the_application_too() -> None:
+    """The kernel may hand a signal to any thread; Python runs its handler in the main thread, once that one runs again."""
+    made = Made()
+    made.started()
+    killer = threading.Thread(
+        target=lambda: time.sleep(0.1) or signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # type: ignore[func-returns-value]
+    )
+    killer.start()
+    assert made.streams.await_termination(WAIT_S / 2)
+    killer.join()
+    assert made.streams.state is State.STOPPED
 
 
 def test_ctrl_c_during_the_start_stops_the_application() -> None:
