@@ -241,7 +241,7 @@ class BatchProcessor(Protocol):
     def __init__(self, operators: Sequence[Any]) -> None: ...
 
     def process_batches(self, batches: Sequence[ColumnarBatch]) -> None:
-        """Processes all records that a step has for the group; called at most once before `flush`.
+        """Processes all records that a pass over the nodes has for the group: those of the step, or results at its end.
 
         Results, drops, state and their order equal those of `Operator.process` for one record after the other in the order
         of `ColumnarBatch.order`. A call that raises must have had no effect: the records are then processed one by one, so

@@ -24,6 +24,14 @@ _PART = 512
 Int64s = npt.NDArray[np.int64]
 
 
+class ValueColumn(Sequence[Any], ABC):
+    """A sequence of values some of which can be taken without looking at them."""
+
+    @abstractmethod
+    def take(self, rows: Int64s) -> Sequence[Any]:
+        """The values of some rows."""
+
+
 class WrittenValues(Sequence[Any], ABC):
     """A sequence of values some or all of whose bytes are known."""
 
@@ -36,7 +44,7 @@ class WrittenValues(Sequence[Any], ABC):
         """
 
 
-class EncodedValues(WrittenValues):
+class EncodedValues(WrittenValues, ValueColumn):
     """A sequence of n values. Each is decoded once, so that a change of the object is seen by everybody who asks for it.
 
     Args:
@@ -163,7 +171,7 @@ def each_value(values: Sequence[Any], rows: Int64s) -> Iterator[Any]:
 
 def take_values(values: Sequence[Any], rows: Int64s) -> Sequence[Any]:
     """The values of some rows, as bytes where they are bytes."""
-    return values.take(rows) if isinstance(values, EncodedValues) else values_at(values, rows)
+    return values.take(rows) if isinstance(values, ValueColumn) else values_at(values, rows)
 
 
 def value_column(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -35,25 +35,26 @@ class OperatorBatches:
 
 
 def call_each(
-    ctx: OperatorContext, batch: ColumnarBatch, function: Callable[[Any, Any], Any]
+    ctx: OperatorContext, batch: ColumnarBatch, function: Callable[..., Any], *columns: Iterable[Any]
 ) -> tuple[ColumnarBatch, list[Any]]:
-    """Calls a user's function with the key and value of each record, once each, also where others fail.
+    """Calls a user's function once for each record, also where others fail.
 
     Args:
         ctx: The context of the operator, under whose policy records fail.
         batch: The records.
-        function: `(key, value) -> result`.
+        function: `(key, value) -> result`, or with other arguments.
+        *columns: Each record's arguments; default: its key and value.
 
     Returns:
         The records for which the function has not failed, and its results.
     """
     results: list[Any] = []
     failed: list[int] = []
-    rows = zip(batch.keys, batch.values, strict=True)
+    rows = zip(*(columns or (batch.keys, batch.values)), strict=False)
     while len(results) + len(failed) < len(batch):
         try:
-            for key, value in rows:
-                results.append(function(key, value))
+            for arguments in rows:
+                results.append(function(*arguments))
         except Exception as error:
             row = len(results) + len(failed)
             failed.append(row)

@@ -116,6 +116,7 @@ def emit_together(
     written.put(store)
     # The sink writes what the store has written, unless somebody changes it.
     shared = results is values and store.codec.holds_json
+    store.forget_cache()
     changes = Changes(JsonValues(written.cells, lambda: values) if shared else results, olds)
     headers = [encode_headers(one) if one else None for _, one, _ in updates]
     keys = keys_of(store.codec.key_column([key for key, _, _ in updates], [row.key for row in rows]), written.starts)

@@ -18,7 +18,7 @@ from state.kafka.columns import BinaryColumn
 from state.tables.binary_columns import NOTHING
 from streams.model.record import Change, Window, Windowed
 from streams.operators.columnar import Int64s, KeyColumn
-from streams.operators.encoded_values import WrittenValues
+from streams.operators.encoded_values import ValueColumn, WrittenValues, take_values
 from streams.serdes.base import Serde
 from streams.serdes.columns import reads_alone
 from streams.serdes.json import is_plain_json
@@ -113,8 +113,8 @@ class JsonValues(WrittenValues):
         return self.objects[row]
 
 
-class Changes(Sequence[Any]):
-    """n updates of a table.
+class Changes(ValueColumn):
+    """n updates of a table, each the latest one of its key.
 
     Args:
         new: The new values.
@@ -126,9 +126,15 @@ class Changes(Sequence[Any]):
         self.old = old
 
     @classmethod
-    def of(cls, changes: Sequence[Change]) -> Changes:
+    def of(cls, changes: Sequence[Any]) -> Changes:
         """The same updates."""
+        if isinstance(changes, Changes):
+            return changes
         return cls([one.new for one in changes], [one.old for one in changes])
+
+    def take(self, rows: Int64s) -> Changes:
+        """The updates of some rows."""
+        return Changes(take_values(self.new, rows), None if self.old is None else take_values(self.old, rows))
 
     def __len__(self) -> int:
         return len(self.new)

@@ -18,7 +18,7 @@ from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stream_time import StreamTime
-from streams.operators.table.table_updates import look_up_stored
+from streams.operators.table.table_updates import look_ups
 from streams.operators.table.value_getter import TableLookup, ValueGetter
 from streams.serdes.base import Serde
 
@@ -58,17 +58,20 @@ class StreamTableJoin(Operator):
             batch: The records.
             tables: The look-ups of tables with stores, by store.
         """
-        return self._join_together(batch, batch.keys, self.table.open_together(tables))
+        lookup = self.table.open_together(look_ups(self.ctx, self.table.stores, tables))
+        return self._join_together(batch, batch.keys, lookup)
 
     def _join_together(self, batch: ColumnarBatch, keys: KeyColumn, lookup: TableLookup) -> Callable[[], None]:
         """The effects of `process`, with these keys looked up."""
         null_value = null_values(batch.values)
         null_key = ~null_value & (keys.codes == NULL_KEY)
         known = np.flatnonzero(~(null_value | null_key))
+        rows = lookup(keys.take(known), batch.order[known])
         found: list[Any] = [None] * len(batch)
-        for row, value in zip(known.tolist(), lookup(keys.take(known), batch.order[known]), strict=True):
+        for row, value in zip(known.tolist(), rows.values, strict=True):
             found[row] = value
-        met = np.array([value is not None for value in found], np.bool_)
+        met = np.zeros(len(batch), np.bool_)
+        met[known[rows.there]] = True
         joined = np.flatnonzero(~null_value if self.left else met)
         results = batch if len(joined) == len(batch) else batch.take(joined)
         matches = found if results is batch else [found[row] for row in joined.tolist()]
@@ -127,8 +130,8 @@ class StreamGlobalJoin(StreamTableJoin):
     def process_together(self, batch: ColumnarBatch, tables: Mapping[str, TableLookup]) -> Callable[[], None]:
         """Compute the keys, look up and join, for all records of a step, in which a global table does not change."""
         keys = KeyColumn.of(list(map(self.selector, batch.keys, batch.values)))
-        stored = {name: partial(look_up_stored, self.ctx.store(name)) for name in self.table.stores}
-        return self._join_together(batch, keys, self.table.open_together(stored))
+        lookup = self.table.open_together(look_ups(self.ctx, self.table.stores))
+        return self._join_together(batch, keys, lookup)
 
     def _joined(self, record: Record, key: Any, value: Any) -> Any:
         return self.joiner(record.key, key, record.value, value)

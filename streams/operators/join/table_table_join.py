@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
+import numpy as np
+
 from streams.model.record import Change, Record
+from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s
+from streams.operators.dropped import drop_rows
+from streams.operators.encoded_values import null_values
 from streams.operators.operator import Operator
+from streams.operators.operator_batches import call_each
 from streams.operators.operator_context import OperatorContext
+from streams.operators.result_columns import Changes
 from streams.operators.table.table_materializer import TableMaterializer, TableOperator
-from streams.operators.table.value_getter import ValueGetter
+from streams.operators.table.table_updates import look_ups
+from streams.operators.table.value_getter import FoundRows, ValueGetter
 
 
 class TableTableJoin(Operator):
@@ -87,6 +97,47 @@ class TableTableJoin(Operator):
             Record(record.key, Change(new, old, change.is_latest), max(record.timestamp, other_time), record.headers)
         )
 
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """`process` for many updates, during which the other table does not change.
+
+        Raises:
+            OneByOne: The other table's rows cannot be looked up together.
+            Exception: A key cannot be written; there has been no effect.
+        """
+        null_key = batch.keys.codes == NULL_KEY
+        updates = batch.take(np.flatnonzero(~null_key)) if null_key.any() else batch
+        lookup = self.other.open_together(look_ups(self.ctx, self.other.stores))
+        found = lookup(updates.keys, updates.order)
+        drop_rows(self.ctx, batch, {"null_key": null_key})
+        joins = found.there
+        if self.alone:
+            changes = Changes.of(updates.values)
+            joins = joins | ~null_values(changes.new)
+            if changes.old is not None:
+                joins |= ~null_values(changes.old)
+        self._forward_joined(updates, found, np.flatnonzero(joins))
+
+    def _forward_joined(self, updates: ColumnarBatch, found: FoundRows, rows: Int64s) -> None:
+        """Join some of the updates with the other table's rows, and forward the results."""
+        if len(rows) < len(updates):
+            updates, there, times = updates.take(rows), rows.tolist(), found.timestamps[rows]
+            others = [found.values[row] for row in there]
+        else:
+            others, times = found.values, found.timestamps
+        changes = Changes.of(updates.values)
+        timed = replace(updates, timestamps=np.maximum(updates.timestamps, times))
+        if not self._joins_old:
+            results, news = call_each(self.ctx, timed, self._joined, timed.keys, changes.new, others)
+            self.ctx.forward_batch(results.with_values(Changes(news, None)))
+            return
+        olds = repeat(None) if changes.old is None else changes.old
+        results, pairs = call_each(self.ctx, timed, self._joined_both, timed.keys, changes.new, olds, others)
+        both = [new for new, _ in pairs], [old for _, old in pairs]
+        self.ctx.forward_batch(results.with_values(Changes(*both)))
+
+    def _joined_both(self, key: Any, new: Any, old: Any, other: Any) -> tuple[Any, Any]:
+        return self._joined(key, new, other), self._joined(key, old, other)
+
     def _joined(self, key: Any, value: Any, other: Any) -> Any:
         if value is None and not (self.other_alone and other is not None):
             return None
@@ -116,3 +167,9 @@ class TableJoinMerge(TableOperator):
         """Store and forward."""
         change: Change = record.value
         self._table.update(record, change.new, change.old, change.is_latest)
+
+    def process_together(self, batch: ColumnarBatch) -> None:
+        """Store and forward."""
+        changes = Changes.of(batch.values)
+        records = batch.with_values(changes.new)
+        self._table.update_together(records, self._table.updates(records), changes.old)()

@@ -15,6 +15,7 @@ from state.kafka.columns import BinaryColumn
 from state.kafka.topic_limits import NO_LIMIT
 from streams.errors import OversizedRowError
 from streams.model.record import ValueAndTimestamp
+from streams.model.times import NO_TIME
 from streams.operators.columnar import KeyColumn
 from streams.operators.encoded_values import value_column
 from streams.serdes.base import Serde
@@ -183,6 +184,12 @@ class Codec:
         if data is None:
             return None
         return ValueAndTimestamp(self.read_value(data[8:]), int.from_bytes(data[:8], "big"))
+
+
+def timestamps_of(stored: BinaryColumn) -> npt.NDArray[np.int64]:
+    """The timestamps in many local values of a timestamped store, ms; `NO_TIME` for null."""
+    cells = pc.fill_null(pc.binary_slice(stored, 0, _TIMESTAMP), NO_TIME.to_bytes(_TIMESTAMP, "big", signed=True))
+    return np.frombuffer(b"".join(cells.to_pylist()), ">i8").astype(np.int64)
 
 
 def _null_key(topic: str) -> ValueError:

@@ -66,6 +66,10 @@ class TypedTimestampedKeyValueStore:
         """Share decoded values within the step from now on."""
         self._cache = {} if self._cache is None else self._cache
 
+    def forget_cache(self) -> None:
+        """Read rows anew from now on, because all updates are written."""
+        self._cache = None if self._cache is None else {}
+
     def entry(self, key: Any) -> CachedRow:
         """The row of a key for modification; `write` stores a change."""
         key_bytes = self.codec.key(key)
@@ -113,9 +117,10 @@ class TypedTimestampedKeyValueStore:
         return self.codec.read_timestamped(self._rows.get(key_bytes))
 
     def forwarded(self, key: Any) -> ValueAndTimestamp | None:
-        """The same, but with the last forwarded values of rows with a pending update."""
-        entry = self._cache.get(self.codec.key(key)) if self._cache else None
-        return self.codec.read_timestamped(entry.stored) if entry is not None and entry.dirty else self.get(key)
+        """The same, but as last forwarded, and read anew, so that nobody sees what an operator has done to a value since."""
+        key_bytes = self.codec.key(key)
+        entry = self._cache.get(key_bytes) if self._cache else None
+        return self.codec.read_timestamped(self._rows.get(key_bytes) if entry is None else entry.stored)
 
     def put(self, key: Any, value: Any, timestamp: int) -> None:
         """Write; None deletes."""

@@ -71,6 +71,10 @@ class TypedTimestampedWindowStore:
         """Share decoded values within the step from now on."""
         self._cache = {} if self._cache is None else self._cache
 
+    def forget_cache(self) -> None:
+        """Read rows anew from now on, because all updates are written."""
+        self._cache = None if self._cache is None else {}
+
     def entry(self, key: bytes, start: int) -> CachedRow:
         """The row of a key's bytes and a window start for modification; `write` stores a change."""
         if self._cache is None:

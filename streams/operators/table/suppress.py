@@ -293,10 +293,8 @@ class SuppressValueGetter:
         return lookup
 
     def open_together(self, tables: Mapping[str, TableLookup]) -> TableLookup:
-        """Not possible: the buffer is the suppressing node's, which takes records one by one, so that others do, too."""
-        raise AssertionError(
-            "the planner lets no node that shares a store with a suppressing one process records together"
-        )
+        """Not possible: the buffer has no look-up for many keys."""
+        raise OneByOne("suppressed tables are looked up one by one")
 
 
 def _known_place(places: TypedKeyValueStore | None, key: Any, key_bytes: bytes) -> int | None:

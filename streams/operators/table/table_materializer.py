@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from streams.model.record import Change, Headers, HeldRecord, Record
-from streams.operators.columnar import ColumnarBatch, HeldRows, Int64s
+from streams.operators.columnar import ColumnarBatch, HeldRows, Int64s, OneByOne
 from streams.operators.encoded_values import null_values
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
@@ -99,25 +99,40 @@ class TableMaterializer:
         """
         return None if self._store is None else TableUpdates(self._store, batch, self._caching)
 
-    def update_together(self, batch: ColumnarBatch, updates: TableUpdates | None) -> Callable[[], None]:
+    def update_together(
+        self, batch: ColumnarBatch, updates: TableUpdates | None, given: Sequence[Any] | None = None
+    ) -> Callable[[], None]:
         """`update` for all records of a batch; returns its effects, which cannot fail.
 
         Args:
             batch: The argument of `updates`.
             updates: Its result.
+            given: The values before, for a table without a store, or with `given_old`.
 
         Raises:
+            OneByOne: The table is versioned.
             Exception: A row cannot be written.
         """
+        if self._versioned is not None:
+            raise OneByOne("each update of a versioned table finds its place in the history")
         if self._store is None or updates is None:
-            return partial(self._ctx.forward_batch, batch.with_values(Changes(batch.values, None)))
-        if self._caching and (self._pending or self._pending_together is not None):
-            return partial(self._update_each, batch)
+            changes = Changes(batch.values, given if self._send_old else None)
+            return partial(self._ctx.forward_batch, batch.with_values(changes))
         if self._caching:
-            return partial(setattr, self, "_pending_together", updates)
+            return self._held_together(updates)
         every = np.arange(len(batch))
-        olds = updates.lookup(batch.keys, batch.order) if self._send_old else None
+        olds = None
+        if self._send_old:
+            olds = given if self._given_old else updates.before_each().values
         return partial(self._emit_together, self._store, updates.rows(every), batch, olds, every)
+
+    def _held_together(self, updates: TableUpdates) -> Callable[[], None]:
+        """Leaves updates pending until the end of the step, behind those that are pending."""
+        if self._pending:
+            return partial(self._update_each, updates.batch)
+        if self._pending_together is not None:
+            updates = self._pending_together.followed_by(updates)
+        return partial(setattr, self, "_pending_together", updates)
 
     def flush(self) -> None:
         """Forward each key's last value, in order of time."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -10,9 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from state.kafka.columns import BinaryColumn, binary_column
-from streams.operators.columnar import ColumnarBatch, Int64s, KeyColumn
+from streams.model.times import NO_TIME
+from streams.operators.columnar import ColumnarBatch, Int64s, KeyColumn, OneByOne, concatenated
 from streams.operators.encoded_values import take_values, values_at
+from streams.operators.operator_context import OperatorContext
+from streams.operators.stores.codec import timestamps_of
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
+from streams.operators.table.value_getter import FoundRows, TableLookup
 
 
 class TableRows(NamedTuple):
@@ -69,6 +75,11 @@ class TableUpdates:
     def _value_column(self, rows: Int64s) -> BinaryColumn:
         return self._store.codec.values(take_values(self.batch.values, rows))
 
+    def followed_by(self, later: TableUpdates) -> TableUpdates:
+        """These updates and later ones of the same step, for the end of the step."""
+        batch = concatenated([self.batch, later.batch])
+        return TableUpdates(self._store, replace(batch, order=np.arange(len(batch))), self._caching)
+
     def last_of_each_key(self) -> Int64s:
         """The rows of the last update of each key, in order of time, then of the keys' first updates."""
         every = np.arange(len(self.batch))
@@ -79,8 +90,8 @@ class TableUpdates:
         first, last = first[there], last[there]
         return last[np.lexsort((first, self.batch.timestamps[last]))]
 
-    def lookup(self, keys: KeyColumn, order: Int64s) -> list[object]:
-        """The table's value for each key just before a position of the step; None if there is none.
+    def lookup(self, keys: KeyColumn, order: Int64s) -> FoundRows:
+        """The table's row for each key just before a position of the step.
 
         Args:
             keys: The keys, none null.
@@ -89,15 +100,36 @@ class TableUpdates:
         data = self._store.codec.keys(keys)
         of_object = np.array([self._number_of.get(key, -1) for key in data], np.int64)
         numbers = of_object[keys.codes]
-        at = self._last_before(numbers, order)
-        values: list[object] = [None] * len(keys)
-        own = np.flatnonzero(at >= 0)
-        for row, value in zip(own.tolist(), self._seen(at[own]), strict=True):
-            values[row] = value
-        others = np.flatnonzero(at < 0)
-        for row, value in zip(others.tolist(), stored_values(self._store, data, keys.codes[others]), strict=True):
-            values[row] = value
-        return values
+        return self._found(self._last_before(numbers, order), data, keys.codes)
+
+    def before_each(self) -> FoundRows:
+        """The table's row just before each update."""
+        by_place = self._by_place
+        same = np.flatnonzero(self._numbers[by_place[1:]] == self._numbers[by_place[:-1]])
+        before = np.full(len(self.batch), -1)
+        before[by_place[same + 1]] = by_place[same]
+        return self._found(before, list(self._number_of), self._numbers)
+
+    def _found(self, at: Int64s, data: Sequence[bytes], codes: Int64s | npt.NDArray[np.int32]) -> FoundRows:
+        """The rows that updates have written, and stored ones.
+
+        Args:
+            at: The update for each look-up; -1: the stored row.
+            data: The bytes of distinct keys.
+            codes: The index in `data` of each look-up.
+        """
+        own, others = np.flatnonzero(at >= 0), np.flatnonzero(at < 0)
+        parts = self._seen(at[own]), stored_rows(self._store, data, codes[others])
+        if not len(own) or not len(others):
+            return parts[bool(len(others))]
+        place = np.empty(len(at), np.int64)
+        place[np.concatenate([own, others])] = np.arange(len(at))
+        values = [*parts[0].values, *parts[1].values]
+        return FoundRows(
+            np.concatenate([one.there for one in parts])[place],
+            [values[row] for row in place.tolist()],
+            np.concatenate([one.timestamps for one in parts])[place],
+        )
 
     def _last_before(self, numbers: Int64s, order: Int64s) -> Int64s:
         """The row of the last update of each key before a position, -1 if there is none."""
@@ -109,11 +141,15 @@ class TableUpdates:
         rows = self._by_place[at]
         return np.where((at >= 0) & (self._numbers[rows] == numbers), rows, -1)
 
-    def _seen(self, rows: Int64s) -> Sequence[object]:
-        """The values of updates, as look-ups see them."""
+    def _seen(self, rows: Int64s) -> FoundRows:
+        """The rows that updates have written, as look-ups see them."""
+        timestamps = self.batch.timestamps[rows]
         if self._caching:
-            return values_at(self.batch.values, rows)
-        return self._store.codec.read_values(self._value_column(rows).to_pylist())
+            return FoundRows.of(values_at(self.batch.values, rows), timestamps)
+        written = self._value_column(rows)
+        there = written.is_valid().to_numpy(zero_copy_only=False)
+        values = self._store.codec.read_values(written.to_pylist())
+        return FoundRows(there, values, np.where(there, timestamps, NO_TIME))
 
 
 def numbered(data: Sequence[bytes], keys: KeyColumn) -> tuple[dict[bytes, int], Int64s]:
@@ -128,15 +164,38 @@ def numbered(data: Sequence[bytes], keys: KeyColumn) -> tuple[dict[bytes, int], 
     return number_of, np.array(of_object, np.int64)[keys.codes]
 
 
-def look_up_stored(store: TypedTimestampedKeyValueStore, keys: KeyColumn, order: Int64s) -> list[object]:
-    """A `TableLookup` in a table that does not change within the step."""
-    return stored_values(store, store.codec.keys(keys), keys.codes)
+def look_up_stored(store: TypedTimestampedKeyValueStore, keys: KeyColumn, order: Int64s) -> FoundRows:
+    """A `TableLookup` in a table that has no update before any of the look-ups but those that are written."""
+    return stored_rows(store, store.codec.keys(keys), keys.codes)
 
 
-def stored_values(
-    store: TypedTimestampedKeyValueStore, keys: Sequence[bytes], codes: npt.NDArray[np.int32]
-) -> list[object]:
-    """The stored values for many look-ups, each read anew, as users may change what they get; None if there is none.
+def look_ups(
+    ctx: OperatorContext, stores: Iterable[str], tables: Mapping[str, TableLookup] | None = None
+) -> dict[str, TableLookup]:
+    """The look-ups of tables with stores, for `ValueGetter.open_together`.
+
+    Args:
+        ctx: The context of the node that looks up.
+        stores: The stores.
+        tables: The look-ups of tables that are updated while the node looks up, by store. Others are seen as they are stored.
+
+    Raises:
+        OneByOne: A store holds windows, sessions or versions.
+    """
+    found = dict(tables or {})
+    for name in stores:
+        if name not in found:
+            store = ctx.store(name)
+            if not isinstance(store, TypedTimestampedKeyValueStore):
+                raise OneByOne("only tables with one row for each key are looked up together")
+            found[name] = partial(look_up_stored, store)
+    return found
+
+
+def stored_rows(
+    store: TypedTimestampedKeyValueStore, keys: Sequence[bytes], codes: Int64s | npt.NDArray[np.int32]
+) -> FoundRows:
+    """The stored rows for many look-ups, each value read anew, as users may change what they get.
 
     Args:
         store: The store, of whose cache nothing is seen.
@@ -144,7 +203,8 @@ def stored_values(
         codes: The index in `keys` of each look-up.
     """
     if not len(codes):
-        return []
+        return FoundRows.of([], np.empty(0, np.int64))
     needed, which = np.unique(codes, return_inverse=True)
     found = store.stored_column([keys[code] for code in needed.tolist()])
-    return store.codec.old_values(found.take(pa.array(which)))
+    there, times = found.is_valid().to_numpy(zero_copy_only=False), timestamps_of(found)
+    return FoundRows(there[which], store.codec.old_values(found.take(pa.array(which))), times[which])

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from streams.model.record import ValueAndTimestamp
+from streams.model.times import NO_TIME
 from streams.operators.columnar import Int64s, KeyColumn
 from streams.operators.operator_context import OperatorContext
 
@@ -19,8 +23,29 @@ JoinKind = Literal["inner", "left", "outer"]
 Lookup = Callable[[Any, "int | None"], "ValueAndTimestamp | None"]
 """`(key, as_of)` -> value and timestamp, or None. `as_of`: ms, for versioned tables; None = the newest value."""
 
-TableLookup = Callable[[KeyColumn, Int64s], list[Any]]
-"""`(keys, order)` -> the values of a table for many keys (none null), each just before a position of the step; None = no row."""
+
+class FoundRows(NamedTuple):
+    """What a table has for n keys.
+
+    Attributes:
+        there: bool[n], whether there is a row.
+        values: The values; None where there is no row.
+        timestamps: int64[n], ms; `NO_TIME` where there is no row.
+    """
+
+    there: npt.NDArray[np.bool_]
+    values: list[Any]
+    timestamps: Int64s
+
+    @classmethod
+    def of(cls, values: list[Any], timestamps: Int64s) -> FoundRows:
+        """Rows that are there where the value is not None."""
+        there = np.fromiter((value is not None for value in values), np.bool_, len(values))
+        return cls(there, values, np.where(there, timestamps, NO_TIME))
+
+
+TableLookup = Callable[[KeyColumn, Int64s], FoundRows]
+"""`(keys, order)` -> the rows of a table for many keys (none null), each just before a position of the step."""
 
 
 class ValueGetter(Protocol):
@@ -84,7 +109,13 @@ class StoreValueGetter:
         stored, from_stored = tables[self.store], self.from_stored
         if from_stored is None:
             return stored
-        return lambda keys, order: [None if one is None else from_stored(one) for one in stored(keys, order)]
+
+        def lookup(keys: KeyColumn, order: Int64s) -> FoundRows:
+            found = stored(keys, order)
+            rows = zip(found.there.tolist(), found.values, strict=True)
+            return found._replace(values=[from_stored(value) if there else None for there, value in rows])
+
+        return lookup
 
 
 @dataclass(frozen=True)
@@ -119,10 +150,16 @@ class FilterValueGetter:
     def open_together(self, tables: Mapping[str, TableLookup]) -> TableLookup:
         """See `ValueGetter`."""
         above, predicate, negate = self.parent.open_together(tables), self.predicate, self.negate
-        return lambda keys, order: [
-            value if value is not None and bool(predicate(key, value)) is not negate else None
-            for key, value in zip(keys, above(keys, order), strict=True)
-        ]
+
+        def lookup(keys: KeyColumn, order: Int64s) -> FoundRows:
+            found = above(keys, order)
+            rows = zip(found.there.tolist(), keys, found.values, strict=True)
+            kept = [there and bool(predicate(key, value)) is not negate for there, key, value in rows]
+            values = [value if keep else None for keep, value in zip(kept, found.values, strict=True)]
+            there = np.array(kept, np.bool_)
+            return FoundRows(there, values, np.where(there, found.timestamps, NO_TIME))
+
+        return lookup
 
 
 @dataclass(frozen=True)
@@ -156,9 +193,13 @@ class MapValueGetter:
     def open_together(self, tables: Mapping[str, TableLookup]) -> TableLookup:
         """See `ValueGetter`."""
         above, fn = self.parent.open_together(tables), self.fn
-        return lambda keys, order: [
-            None if value is None else fn(key, value) for key, value in zip(keys, above(keys, order), strict=True)
-        ]
+
+        def lookup(keys: KeyColumn, order: Int64s) -> FoundRows:
+            found = above(keys, order)
+            rows = zip(found.there.tolist(), keys, found.values, strict=True)
+            return FoundRows.of([fn(key, value) if there else None for there, key, value in rows], found.timestamps)
+
+        return lookup
 
 
 @dataclass(frozen=True)
@@ -201,9 +242,11 @@ class JoinValueGetter:
         on_left, on_right, joiner = self.left.open_together(tables), self.right.open_together(tables), self.joiner
         needs_left, needs_right = self.kind != "outer", self.kind == "inner"
 
-        def join(key: Any, left: Any, right: Any) -> Any:
-            if (left is None and (needs_left or right is None)) or (right is None and needs_right):
-                return None
-            return joiner(key, left, right)
+        def lookup(keys: KeyColumn, order: Int64s) -> FoundRows:
+            left, right = on_left(keys, order), on_right(keys, order)
+            joins = (left.there | right.there) & (left.there | (not needs_left)) & (right.there | (not needs_right))
+            rows = zip(joins.tolist(), keys, left.values, right.values, strict=True)
+            values = [joiner(key, one, other) if join else None for join, key, one, other in rows]
+            return FoundRows.of(values, np.maximum(left.timestamps, right.timestamps))
 
-        return lambda keys, order: list(map(join, keys, on_left(keys, order), on_right(keys, order)))
+        return lookup

@@ -1,9 +1,10 @@
 """Which nodes of a sub-topology process a step's records together (`streams.operators.columnar`), and why others do not.
 
 Records that are processed together pass one node after the other, while records that are processed one by one pass all nodes
-before the next record follows. Results and their order are the same under these conditions, which are checked here: no node
-sees what another one does to shared stores, except within a group that processes its records jointly; a node gets records from
-one node or group only; each topic is written by one sink; and no user's code looks at stream time.
+before the next record follows. Results and their order are the same under these conditions, which are checked here: within one
+pass over the nodes (`passes`), no node sees what another one does to shared stores, except within a group that processes its
+records jointly, and a node gets records from one node or group only; each topic is written by one sink; and no user's code looks
+at stream time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from streams.topology.graph import Node, ProcessorNode, SinkNode
+from streams.topology.planning.passes import Passes
 from streams.topology.planning.task_input import TaskInput
 
 Groups: TypeAlias = tuple[tuple[str, ...], ...]
@@ -48,7 +50,9 @@ def batching(nodes: Mapping[str, Node], head: Collection[str], entries: Sequence
     groups = _groups(entered, inside)
     reason = next(filter(None, (_unfit(group, inside) for group in groups)), None)
     reason = reason or next((_unfit_anywhere(node) for node in processors if _unfit_anywhere(node)), None)
-    reason = reason or _shared_stores(groups, processors) or _several_parents(groups, inside) or _topics(inside)
+    passes = Passes.of(inside, {entry.node for entry in entries})
+    reason = reason or _shared_stores(groups, processors, passes) or _several_parents(groups, inside, passes)
+    reason = reason or _topics(inside)
     return Batching(reason=reason) if reason else Batching(groups)
 
 
@@ -90,26 +94,28 @@ def _unfit_anywhere(node: ProcessorNode) -> str | None:
     return None
 
 
-def _shared_stores(groups: Groups, processors: Iterable[ProcessorNode]) -> str | None:
-    """Stores that a node shares with nodes outside of its group."""
+def _shared_stores(groups: Groups, processors: Iterable[ProcessorNode], passes: Passes) -> str | None:
+    """Stores that a node changes in a pass in which nodes outside of its group use them."""
     group_of = {name: group for group in groups for name in group}
-    users: dict[str, tuple[str, ...]] = {}
+    users: dict[str, list[ProcessorNode]] = {}
     for node in processors:
-        own = group_of.get(node.name, (node.name,))
-        for store in node.stores:
-            if users.setdefault(store, own) != own:
-                return f"'{node.name}' shares the store '{store}' with '{users[store][0]}'"
+        for store in node.stores if node.spec.looks_up is None else node.spec.looks_up:
+            for other in users.setdefault(store, []):
+                own = group_of.get(node.name, (node.name,))
+                if other.name not in own and not passes.apart(node, other):
+                    return f"'{node.name}' shares the store '{store}' with '{other.name}'"
+            users[store].append(node)
     return None
 
 
-def _several_parents(groups: Groups, inside: Mapping[str, Node]) -> str | None:
-    """Nodes that get records from several nodes of the task, which would no longer alternate."""
+def _several_parents(groups: Groups, inside: Mapping[str, Node], passes: Passes) -> str | None:
+    """Nodes that get records in one pass from several nodes of the task, which would no longer alternate."""
     group_of = {name: group for group in groups for name in group}
     for name, node in inside.items():
-        above = {
-            group_of.get(parent, (parent,)) for parent in node.parents if isinstance(inside.get(parent), ProcessorNode)
-        }
-        if len(above) > 1 or (above and name in group_of):
+        parents = [parent for parent in node.parents if isinstance(inside.get(parent), ProcessorNode)]
+        above = {group_of.get(parent, (parent,)): parent for parent in parents}
+        counts = Counter(one for parent in above.values() for one in passes.sent(parent, node))
+        if max(counts.values(), default=0) > 1 or (above and name in group_of):
             return f"'{name}' gets records from several nodes"
     return None
 

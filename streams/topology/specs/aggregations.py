@@ -69,6 +69,10 @@ class AggregationSpec(CachingTableSpec):
             return "the streams of a cogroup close windows, each by its own stream time"
         return AggregateBatches if isinstance(operator, StreamAggregate | WindowAggregate) else self.whole_records
 
+    def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
+        """With a cache. An aggregation in windows may have results when they close."""
+        return self.caching and self.windows is None
+
     @property
     def unless(self) -> str:
         """In compat mode the wall clock closes windows, too."""

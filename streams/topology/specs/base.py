@@ -107,6 +107,19 @@ class NodeSpec(ABC):
         return ""
 
     @property
+    def looks_up(self) -> tuple[str, ...] | None:
+        """The stores that the operator reads for records, as last forwarded, if it writes none; None: it may use all of its stores."""
+        return None
+
+    def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
+        """Whether the operator forwards nothing before the end of the step, because it has a cache.
+
+        Args:
+            stores: The names of the node's stores.
+        """
+        return False
+
+    @property
     def takes_encoded(self) -> bool:
         """Whether `batches` can leave values as bytes (`EncodedValues`), because it seldom looks at one."""
         return False

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from streams.operators.columnar import BatchProcessor
 from streams.operators.join.foreign_key_left import ForeignKeyResult, ForeignKeySubscribe
 from streams.operators.join.foreign_key_right import ForeignKeySubscriptions, ForeignKeyUpdate
 from streams.operators.join.table_table_join import TableJoinMerge, TableTableJoin
+from streams.operators.operator_batches import OperatorBatches
 from streams.operators.processor import AnyProcessor
 from streams.operators.table.table_source import TableSource
 from streams.operators.table.value_getter import JoinKind, ValueGetter
@@ -49,6 +51,18 @@ class TableJoinSpec(TableSpec):
         """The sort of join."""
         return (("kind", self.join_kind),)
 
+    @property
+    def looks_up(self) -> tuple[str, ...] | None:
+        """The stores of the other table."""
+        return self.other.stores
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together, where only one of the tables changes at a time."""
+        if self.related:
+            return "one update may change both sides, and each side must see what the other has made of it"
+        return "updates of a versioned table may be out of order" if self.versioned else OperatorBatches
+
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator that opens the other table's stores itself."""
         left_alone, right_alone = self.join_kind != "inner", self.join_kind == "outer"
@@ -69,6 +83,11 @@ class TableJoinMergeSpec(CachingTableSpec):
     """Merges the results of both sides of a join of two tables. Its store, if it has one: the joined rows."""
 
     kind = NodeKind.KTABLE_MERGE
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together."""
+        return OperatorBatches
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store, or without."""

@@ -48,6 +48,10 @@ class TableSourceSpec(CachingTableSpec):
         """Together with those of streams that look rows up."""
         return "each update of a versioned table finds its place in the history" if self.versioned else TableBatches
 
+    def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
+        """With a cache, which a versioned table does not have."""
+        return self.caching and bool(stores) and not self.versioned
+
     @property
     def takes_encoded(self) -> bool:
         """True: rows are stored as they came."""
@@ -189,6 +193,10 @@ class TableAggregateSpec(CachingTableSpec):
             if self.caching
             else "without a cache each aggregate is written, and read for the next update"
         )
+
+    def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
+        """With a cache."""
+        return self.caching
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store."""

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from state.kafka.columns import BinaryColumn
 from streams.model.record import HeldRecord
@@ -22,10 +21,9 @@ from streams.operators.aggregate.columns.group_rows import Groups
 from streams.operators.aggregate.field_aggregates import FieldAggregates
 from streams.operators.columnar import ColumnarBatch, HeldRows, KeyColumn, OneByOne
 from streams.operators.result_columns import Changes, WindowedKeys
-from streams.operators.stores.codec import Codec
+from streams.operators.stores.codec import Codec, timestamps_of
 
 Int64s = npt.NDArray[np.int64]
-_TIMESTAMP = 8
 
 
 class FoldedGroups(NamedTuple):
@@ -86,7 +84,7 @@ class Folding(NamedTuple):
         accumulators.apply(at, slots[groups.of_rows])
         accumulators.check()
         timestamps = np.full(len(known), -1, np.int64)
-        timestamps[known] = _stamps(stored.filter(pa.array(known)))
+        timestamps[known] = timestamps_of(stored.filter(pa.array(known)))
         np.maximum.at(timestamps, groups.of_rows, rows.timestamps[at])
         order = np.argsort(timestamps, kind="stable")
         last_rows = np.zeros(len(known), np.int64)
@@ -114,13 +112,6 @@ class Folding(NamedTuple):
             return inner
         starts = groups.starts[order]
         return WindowedKeys(inner, starts, starts + self.size_ms)
-
-
-def _stamps(stored: BinaryColumn) -> Int64s:
-    """The timestamps in local values."""
-    cells = pc.binary_slice(stored, 0, _TIMESTAMP)
-    data = b"".join(cells.to_pylist())
-    return np.frombuffer(data, ">i8").astype(np.int64)
 
 
 def _held(keys: BinaryColumn, results: ColumnarBatch, row: int) -> HeldRecord:

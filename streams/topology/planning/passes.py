@@ -1,0 +1,66 @@
+"""`Passes`: in which passes of a step each node gets records.
+
+A step passes over its nodes several times: first with the records, then, at the end of the step, with what one operator after the
+other has held back, parents first. Two passes never alternate, whether records are processed together or one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from streams.topology.graph import Node, ProcessorNode
+
+RECORDS = ""
+"""The pass of the step's records; that of the results at the end of the step has the name of their node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """The passes of the nodes of a task.
+
+    Attributes:
+        received: The passes in which each node gets records.
+        forwarded: The passes in which each node forwards results.
+    """
+
+    received: Mapping[str, frozenset[str]]
+    forwarded: Mapping[str, frozenset[str]]
+
+    @classmethod
+    def of(cls, inside: Mapping[str, Node], entered: Collection[str]) -> Passes:
+        """Finds them.
+
+        Args:
+            inside: The nodes, in run order.
+            entered: Those at which records enter.
+        """
+        received, forwarded = dict[str, frozenset[str]](), dict[str, frozenset[str]]()
+        passes = cls(received, forwarded)
+        for name, node in inside.items():
+            parents = (parent for parent in node.parents if isinstance(inside.get(parent), ProcessorNode))
+            above = (passes.sent(parent, node) for parent in parents)
+            received[name] = frozenset((RECORDS,) if name in entered else ()).union(*above)
+            at_end = isinstance(node, ProcessorNode) and node.spec.forwards_at_end(node.stores)
+            forwarded[name] = frozenset((name,)) if at_end else received[name] | {name}
+        return passes
+
+    def sent(self, parent: str, node: Node) -> frozenset[str]:
+        """The passes in which a parent sends records to a node: results, or the records that it drops."""
+        dropped = isinstance(node, ProcessorNode) and node.takes_dropped
+        return self.received[parent] | {parent} if dropped else self.forwarded[parent]
+
+    def apart(self, one: ProcessorNode, other: ProcessorNode) -> bool:
+        """Whether none of two nodes sees in one pass what the other one does to a store that both use."""
+        looking, changing = (one, other) if one.spec.looks_up is not None else (other, one)
+        if changing.spec.looks_up is not None:
+            return True  # nobody writes
+        if looking.spec.looks_up is None:
+            return self._works_in(one).isdisjoint(self._works_in(other))
+        # A look-up sees rows as they were forwarded last, which a cache changes at the end only.
+        return self.received[looking.name].isdisjoint(
+            (changing.name,) if changing.spec.forwards_at_end(changing.stores) else self._works_in(changing)
+        )
+
+    def _works_in(self, node: ProcessorNode) -> frozenset[str]:
+        return self.received[node.name] | {node.name}
