@@ -7,11 +7,13 @@ this engine reads them. The hash of the left value identifies a response to an o
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from streams.model.foreign_key import CombinedKey, Response, Subscription
 from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize
+from streams.serdes.columns import write_all
 
 _LENGTH = struct.Struct(">i")
 _NO_HASH, _NO_VALUE = 0x80, 0x40
@@ -81,6 +83,37 @@ class ResponseSerde(Serde[Response]):
         return Response(data[1:at] or None, value)
 
 
+def subscription_cells(asked: Iterable[Subscription], keys: Iterable[bytes]) -> list[bytes]:
+    """Many subscriptions as bytes, as from `SubscriptionSerde`.
+
+    Args:
+        asked: The subscriptions.
+        keys: The bytes of their primary keys.
+    """
+    return [
+        (bytes((_NO_HASH, one.instruction)) if one.hash is None else bytes((0, one.instruction)) + one.hash) + key
+        for one, key in zip(asked, keys, strict=True)
+    ]
+
+
+def subscription_hashes(cells: Iterable[bytes]) -> list[bytes | None]:
+    """The hashes in many subscriptions."""
+    return [None if cell[0] & _NO_HASH else cell[2 : 2 + _HASH_BYTES] for cell in cells]
+
+
+def response_cells(hashes: Iterable[bytes | None], values: Iterable[bytes | None]) -> list[bytes]:
+    """Many responses as bytes, as from `ResponseSerde`.
+
+    Args:
+        hashes: Their hashes.
+        values: The bytes of the right values.
+    """
+    return [
+        bytes(((_NO_HASH if one is None else 0) | (_NO_VALUE if value is None else 0),)) + (one or b"") + (value or b"")
+        for one, value in zip(hashes, values, strict=True)
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class CombinedKeySerde(Serde[CombinedKey]):
     """`length of foreign key(4) ∥ foreign key ∥ primary key`: all rows of a foreign key are adjacent.
@@ -99,6 +132,20 @@ class CombinedKeySerde(Serde[CombinedKey]):
         if data is None:
             raise cannot_serialize(self, topic, key, "no foreign key")
         return _LENGTH.pack(len(data)) + data
+
+    def prefixes(self, topic: str, keys: Sequence[Any]) -> list[bytes]:
+        """`prefix` for many keys."""
+        cells = write_all(self.foreign_key, topic, keys)
+        if None in cells:
+            raise cannot_serialize(self, topic, keys[cells.index(None)], "no foreign key")
+        return [_LENGTH.pack(len(cell)) + cell for cell in cast("list[bytes]", cells)]
+
+    def primary_keys(self, topic: str, keys: Sequence[Any]) -> list[bytes]:
+        """The bytes of many primary keys."""
+        cells = write_all(self.primary_key, topic, keys)
+        if None in cells:
+            raise cannot_serialize(self, topic, keys[cells.index(None)], "no primary key")
+        return cast("list[bytes]", cells)
 
     def serialize(self, topic: str, value: CombinedKey | None, headers: Headers = None) -> bytes | None:
         """Bytes of a `CombinedKey`. Raises `SerdeError` for anything else."""

@@ -10,7 +10,7 @@ import pytest
 from streams import Consumed, JsonSerde, Materialized, StreamsBuilder, StringSerde, Topology
 from streams.dsl.ktable import KTable
 from streams.operators.operator_batches import OperatorBatches
-from tests.both_ways import Fed, check_both_ways, counted, reasons
+from tests.both_ways import check_both_ways, counted
 from tests.operators.test_tables_together import failing, feed, seen
 
 Tables = tuple[KTable[Any, Any], KTable[Any, Any]]
@@ -56,7 +56,7 @@ PROGRAMS: dict[str, Program] = {
         .to_stream()
         .to("out")
     ),
-    "derived tables": lambda builder, left, right: (
+    "a derived table that fails": lambda builder, left, right: (
         left.filter(lambda value: value != 3)
         .outer_join(right.map_values(lambda value: failing(value)), seen)
         .filter_not(lambda value: value[0] is None)
@@ -140,4 +140,5 @@ def test_both_tables_change(shape: str, caches: tuple[bool, bool], seed: int) ->
             processing="skip",
         )
     assert "together" in answers
+    assert not found.fallbacks or "fails" in shape
     assert any(topic == "test-lefts-changelog" for topic, _ in found.topics)

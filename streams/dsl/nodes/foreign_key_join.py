@@ -88,7 +88,7 @@ def _right_part(
     store = graph.store(spec, keys, SubscriptionSerde(left_key))
     add = partial(graph.stateful, input_key_serde=right_key, key_serde=right_key, value_serde=None)
     answers = add(
-        ForeignKeySubscriptionsSpec(other),
+        ForeignKeySubscriptionsSpec(other, keys),
         subscriptions,
         f"{base}-subscription-processor",
         stores=tuple(dict.fromkeys((store, *other.stores))),

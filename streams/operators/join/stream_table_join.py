@@ -18,7 +18,7 @@ from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stream_time import StreamTime
-from streams.operators.table.table_updates import look_ups
+from streams.operators.table.table_updates import TableUpdates, look_ups
 from streams.operators.table.value_getter import TableLookup, ValueGetter
 from streams.serdes.base import Serde
 
@@ -51,12 +51,12 @@ class StreamTableJoin(Operator):
         if not self._dropped(record, record.key):
             self._join(record, record.key)
 
-    def process_together(self, batch: ColumnarBatch, tables: Mapping[str, TableLookup]) -> Callable[[], None]:
+    def process_together(self, batch: ColumnarBatch, tables: Mapping[str, TableUpdates]) -> Callable[[], None]:
         """`process` for all records of a step; returns its effects, which cannot fail.
 
         Args:
             batch: The records.
-            tables: The look-ups of tables with stores, by store.
+            tables: The updates that the step has for tables, by store.
         """
         lookup = self.table.open_together(look_ups(self.ctx, self.table.stores, tables))
         return self._join_together(batch, batch.keys, lookup)
@@ -127,7 +127,7 @@ class StreamGlobalJoin(StreamTableJoin):
         if not self._dropped(record, key):
             self._join(record, key)
 
-    def process_together(self, batch: ColumnarBatch, tables: Mapping[str, TableLookup]) -> Callable[[], None]:
+    def process_together(self, batch: ColumnarBatch, tables: Mapping[str, TableUpdates]) -> Callable[[], None]:
         """Compute the keys, look up and join, for all records of a step, in which a global table does not change."""
         keys = KeyColumn.of(list(map(self.selector, batch.keys, batch.values)))
         lookup = self.table.open_together(look_ups(self.ctx, self.table.stores))

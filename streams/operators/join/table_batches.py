@@ -1,13 +1,18 @@
-"""`TableBatches`: a step's records of tables, and of the streams that look them up, processed together."""
+"""`TableBatches`: a step's records of tables, and of the streams and foreign-key joins that look them up, processed together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from streams.operators.columnar import ColumnarBatch
+from streams.operators.join.foreign_key_left import ForeignKeyResult
+from streams.operators.join.foreign_key_right import ForeignKeySubscriptions
 from streams.operators.join.stream_table_join import StreamTableJoin
 from streams.operators.table.table_source import TableSource
-from streams.operators.table.value_getter import TableLookup
+from streams.operators.table.table_updates import TableUpdates
+
+TableOrReader: TypeAlias = TableSource | StreamTableJoin | ForeignKeySubscriptions | ForeignKeyResult
 
 
 class TableBatches:
@@ -17,15 +22,15 @@ class TableBatches:
         operators: Those of the group.
     """
 
-    def __init__(self, operators: Sequence[TableSource | StreamTableJoin]) -> None:
+    def __init__(self, operators: Sequence[TableOrReader]) -> None:
         self._operators = operators
 
     def process_batches(self, batches: Sequence[ColumnarBatch]) -> None:
         """See `BatchProcessor`."""
-        tables: dict[str, TableLookup] = {}
+        tables: dict[str, TableUpdates] = {}
         effects: dict[int, Callable[[], None]] = {}
         # Tables first, because their updates are what the others look up.
-        for at in sorted(range(len(batches)), key=lambda at: isinstance(self._operators[at], StreamTableJoin)):
+        for at in sorted(range(len(batches)), key=lambda at: not isinstance(self._operators[at], TableSource)):
             effects[at] = self._operators[at].process_together(batches[at], tables)
         for at in range(len(batches)):
             effects[at]()

@@ -37,7 +37,7 @@ class Codec:
     """
 
     def __init__(self, topic: str, key_serde: Serde, value_serde: Serde, room: int = NO_LIMIT) -> None:
-        self._topic = topic
+        self.topic = topic
         self._room = room
         self._key_serde = key_serde
         self._value_serde = value_serde
@@ -48,27 +48,27 @@ class Codec:
         """Key bytes. Raises ValueError for a null key, which no store accepts."""
         if type(key) is str and key in self._text_keys:
             return self._text_keys[key]
-        data = self._key_serde.serialize(self._topic, key)
+        data = self._key_serde.serialize(self.topic, key)
         if data is None:
-            raise _null_key(self._topic)
+            raise _null_key(self.topic)
         if type(key) is str:
             self._text_keys[key] = data
         return data
 
     def keys(self, keys: KeyColumn) -> list[bytes]:
         """The bytes of a column's distinct keys, as from `key`; empty for a None among them, which is no row's key."""
-        data = keys.encoded(self._key_serde, self._topic)
+        data = keys.encoded(self._key_serde, self.topic)
         if None in data:
             if any(one is None and key is not None for key, one in zip(keys.objects, data, strict=True)):
-                raise _null_key(self._topic)
+                raise _null_key(self.topic)
             return [one or b"" for one in data]
         return cast("list[bytes]", data)
 
     def key_cells(self, keys: KeyColumn) -> BinaryColumn:
         """The bytes of each row's key, as from `key`."""
-        cells = keys.column(self._key_serde, self._topic)
+        cells = keys.column(self._key_serde, self.topic)
         if cells.null_count:
-            raise _null_key(self._topic)
+            raise _null_key(self.topic)
         return cells
 
     def key_column(self, objects: list[Any], data: list[bytes]) -> KeyColumn:
@@ -82,7 +82,7 @@ class Codec:
 
     def value(self, value: Any) -> bytes | None:
         """Value bytes."""
-        return self._value_serde.serialize(self._topic, value)
+        return self._value_serde.serialize(self.topic, value)
 
     def fitting(self, key: bytes, value: bytes | None) -> bytes | None:
         """The local value, if the row fits the changelog.
@@ -92,7 +92,7 @@ class Codec:
         """
         if value is not None and len(key) + len(value) > self._room:
             raise OversizedRowError(
-                f"the row of key {key[:64]!r} for the changelog {self._topic!r} has {len(key) + len(value)} bytes, {self._room} "
+                f"the row of key {key[:64]!r} for the changelog {self.topic!r} has {len(key) + len(value)} bytes, {self._room} "
                 f"fit: keep less under one key (a list or a text that grows with each record?), or raise max_record_bytes and "
                 f"the changelog's max.message.bytes"
             )
@@ -117,11 +117,11 @@ class Codec:
 
     def read_key(self, data: bytes) -> Any:
         """The key."""
-        return self._key_serde.deserialize(self._topic, data)
+        return self._key_serde.deserialize(self.topic, data)
 
     def read_value(self, data: bytes | None) -> Any:
         """The value."""
-        return self._value_serde.deserialize(self._topic, data)
+        return self._value_serde.deserialize(self.topic, data)
 
     def timestamped(self, value: Any, timestamp: int) -> bytes | None:
         """The local value: `timestamp(8) ∥ value`, or None."""
@@ -143,11 +143,11 @@ class Codec:
 
     def cells(self, values: Sequence[Any]) -> list[bytes | None]:
         """The bytes of many values, None for None."""
-        return write_all(self._value_serde, self._topic, values)
+        return write_all(self._value_serde, self.topic, values)
 
     def values(self, values: Sequence[Any]) -> BinaryColumn:
         """The same as a column."""
-        return value_column(values, self._value_serde, self._topic)
+        return value_column(values, self._value_serde, self.topic)
 
     def timestamped_column(
         self, keys: BinaryColumn, values: BinaryColumn, timestamps: npt.NDArray[np.int64]
@@ -173,7 +173,7 @@ class Codec:
 
     def read_values(self, values: Sequence[bytes | None]) -> list[Any]:
         """Many values."""
-        return read_all(self._value_serde, self._topic, values, None)
+        return read_all(self._value_serde, self.topic, values, None)
 
     def old_values(self, stored: BinaryColumn) -> list[Any]:
         """The values in many local values, without their timestamps; None for null."""

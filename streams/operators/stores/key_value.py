@@ -33,6 +33,10 @@ class TypedKeyValueStore:
         data = self.codec.key(key)
         self.rows.put(data, self.codec.fitting(data, self.codec.value(value)), timestamp)
 
+    def put_column(self, keys: BinaryColumn, values: BinaryColumn, timestamps: npt.NDArray[np.int64]) -> None:
+        """Write many rows as bytes in this order; null deletes."""
+        self.rows.put_columns(keys, values, timestamps)
+
     def range(self, lower: Any, upper: Any, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
         """Rows with lower <= key <= upper in order of the keys' bytes; None = open."""
         for key, value in self.rows.range(_bound(self.codec, lower), _bound(self.codec, upper), reverse):

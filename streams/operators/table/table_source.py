@@ -10,7 +10,7 @@ from streams.model.record import Record
 from streams.operators.columnar import NULL_KEY, ColumnarBatch
 from streams.operators.dropped import drop_rows
 from streams.operators.table.table_materializer import TableOperator
-from streams.operators.table.value_getter import TableLookup
+from streams.operators.table.table_updates import TableUpdates
 
 
 class TableSource(TableOperator):
@@ -33,18 +33,18 @@ class TableSource(TableOperator):
         else:
             self._table.update(record, record.value)
 
-    def process_together(self, batch: ColumnarBatch, tables: dict[str, TableLookup]) -> Callable[[], None]:
+    def process_together(self, batch: ColumnarBatch, tables: dict[str, TableUpdates]) -> Callable[[], None]:
         """`process` for all records of a step; returns its effects, which cannot fail.
 
         Args:
             batch: The records.
-            tables: Where the look-up of this table is added, by the name of its store.
+            tables: Where the updates are added, by the name of the table's store.
         """
         null_key = batch.keys.codes == NULL_KEY
         updated = batch.take(np.flatnonzero(~null_key)) if null_key.any() else batch
         updates = self._table.updates(updated)
         if updates is not None and self.store_name is not None:
-            tables[self.store_name] = updates.lookup
+            tables[self.store_name] = updates
         update = self._table.update_together(updated, updates)
 
         def effects() -> None:

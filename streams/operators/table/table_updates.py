@@ -45,7 +45,7 @@ class TableUpdates:
     def __init__(self, store: TypedTimestampedKeyValueStore, batch: ColumnarBatch, caching: bool) -> None:
         self.batch = batch
         self._store = store
-        self._caching = caching
+        self.caching = caching
         self._number_of, self._numbers = numbered(store.codec.keys(batch.keys), batch.keys)
         self._span = int(batch.order[-1]) + 1 if len(batch) else 1
         self._places: Int64s = self._numbers * self._span + batch.order
@@ -78,7 +78,7 @@ class TableUpdates:
     def followed_by(self, later: TableUpdates) -> TableUpdates:
         """These updates and later ones of the same step, for the end of the step."""
         batch = concatenated([self.batch, later.batch])
-        return TableUpdates(self._store, replace(batch, order=np.arange(len(batch))), self._caching)
+        return TableUpdates(self._store, replace(batch, order=np.arange(len(batch))), self.caching)
 
     def last_of_each_key(self) -> Int64s:
         """The rows of the last update of each key, in order of time, then of the keys' first updates."""
@@ -144,7 +144,7 @@ class TableUpdates:
     def _seen(self, rows: Int64s) -> FoundRows:
         """The rows that updates have written, as look-ups see them."""
         timestamps = self.batch.timestamps[rows]
-        if self._caching:
+        if self.caching:
             return FoundRows.of(values_at(self.batch.values, rows), timestamps)
         written = self._value_column(rows)
         there = written.is_valid().to_numpy(zero_copy_only=False)
@@ -170,25 +170,31 @@ def look_up_stored(store: TypedTimestampedKeyValueStore, keys: KeyColumn, order:
 
 
 def look_ups(
-    ctx: OperatorContext, stores: Iterable[str], tables: Mapping[str, TableLookup] | None = None
+    ctx: OperatorContext,
+    stores: Iterable[str],
+    tables: Mapping[str, TableUpdates] | None = None,
+    forwarded: bool = False,
 ) -> dict[str, TableLookup]:
     """The look-ups of tables with stores, for `ValueGetter.open_together`.
 
     Args:
         ctx: The context of the node that looks up.
         stores: The stores.
-        tables: The look-ups of tables that are updated while the node looks up, by store. Others are seen as they are stored.
+        tables: The updates of the tables that change while the node looks up, by store. Others are seen as they are stored.
+        forwarded: See `ValueGetter.open`.
 
     Raises:
         OneByOne: A store holds windows, sessions or versions.
     """
-    found = dict(tables or {})
+    found: dict[str, TableLookup] = {}
     for name in stores:
-        if name not in found:
-            store = ctx.store(name)
-            if not isinstance(store, TypedTimestampedKeyValueStore):
-                raise OneByOne("only tables with one row for each key are looked up together")
+        updates, store = (tables or {}).get(name), ctx.store(name)
+        if updates is not None and not (forwarded and updates.caching):
+            found[name] = updates.lookup
+        elif isinstance(store, TypedTimestampedKeyValueStore):
             found[name] = partial(look_up_stored, store)
+        else:
+            raise OneByOne("only tables with one row for each key are looked up together")
     return found
 
 

@@ -95,14 +95,14 @@ def _unfit_anywhere(node: ProcessorNode) -> str | None:
 
 
 def _shared_stores(groups: Groups, processors: Iterable[ProcessorNode], passes: Passes) -> str | None:
-    """Stores that a node changes in a pass in which nodes outside of its group use them."""
+    """Stores that a node may change in a pass in which nodes outside of its group use them."""
     group_of = {name: group for group in groups for name in group}
     users: dict[str, list[ProcessorNode]] = {}
     for node in processors:
-        for store in node.stores if node.spec.looks_up is None else node.spec.looks_up:
+        own = group_of.get(node.name, (node.name,))
+        for store in {*node.spec.uses(node.stores), *node.spec.looks_up}:
             for other in users.setdefault(store, []):
-                own = group_of.get(node.name, (node.name,))
-                if other.name not in own and not passes.apart(node, other):
+                if other.name not in own and not passes.apart(store, node, other):
                     return f"'{node.name}' shares the store '{store}' with '{other.name}'"
             users[store].append(node)
     return None

@@ -50,17 +50,16 @@ class Passes:
         dropped = isinstance(node, ProcessorNode) and node.takes_dropped
         return self.received[parent] | {parent} if dropped else self.forwarded[parent]
 
-    def apart(self, one: ProcessorNode, other: ProcessorNode) -> bool:
+    def apart(self, store: str, one: ProcessorNode, other: ProcessorNode) -> bool:
         """Whether none of two nodes sees in one pass what the other one does to a store that both use."""
-        looking, changing = (one, other) if one.spec.looks_up is not None else (other, one)
-        if changing.spec.looks_up is not None:
+        looking, changing = (one, other) if store in one.spec.looks_up else (other, one)
+        if store in changing.spec.looks_up:
             return True  # nobody writes
-        if looking.spec.looks_up is None:
+        if store not in looking.spec.looks_up:
             return self._works_in(one).isdisjoint(self._works_in(other))
         # A look-up sees rows as they were forwarded last, which a cache changes at the end only.
-        return self.received[looking.name].isdisjoint(
-            (changing.name,) if changing.spec.forwards_at_end(changing.stores) else self._works_in(changing)
-        )
+        at_end = changing.spec.forwards_at_end(changing.stores)
+        return self.received[looking.name].isdisjoint((changing.name,) if at_end else self._works_in(changing))
 
     def _works_in(self, node: ProcessorNode) -> frozenset[str]:
         return self.received[node.name] | {node.name}

@@ -107,9 +107,17 @@ class NodeSpec(ABC):
         return ""
 
     @property
-    def looks_up(self) -> tuple[str, ...] | None:
-        """The stores that the operator reads for records, as last forwarded, if it writes none; None: it may use all of its stores."""
-        return None
+    def looks_up(self) -> tuple[str, ...]:
+        """The stores of tables that the operator only reads, as last forwarded."""
+        return ()
+
+    def uses(self, stores: tuple[str, ...]) -> tuple[str, ...]:
+        """The stores that the operator may read and write.
+
+        Args:
+            stores: The names of the node's stores.
+        """
+        return tuple(store for store in stores if store not in self.looks_up)
 
     def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
         """Whether the operator forwards nothing before the end of the step, because it has a cache.

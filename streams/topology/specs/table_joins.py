@@ -9,6 +9,7 @@ from typing import Any
 from streams.operators.columnar import BatchProcessor
 from streams.operators.join.foreign_key_left import ForeignKeyResult, ForeignKeySubscribe
 from streams.operators.join.foreign_key_right import ForeignKeySubscriptions, ForeignKeyUpdate
+from streams.operators.join.table_batches import TableBatches
 from streams.operators.join.table_table_join import TableJoinMerge, TableTableJoin
 from streams.operators.operator_batches import OperatorBatches
 from streams.operators.processor import AnyProcessor
@@ -52,9 +53,13 @@ class TableJoinSpec(TableSpec):
         return (("kind", self.join_kind),)
 
     @property
-    def looks_up(self) -> tuple[str, ...] | None:
+    def looks_up(self) -> tuple[str, ...]:
         """The stores of the other table."""
         return self.other.stores
+
+    def uses(self, stores: tuple[str, ...]) -> tuple[str, ...]:
+        """None, because the other side looks up the stores of this one."""
+        return ()
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
@@ -120,6 +125,11 @@ class ForeignKeySubscribeSpec(NodeSpec):
         """Left rows with a null key."""
         return True
 
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together."""
+        return "updates of a versioned table may be out of order" if self.versioned else OperatorBatches
+
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator without stores."""
         return ForeignKeySubscribe(self.extractor, self.value_serde, self.is_left_join, self.versioned)
@@ -131,14 +141,26 @@ class ForeignKeySubscriptionsSpec(NodeSpec):
 
     Attributes:
         other: How the right table is looked up.
+        key_serde: Of the subscriptions' keys.
     """
 
     kind = NodeKind.KTABLE_FK_JOIN_SUBSCRIPTION_PROCESSOR
     other: ValueGetter
+    key_serde: CombinedKeySerde
+
+    @property
+    def looks_up(self) -> tuple[str, ...]:
+        """The stores of the right table."""
+        return self.other.stores
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together with the right table's updates."""
+        return TableBatches
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the subscriptions, which opens the right table's stores itself."""
-        return ForeignKeySubscriptions(stores[0], self.other)
+        return ForeignKeySubscriptions(stores[0], self.key_serde, self.other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +175,11 @@ class ForeignKeyUpdateSpec(NodeSpec):
     kind = NodeKind.KTABLE_FK_JOIN_FOREIGN_PROCESSOR
     key_serde: CombinedKeySerde
     versioned: bool
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together."""
+        return "updates of a versioned table may be out of order" if self.versioned else OperatorBatches
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the subscriptions."""
@@ -182,6 +209,11 @@ class ForeignKeyResultSpec(NodeSpec):
         """The sort of join."""
         return (("kind", self.join_kind),)
 
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together with the left table's updates."""
+        return TableBatches
+
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator that opens the left table's stores itself."""
         return ForeignKeyResult(self.this, self.value_serde, self.joiner, self.join_kind == "left")
@@ -197,6 +229,11 @@ class ForeignKeyOutputSpec(CachingTableSpec):
 
     kind = NodeKind.KTABLE_FK_JOIN_OUTPUT
     registration: str
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together."""
+        return TableBatches
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store, or one that only passes updates on."""
