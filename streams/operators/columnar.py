@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from state.kafka.headers import decode_headers
 from streams.model.record import Headers, HeldRecord, Record
-from streams.operators.encoded_values import take_values
+from streams.operators.encoded_values import join_values, take_values
 from streams.serdes.base import Serde
 from streams.serdes.columns import is_exact, write_all
 
@@ -219,13 +219,33 @@ def concatenated(batches: Sequence[ColumnarBatch]) -> ColumnarBatch:
         headers = [cell for batch in batches for cell in (batch.headers or [None] * len(batch))]
     return ColumnarBatch(
         KeyColumn.joined([batch.keys for batch in batches]),
-        [value for batch in batches for value in batch.values],
+        join_values([batch.values for batch in batches]),
         np.concatenate([batch.timestamps for batch in batches]),
         np.concatenate([batch.order for batch in batches]),
         headers,
-        batches[0].place,
+        _joint_place(batches),
         HeldRows.joined([(batch.held, len(batch)) for batch in batches]),
     )
+
+
+def in_step_order(batches: Sequence[ColumnarBatch]) -> ColumnarBatch:
+    """The records of several batches of the same step in its order; at the same position, those of earlier batches come first."""
+    if len(batches) == 1:
+        return batches[0]
+    whole = concatenated(batches)
+    return whole.take(np.argsort(whole.order, kind="stable"))
+
+
+def _joint_place(batches: Sequence[ColumnarBatch]) -> Callable[[int], Any]:
+    first = batches[0].place
+    if all(batch.place == first for batch in batches):
+        return first
+
+    def place(position: int) -> Any:
+        there = (batch for batch in batches if position in batch.order)
+        return next((found for batch in there if (found := batch.place(position)) is not None), None)
+
+    return place
 
 
 class OneByOne(Exception):

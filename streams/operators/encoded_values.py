@@ -31,6 +31,10 @@ class ValueColumn(Sequence[Any], ABC):
     def take(self, rows: Int64s) -> Sequence[Any]:
         """The values of some rows."""
 
+    def joined(self, parts: Sequence[Any]) -> Sequence[Any]:
+        """The values of several columns of this class, one after the other."""
+        return list(chain.from_iterable(parts))
+
 
 class WrittenValues(Sequence[Any], ABC):
     """A sequence of values some or all of whose bytes are known."""
@@ -142,6 +146,14 @@ class EncodedValues(WrittenValues, ValueColumn):
         rows = np.arange(len(self))
         rows[anew] = len(self) + np.arange(len(anew))
         return pa.concat_arrays([self._cells, written]).take(pa.array(rows))
+
+
+def join_values(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    """The values of several batches, one after the other."""
+    first = parts[0]
+    if isinstance(first, ValueColumn) and all(type(part) is type(first) for part in parts):
+        return first.joined(parts)
+    return list(chain.from_iterable(parts))
 
 
 def null_values(values: Sequence[Any]) -> npt.NDArray[np.bool_]:

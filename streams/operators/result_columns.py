@@ -18,7 +18,7 @@ from state.kafka.columns import BinaryColumn
 from state.tables.binary_columns import NOTHING
 from streams.model.record import Change, Window, Windowed
 from streams.operators.columnar import Int64s, KeyColumn
-from streams.operators.encoded_values import ValueColumn, WrittenValues, take_values
+from streams.operators.encoded_values import ValueColumn, WrittenValues, join_values, take_values
 from streams.serdes.base import Serde
 from streams.serdes.columns import reads_alone
 from streams.serdes.json import is_plain_json
@@ -135,6 +135,12 @@ class Changes(ValueColumn):
     def take(self, rows: Int64s) -> Changes:
         """The updates of some rows."""
         return Changes(take_values(self.new, rows), None if self.old is None else take_values(self.old, rows))
+
+    def joined(self, parts: Sequence[Changes]) -> Changes:
+        """The updates of several columns, one after the other."""
+        olds = [part.old if part.old is not None else [None] * len(part) for part in parts]
+        known = any(part.old is not None for part in parts)
+        return Changes(join_values([part.new for part in parts]), join_values(olds) if known else None)
 
     def __len__(self) -> int:
         return len(self.new)

@@ -122,7 +122,7 @@ def partitions(topology: Topology) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("caches", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("caches", [(True, True), (True, False), (False, True), (False, False)])
 @pytest.mark.parametrize("shape", PROGRAMS)
 def test_both_tables_change(shape: str, caches: tuple[bool, bool], seed: int) -> None:
     if shape == LOOKED_UP and caches != (True, True):

@@ -16,10 +16,11 @@ from streams.operators.dropped import drop_rows
 from streams.operators.encoded_values import null_values
 from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
+from streams.operators.stores.found_rows import TableLookup
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stream_time import StreamTime
 from streams.operators.table.table_updates import TableUpdates, look_ups
-from streams.operators.table.value_getter import TableLookup, ValueGetter
+from streams.operators.table.value_getter import ValueGetter
 from streams.serdes.base import Serde
 
 

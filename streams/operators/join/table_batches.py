@@ -32,5 +32,7 @@ class TableBatches:
         # Tables first, because their updates are what the others look up.
         for at in sorted(range(len(batches)), key=lambda at: not isinstance(self._operators[at], TableSource)):
             effects[at] = self._operators[at].process_together(batches[at], tables)
+        for updates in tables.values():
+            updates.show()
         for at in range(len(batches)):
             effects[at]()

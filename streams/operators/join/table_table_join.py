@@ -17,9 +17,11 @@ from streams.operators.operator import Operator
 from streams.operators.operator_batches import call_each
 from streams.operators.operator_context import OperatorContext
 from streams.operators.result_columns import Changes
+from streams.operators.stores.found_rows import FoundRows
+from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.operators.table.table_materializer import TableMaterializer, TableOperator
 from streams.operators.table.table_updates import look_ups
-from streams.operators.table.value_getter import FoundRows, ValueGetter
+from streams.operators.table.value_getter import ValueGetter
 
 
 class TableTableJoin(Operator):
@@ -70,6 +72,10 @@ class TableTableJoin(Operator):
         super().init(ctx)
         # The rows as forwarded by the other table: a cached row may be deleted again before it is ever forwarded.
         self._lookup = self.other.open(ctx, forwarded=True)
+        for name in self.other.stores:
+            store = ctx.store(name)
+            if isinstance(store, TypedTimestampedKeyValueStore):
+                store.watched = True
         # In strict mode, the join of related sides is stored where old values are needed.
         self._joins_old = self.send_old and not (self.related and ctx.mode == "strict")
         # An inner join of related sides: the row of the other side may have been deleted by the same update as this one's. Then
@@ -98,16 +104,19 @@ class TableTableJoin(Operator):
         )
 
     def process_together(self, batch: ColumnarBatch) -> None:
-        """`process` for many updates, during which the other table does not change.
+        """`process` for many updates. If rows cannot be looked up, only the updates at fault meet their policy.
 
         Raises:
             OneByOne: The other table's rows cannot be looked up together.
-            Exception: A key cannot be written; there has been no effect.
         """
         null_key = batch.keys.codes == NULL_KEY
         updates = batch.take(np.flatnonzero(~null_key)) if null_key.any() else batch
         lookup = self.other.open_together(look_ups(self.ctx, self.other.stores))
-        found = lookup(updates.keys, updates.order)
+        try:
+            found = lookup(updates.keys, updates.order)
+        except Exception as error:
+            self._join_each(batch, error)
+            return
         drop_rows(self.ctx, batch, {"null_key": null_key})
         joins = found.there
         if self.alone:
@@ -116,6 +125,14 @@ class TableTableJoin(Operator):
             if changes.old is not None:
                 joins |= ~null_values(changes.old)
         self._forward_joined(updates, found, np.flatnonzero(joins))
+
+    def _join_each(self, batch: ColumnarBatch, error: Exception) -> None:
+        """Join each update by itself, as of its place in the step; the error is that of a batch of one."""
+        if len(batch) == 1:
+            self.ctx.refuse(batch, 0, error)
+            return
+        for row in range(len(batch)):
+            self.process_together(batch.take(np.array([row])))
 
     def _forward_joined(self, updates: ColumnarBatch, found: FoundRows, rows: Int64s) -> None:
         """Join some of the updates with the other table's rows, and forward the results."""

@@ -15,6 +15,7 @@ from streams.model.record import Headers, ValueAndTimestamp
 from streams.operators.stores.byte_stores import KeyValueBytes
 from streams.operators.stores.cached_row import CachedRow
 from streams.operators.stores.codec import Codec
+from streams.operators.stores.found_rows import TableLookup
 
 
 class TypedKeyValueStore:
@@ -65,6 +66,10 @@ class TypedTimestampedKeyValueStore:
         self._cache: dict[bytes, CachedRow] | None = None
         self.pending: dict[bytes, tuple[Any, Headers, CachedRow]] = {}
         """Key, headers and row of the pending updates of an aggregation, shared by all streams of a cogroup."""
+        self.watched = False
+        """Whether a join looks rows up at positions within the step."""
+        self.updates: TableLookup | None = None
+        """The look-up at positions within the step, for a table without a cache all of whose updates are written already."""
 
     def use_cache(self) -> None:
         """Share decoded values within the step from now on."""

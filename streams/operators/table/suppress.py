@@ -20,12 +20,13 @@ from streams.operators.operator import Operator
 from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.expiry_index import ExpiryIndex
+from streams.operators.stores.found_rows import TableLookup
 from streams.operators.stores.key_value import TypedKeyValueStore
 from streams.operators.stream_time import NO_LIMIT, StreamTime
 from streams.operators.table.buffered_update import BufferedUpdate, size_of
 from streams.operators.table.suppress_columns import DueUpdates, HeldUpdates, KeptUpdates
 from streams.operators.table.suppress_in_turn import UpdatesInTurn
-from streams.operators.table.value_getter import Lookup, TableLookup, ValueGetter
+from streams.operators.table.value_getter import Lookup, ValueGetter
 from streams.serdes.base import Serde
 
 _TIME = struct.Struct(">q")

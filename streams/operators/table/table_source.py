@@ -46,6 +46,8 @@ class TableSource(TableOperator):
         if updates is not None and self.store_name is not None:
             tables[self.store_name] = updates
         update = self._table.update_together(updated, updates)
+        if updates is not None and not self.caching:
+            updates.remember()
 
         def effects() -> None:
             drop_rows(self.ctx, batch, {"null_key": null_key})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -17,8 +17,8 @@ from streams.operators.columnar import ColumnarBatch, Int64s, KeyColumn, OneByOn
 from streams.operators.encoded_values import take_values, values_at
 from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.codec import timestamps_of
+from streams.operators.stores.found_rows import FoundRows, TableLookup
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
-from streams.operators.table.value_getter import FoundRows, TableLookup
 
 
 class TableRows(NamedTuple):
@@ -51,11 +51,22 @@ class TableUpdates:
         self._places: Int64s = self._numbers * self._span + batch.order
         self._by_place = np.argsort(self._places, kind="stable")
         self._sorted_places = self._places[self._by_place]
+        self._before: BinaryColumn | None = None
 
     def key_column(self, rows: Int64s) -> BinaryColumn:
         """The bytes of the keys of some updates."""
         distinct = binary_column(list(self._number_of))
         return distinct.take(pa.array(self._numbers[rows]))
+
+    def remember(self) -> None:
+        """Reads the rows as before the step, if joins look the table up, so that `lookup` finds them when updates are written."""
+        if self._store.watched:
+            self._before = self._store.stored_column(list(self._number_of))
+
+    def show(self) -> None:
+        """Lets joins look up the table at positions within the step, if its rows are remembered."""
+        if self._before is not None:
+            self._store.updates = self.lookup
 
     def rows(self, rows: Int64s) -> TableRows:
         """Some updates as the store's rows.
@@ -100,7 +111,10 @@ class TableUpdates:
         data = self._store.codec.keys(keys)
         of_object = np.array([self._number_of.get(key, -1) for key in data], np.int64)
         numbers = of_object[keys.codes]
-        return self._found(self._last_before(numbers, order), data, keys.codes)
+        at = self._last_before(numbers, order)
+        if self._before is None:
+            return self._found(at, partial(stored_rows, self._store, data, keys.codes))
+        return self._found(at, partial(self._rows_before, self._before, numbers, data, keys.codes))
 
     def before_each(self) -> FoundRows:
         """The table's row just before each update."""
@@ -108,28 +122,30 @@ class TableUpdates:
         same = np.flatnonzero(self._numbers[by_place[1:]] == self._numbers[by_place[:-1]])
         before = np.full(len(self.batch), -1)
         before[by_place[same + 1]] = by_place[same]
-        return self._found(before, list(self._number_of), self._numbers)
+        return self._found(before, partial(stored_rows, self._store, list(self._number_of), self._numbers))
 
-    def _found(self, at: Int64s, data: Sequence[bytes], codes: Int64s | npt.NDArray[np.int32]) -> FoundRows:
-        """The rows that updates have written, and stored ones.
+    def _found(self, at: Int64s, stored: Callable[[Int64s], FoundRows]) -> FoundRows:
+        """The rows that updates have written, and others.
 
         Args:
-            at: The update for each look-up; -1: the stored row.
-            data: The bytes of distinct keys.
-            codes: The index in `data` of each look-up.
+            at: The update for each look-up; -1: another row.
+            stored: The other rows, for some of the look-ups.
         """
-        own, others = np.flatnonzero(at >= 0), np.flatnonzero(at < 0)
-        parts = self._seen(at[own]), stored_rows(self._store, data, codes[others])
-        if not len(own) or not len(others):
-            return parts[bool(len(others))]
-        place = np.empty(len(at), np.int64)
-        place[np.concatenate([own, others])] = np.arange(len(at))
-        values = [*parts[0].values, *parts[1].values]
-        return FoundRows(
-            np.concatenate([one.there for one in parts])[place],
-            [values[row] for row in place.tolist()],
-            np.concatenate([one.timestamps for one in parts])[place],
-        )
+        own = at >= 0
+        if own.all():
+            return self._seen(at)
+        others = stored(np.flatnonzero(~own))
+        return woven(own, self._seen(at[own]), others) if own.any() else others
+
+    def _rows_before(
+        self, before: BinaryColumn, numbers: Int64s, data: Sequence[bytes], codes: npt.NDArray[np.int32], rows: Int64s
+    ) -> FoundRows:
+        """The rows before the step for some look-ups: remembered ones, and those of keys without updates."""
+        known = numbers[rows] >= 0
+        remembered = rows_of(self._store, before.take(pa.array(numbers[rows[known]])))
+        if known.all():
+            return remembered
+        return woven(known, remembered, stored_rows(self._store, data, codes, rows[~known]))
 
     def _last_before(self, numbers: Int64s, order: Int64s) -> Int64s:
         """The row of the last update of each key before a position, -1 if there is none."""
@@ -191,15 +207,32 @@ def look_ups(
         updates, store = (tables or {}).get(name), ctx.store(name)
         if updates is not None and not (forwarded and updates.caching):
             found[name] = updates.lookup
-        elif isinstance(store, TypedTimestampedKeyValueStore):
-            found[name] = partial(look_up_stored, store)
-        else:
+        elif not isinstance(store, TypedTimestampedKeyValueStore):
             raise OneByOne("only tables with one row for each key are looked up together")
+        elif store.updates is not None and not ctx.flushing:
+            found[name] = store.updates
+        else:
+            found[name] = partial(look_up_stored, store)
     return found
 
 
+def woven(first: npt.NDArray[np.bool_], rows: FoundRows, others: FoundRows) -> FoundRows:
+    """The rows of two look-ups as those of one, in which `first` tells which of them each row comes from."""
+    place = np.empty(len(first), np.int64)
+    place[np.concatenate([np.flatnonzero(first), np.flatnonzero(~first)])] = np.arange(len(first))
+    values = [*rows.values, *others.values]
+    return FoundRows(
+        np.concatenate([rows.there, others.there])[place],
+        [values[row] for row in place.tolist()],
+        np.concatenate([rows.timestamps, others.timestamps])[place],
+    )
+
+
 def stored_rows(
-    store: TypedTimestampedKeyValueStore, keys: Sequence[bytes], codes: Int64s | npt.NDArray[np.int32]
+    store: TypedTimestampedKeyValueStore,
+    keys: Sequence[bytes],
+    codes: Int64s | npt.NDArray[np.int32],
+    rows: Int64s | None = None,
 ) -> FoundRows:
     """The stored rows for many look-ups, each value read anew, as users may change what they get.
 
@@ -207,10 +240,14 @@ def stored_rows(
         store: The store, of whose cache nothing is seen.
         keys: The distinct keys.
         codes: The index in `keys` of each look-up.
+        rows: The look-ups to make; None: all.
     """
-    if not len(codes):
-        return FoundRows.of([], np.empty(0, np.int64))
-    needed, which = np.unique(codes, return_inverse=True)
+    needed, which = np.unique(codes if rows is None else codes[rows], return_inverse=True)
     found = store.stored_column([keys[code] for code in needed.tolist()])
-    there, times = found.is_valid().to_numpy(zero_copy_only=False), timestamps_of(found)
-    return FoundRows(there[which], store.codec.old_values(found.take(pa.array(which))), times[which])
+    return rows_of(store, found.take(pa.array(which)))
+
+
+def rows_of(store: TypedTimestampedKeyValueStore, stored: BinaryColumn) -> FoundRows:
+    """The rows that local values stand for."""
+    there = stored.is_valid().to_numpy(zero_copy_only=False)
+    return FoundRows(there, store.codec.old_values(stored), timestamps_of(stored))

@@ -9,43 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from streams.model.record import ValueAndTimestamp
 from streams.model.times import NO_TIME
 from streams.operators.columnar import Int64s, KeyColumn
 from streams.operators.operator_context import OperatorContext
+from streams.operators.stores.found_rows import FoundRows, TableLookup
 
 JoinKind = Literal["inner", "left", "outer"]
 Lookup = Callable[[Any, "int | None"], "ValueAndTimestamp | None"]
 """`(key, as_of)` -> value and timestamp, or None. `as_of`: ms, for versioned tables; None = the newest value."""
-
-
-class FoundRows(NamedTuple):
-    """What a table has for n keys.
-
-    Attributes:
-        there: bool[n], whether there is a row.
-        values: The values; None where there is no row.
-        timestamps: int64[n], ms; `NO_TIME` where there is no row.
-    """
-
-    there: npt.NDArray[np.bool_]
-    values: list[Any]
-    timestamps: Int64s
-
-    @classmethod
-    def of(cls, values: list[Any], timestamps: Int64s) -> FoundRows:
-        """Rows that are there where the value is not None."""
-        there = np.fromiter((value is not None for value in values), np.bool_, len(values))
-        return cls(there, values, np.where(there, timestamps, NO_TIME))
-
-
-TableLookup = Callable[[KeyColumn, Int64s], FoundRows]
-"""`(keys, order)` -> the rows of a table for many keys (none null), each just before a position of the step."""
 
 
 class ValueGetter(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from streams.errors import ValueNotPicklableError
@@ -16,6 +16,7 @@ from streams.runtime.step_context import SourceRows, StepContext
 from streams.runtime.task.columnar_input import StepRows
 from streams.runtime.task.failed_sink import FailedSink
 from streams.runtime.task.field_columns import column_rows
+from streams.runtime.task.meeting import MeetingPoint
 from streams.runtime.task.punctuation import Punctuations
 from streams.runtime.task.sink import SinkRunner
 from streams.runtime.values import load_value
@@ -40,11 +41,12 @@ class TaskGraph:
                 context = NodeContext(name, run, self._punctuations)
                 self._nodes[name] = NodeRunner(name, node.processor(), context, run)
         receivers: dict[str, NodeRunner | SinkRunner] = {**self._nodes, **self._sinks}
+        self._meetings = {name: MeetingPoint(self._nodes[name]) for name in sub.batching.meetings}
         for name, runner in self._nodes.items():
             on_drop = sub.takers_of_dropped(name)
             children = {child: receivers[child] for child in sub.children(name) if child not in on_drop}
             runner.context.connect(children, [receivers[child] for child in on_drop])
-            runner.context.connect_batches(children, alternating=not sub.batching.groups)
+            runner.context.connect_batches({**children, **self._meeting(children)}, not sub.batching.groups)
         for runner in self._nodes.values():
             runner.processor.init(runner.context)
         self._punctuations.close()
@@ -54,6 +56,9 @@ class TaskGraph:
             if name not in entered and (sub.batching.groups or not sub.nodes[name].stores):
                 runner.group = self._group((name,))
         self._inputs = {entry.index: _EntryReader(entry, sub, receivers[entry.node], run) for entry in sub.entries}
+
+    def _meeting(self, names: Iterable[str]) -> dict[str, MeetingPoint]:
+        return {name: self._meetings[name] for name in names if name in self._meetings}
 
     def _group(self, names: tuple[str, ...]) -> NodeGroup | None:
         """What processes a step's records together for some nodes; None if nothing does."""
@@ -70,10 +75,14 @@ class TaskGraph:
         with self._run.dead_letters_in_order():
             entered = [name for names in self._sub.batching.groups for name in names]
             records = dict(zip(entered, rows.of_nodes(entered), strict=True))
+            for meeting in self._meetings.values():
+                meeting.open()
             for names, group in self._groups:
                 assert group is not None, "the planner lets only such nodes process records together"
                 if any(len(records[name]) for name in names):
                     group.receive([records[name] for name in names], partial(rows.of_nodes, names))
+            for meeting in self._meetings.values():
+                meeting.pass_on()
             for name, sink in self._sinks.items():
                 if name in records and len(records[name]):
                     sink.receive_batch(records[name])

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from streams.topology.graph import Node, ProcessorNode, SinkNode
-from streams.topology.planning.passes import Passes
+from streams.topology.planning.passes import RECORDS, Passes
 from streams.topology.planning.task_input import TaskInput
 
 Groups: TypeAlias = tuple[tuple[str, ...], ...]
@@ -27,11 +27,13 @@ class Batching:
 
     Attributes:
         groups: Nodes at which records enter, in groups that share stores; empty if records are processed one by one.
+        meetings: Nodes that get records in one pass from several nodes, which are put into the order of the step first.
         reason: Why records are processed one by one; None if they are not.
     """
 
     groups: Groups = ()
     reason: str | None = None
+    meetings: tuple[str, ...] = ()
 
 
 def batching(nodes: Mapping[str, Node], head: Collection[str], entries: Sequence[TaskInput]) -> Batching:
@@ -47,20 +49,29 @@ def batching(nodes: Mapping[str, Node], head: Collection[str], entries: Sequence
     entered = list(dict.fromkeys(entry.node for entry in entries if entry.transport != "columns"))
     if not entered:
         return Batching()
-    groups = _groups(entered, inside)
+    passes = Passes.of(inside, {entry.node for entry in entries})
+    groups = _groups(entered, inside, passes)
     reason = next(filter(None, (_unfit(group, inside) for group in groups)), None)
     reason = reason or next((_unfit_anywhere(node) for node in processors if _unfit_anywhere(node)), None)
-    passes = Passes.of(inside, {entry.node for entry in entries})
     reason = reason or _shared_stores(groups, processors, passes) or _several_parents(groups, inside, passes)
     reason = reason or _topics(inside)
-    return Batching(reason=reason) if reason else Batching(groups)
+    if reason:
+        return Batching(reason=reason)
+    return Batching(
+        groups, meetings=tuple(name for name, node in inside.items() if _meet(groups, inside, node, passes))
+    )
 
 
-def _groups(entered: Iterable[str], inside: Mapping[str, Node]) -> Groups:
-    """The nodes at which records enter; those with common stores are together."""
+def _groups(entered: Iterable[str], inside: Mapping[str, Node], passes: Passes) -> Groups:
+    """The nodes at which records enter; those with common stores are together, and tables that joins look up for each other."""
+    looked_up: dict[str, set[str]] = {}
+    for node in inside.values():
+        if isinstance(node, ProcessorNode) and not isinstance(node.spec.batches, str):
+            for entry in passes.entries[node.name]:
+                looked_up.setdefault(entry, set()).update(_changing(node, inside, passes))
     groups: list[tuple[list[str], set[str]]] = []
     for name in entered:
-        stores = set(inside[name].stores)
+        stores = {*inside[name].stores, *looked_up.get(name, ())}
         linked = [group for group in groups if group[1] & stores]
         for _, others in linked:
             stores |= others
@@ -69,6 +80,17 @@ def _groups(entered: Iterable[str], inside: Mapping[str, Node]) -> Groups:
         groups.append((merged, stores))
     order = {name: at for at, name in enumerate(inside)}
     return tuple(tuple(sorted(names, key=order.__getitem__)) for names, _ in groups)
+
+
+def _changing(node: ProcessorNode, inside: Mapping[str, Node], passes: Passes) -> set[str]:
+    """The stores that a node looks up while records change them, and can see as of each record's place in the step."""
+    tables = [one for one in inside.values() if isinstance(one, ProcessorNode) and one.spec.shows_updates]
+    return {
+        store
+        for store in node.spec.looks_up
+        for table in tables
+        if store in table.spec.uses(table.stores) and not passes.apart(store, node, table)
+    }
 
 
 def _unfit(group: tuple[str, ...], inside: Mapping[str, Node]) -> str | None:
@@ -99,13 +121,36 @@ def _shared_stores(groups: Groups, processors: Iterable[ProcessorNode], passes: 
     group_of = {name: group for group in groups for name in group}
     users: dict[str, list[ProcessorNode]] = {}
     for node in processors:
-        own = group_of.get(node.name, (node.name,))
         for store in {*node.spec.uses(node.stores), *node.spec.looks_up}:
             for other in users.setdefault(store, []):
-                if other.name not in own and not passes.apart(store, node, other):
+                together = group_of.get(node.name, (node.name,)) == group_of.get(other.name)
+                if not (together or passes.apart(store, node, other) or _sees(groups, store, node, other, passes)):
                     return f"'{node.name}' shares the store '{store}' with '{other.name}'"
             users[store].append(node)
     return None
+
+
+def _sees(groups: Groups, store: str, one: ProcessorNode, other: ProcessorNode, passes: Passes) -> bool:
+    """Whether one of two nodes looks up the other one's table as of each record's place in the step."""
+    looking, table = (one, other) if store in one.spec.looks_up else (other, one)
+    if store not in looking.spec.looks_up or not table.spec.shows_updates or isinstance(looking.spec.batches, str):
+        return False
+    only_records = passes.received[looking.name] & passes.works_in(table) == {RECORDS}
+    return only_records and _in_one_group(groups, {table.name, *passes.entries[looking.name]})
+
+
+def _in_one_group(groups: Groups, names: Collection[str]) -> bool:
+    return any(set(names) <= set(group) for group in groups)
+
+
+def _meet(groups: Groups, inside: Mapping[str, Node], node: Node, passes: Passes) -> bool:
+    """Whether a node gets records from several nodes in the pass of the records, all of them from one group."""
+    if not isinstance(node, ProcessorNode) or not node.spec.meets:
+        return False
+    sent = [passes.sent(parent, node) for parent in node.parents if isinstance(inside.get(parent), ProcessorNode)]
+    counts = Counter(one for passes_of_parent in sent for one in passes_of_parent)
+    several = {one for one, count in counts.items() if count > 1}
+    return several == {RECORDS} and _in_one_group(groups, passes.entries[node.name])
 
 
 def _several_parents(groups: Groups, inside: Mapping[str, Node], passes: Passes) -> str | None:
@@ -115,7 +160,8 @@ def _several_parents(groups: Groups, inside: Mapping[str, Node], passes: Passes)
         parents = [parent for parent in node.parents if isinstance(inside.get(parent), ProcessorNode)]
         above = {group_of.get(parent, (parent,)): parent for parent in parents}
         counts = Counter(one for parent in above.values() for one in passes.sent(parent, node))
-        if max(counts.values(), default=0) > 1 or (above and name in group_of):
+        several = max(counts.values(), default=0) > 1 and not _meet(groups, inside, node, passes)
+        if several or (above and name in group_of):
             return f"'{name}' gets records from several nodes"
     return None
 

@@ -22,10 +22,12 @@ class Passes:
     Attributes:
         received: The passes in which each node gets records.
         forwarded: The passes in which each node forwards results.
+        entries: The nodes whose records, or results of these, reach each node in the pass of the records.
     """
 
     received: Mapping[str, frozenset[str]]
     forwarded: Mapping[str, frozenset[str]]
+    entries: Mapping[str, frozenset[str]]
 
     @classmethod
     def of(cls, inside: Mapping[str, Node], entered: Collection[str]) -> Passes:
@@ -36,11 +38,14 @@ class Passes:
             entered: Those at which records enter.
         """
         received, forwarded = dict[str, frozenset[str]](), dict[str, frozenset[str]]()
-        passes = cls(received, forwarded)
+        entries = dict[str, frozenset[str]]()
+        passes = cls(received, forwarded, entries)
         for name, node in inside.items():
-            parents = (parent for parent in node.parents if isinstance(inside.get(parent), ProcessorNode))
+            parents = [parent for parent in node.parents if isinstance(inside.get(parent), ProcessorNode)]
             above = (passes.sent(parent, node) for parent in parents)
             received[name] = frozenset((RECORDS,) if name in entered else ()).union(*above)
+            come = (entries[parent] for parent in parents if RECORDS in passes.sent(parent, node))
+            entries[name] = frozenset((name,) if name in entered else ()).union(*come)
             at_end = isinstance(node, ProcessorNode) and node.spec.forwards_at_end(node.stores)
             forwarded[name] = frozenset((name,)) if at_end else received[name] | {name}
         return passes
@@ -56,10 +61,11 @@ class Passes:
         if store in changing.spec.looks_up:
             return True  # nobody writes
         if store not in looking.spec.looks_up:
-            return self._works_in(one).isdisjoint(self._works_in(other))
+            return self.works_in(one).isdisjoint(self.works_in(other))
         # A look-up sees rows as they were forwarded last, which a cache changes at the end only.
         at_end = changing.spec.forwards_at_end(changing.stores)
-        return self.received[looking.name].isdisjoint((changing.name,) if at_end else self._works_in(changing))
+        return self.received[looking.name].isdisjoint((changing.name,) if at_end else self.works_in(changing))
 
-    def _works_in(self, node: ProcessorNode) -> frozenset[str]:
+    def works_in(self, node: ProcessorNode) -> frozenset[str]:
+        """The passes in which a node may use its stores."""
         return self.received[node.name] | {node.name}

@@ -90,6 +90,11 @@ class TableJoinMergeSpec(CachingTableSpec):
     kind = NodeKind.KTABLE_MERGE
 
     @property
+    def meets(self) -> bool:
+        """True: a result of one side may follow on one of the other."""
+        return True
+
+    @property
     def batches(self) -> type[BatchProcessor] | str:
         """Together."""
         return OperatorBatches

@@ -48,6 +48,11 @@ class TableSourceSpec(CachingTableSpec):
         """Together with those of streams that look rows up."""
         return "each update of a versioned table finds its place in the history" if self.versioned else TableBatches
 
+    @property
+    def shows_updates(self) -> bool:
+        """All but a versioned table."""
+        return not self.versioned
+
     def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
         """With a cache, which a versioned table does not have."""
         return self.caching and bool(stores) and not self.versioned
