@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from orjson import loads
 
-from streams import Consumed, JsonSerde, Materialized, StreamsBuilder, StringSerde, Topology
+from streams import Consumed, JsonSerde, Materialized, StreamsBuilder, StringSerde, Suppressed, Topology
 from streams.dsl.ktable import KTable
 from streams.operators.operator_batches import OperatorBatches
-from tests.both_ways import check_both_ways, counted
+from tests.both_ways import check_both_ways, counted, reasons
 from tests.operators.test_tables_together import failing, feed, seen
 
 Tables = tuple[KTable[Any, Any], KTable[Any, Any]]
@@ -142,3 +143,65 @@ def test_both_tables_change(shape: str, caches: tuple[bool, bool], seed: int) ->
     assert "together" in answers
     assert not found.fallbacks or "fails" in shape
     assert any(topic == "test-lefts-changelog" for topic, _ in found.topics)
+
+
+@pytest.mark.parametrize("policy", ["skip", "dlq", "fail"])
+@pytest.mark.parametrize("caching", [True, False])
+def test_records_at_fault(caching: bool, policy: str) -> None:
+    """In what order dead letters come, and which record stops the application."""
+    for seed, shape in enumerate(["a joiner that fails", "a derived table that fails"]):
+        found = check_both_ways(
+            program(PROGRAMS[shape], caching, caching),
+            feed(seed, ["left", "right"], poison=True),
+            partitions={"left": 2, "right": 2},
+            deserialization=policy,
+            processing=policy,
+            **({"dead_letter_topic": "dead"} if policy == "dlq" else {}),
+        )
+        assert (found.failed is not None) == (policy == "fail")
+
+
+def test_a_joiner_may_change_the_rows_that_it_gets() -> None:
+    """Nobody else sees that, as in Kafka Streams."""
+
+    def changing(left: Any, right: Any) -> Any:
+        for row in (left, right):
+            if isinstance(row, dict):
+                row["seen"] = row.get("seen", 0) + 1
+        return [left, right]
+
+    builder = StreamsBuilder()
+    consumed = Consumed(StringSerde(), JsonSerde())
+    left, right = (builder.table(topic, consumed, Materialized(name=f"{topic}s")) for topic in TOPICS)
+    left.join(right, changing).to_stream().to("out")
+    found = check_both_ways(builder.build(), feed(5, TOPICS), partitions={"left": 2, "right": 2})
+    values = [loads(value) for _, value, _, _ in found.topics[("out", 0)] if value is not None]
+    assert {row["seen"] for rows in values for row in rows if isinstance(row, dict)} == {1}
+
+
+def related(builder: StreamsBuilder, left: KTable[Any, Any], right: KTable[Any, Any]) -> None:
+    """Both sides are made of one table."""
+    left.filter(lambda value: value != 3).join(left.map_values(str), seen).to_stream().to("out")
+    right.to_stream().to("rights")
+
+
+def suppressed(builder: StreamsBuilder, left: KTable[Any, Any], right: KTable[Any, Any]) -> None:
+    """One side holds its updates back."""
+    left.suppress(Suppressed.until_time_limit(10)).outer_join(right, seen).to_stream().to("out")
+
+
+def test_what_is_looked_up_while_the_same_update_changes_it_goes_one_by_one() -> None:
+    (reason,) = {one for one in reasons(program(related, True, True)) if one}
+    assert "shares the store 'lefts'" in reason
+
+
+def test_a_suppressed_side_has_the_same_results() -> None:
+    check_both_ways(program(suppressed, True, True), feed(6, TOPICS), restarts=[1], partitions={"left": 2, "right": 2})
+
+
+def test_explain_names_the_way() -> None:
+    for caching in (True, False):
+        lines = program(PROGRAMS["outer"], caching, caching).explain().splitlines()
+        sides = [line for line in lines if "-join " in line or "KTABLE-SOURCE" in line]
+        assert len(sides) == 4
+        assert all(line.endswith("records together") for line in sides)
