@@ -49,6 +49,9 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
         takes records back that `forward_batch` has counted.
         """
 
+    def attempt_each(self, batch: ColumnarBatch, process: Callable[[Record], None]) -> None:
+        """Run a function for each record of a batch, as if the records came one by one; what is forwarded goes on together."""
+
     def refuse(self, batch: ColumnarBatch, row: int, error: Exception) -> None:
         """Apply the processing policy to a record for which the operator has failed, as if `process` had raised the error."""
 

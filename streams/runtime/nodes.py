@@ -216,6 +216,15 @@ class NodeContext:
         """`drop` for a number of records that were processed as columns."""
         self._run.counters.add(f"dropped:{self.node}:{reason}", count)
 
+    def attempt_each(self, batch: ColumnarBatch, process: Callable[[Record], None]) -> None:
+        """See `OperatorContext`."""
+        with self.forwarding_together():
+            for record in each_record(batch, self._run):
+                try:
+                    process(record)
+                except Exception as error:
+                    guard(error, self.node, self._run)
+
     def refuse(self, batch: ColumnarBatch, row: int, error: Exception) -> None:
         """See `OperatorContext`."""
         with at_record(batch, row, self._run):

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from streams.model.windows import GroupingWindows
 from streams.operators.aggregate.emit_on_close import WindowAggregateOnClose
+from streams.operators.aggregate.session_aggregate import SessionAggregate
 from streams.operators.aggregate.stream_aggregate import StreamAggregate
 from streams.operators.aggregate.together import AggregateBatches
 from streams.operators.aggregate.window_aggregate import WindowAggregate
 from streams.operators.columnar import BatchProcessor
+from streams.operators.operator_batches import OperatorBatches
 from streams.operators.processor import AnyProcessor
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import CachingTableSpec, Parameters
@@ -61,10 +63,12 @@ class AggregationSpec(CachingTableSpec):
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Together, with a cache, except sessions and sliding windows."""
+        """Together, with a cache, except sliding windows and cogroups of sessions; sessions also without a cache."""
+        operator = self.processor(())
+        if type(operator) is SessionAggregate and self.kind is not NodeKind.COGROUPKSTREAM_AGGREGATE:
+            return OperatorBatches
         if not self.caching:
             return self.whole_records
-        operator = self.processor(())
         if isinstance(operator, WindowAggregateOnClose) and self.kind is NodeKind.COGROUPKSTREAM_AGGREGATE:
             return "the streams of a cogroup close windows, each by its own stream time"
         return AggregateBatches if isinstance(operator, StreamAggregate | WindowAggregate) else self.whole_records

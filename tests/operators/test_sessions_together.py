@@ -1,0 +1,127 @@
+"""Sessions aggregated by functions of the user are the same for a step's records together as one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams import (
+    Consumed,
+    EmitStrategy,
+    JsonSerde,
+    Materialized,
+    SessionWindows,
+    StreamsBuilder,
+    StringSerde,
+    Topology,
+)
+from streams.dsl.grouped import KGroupedStream
+from streams.operators.operator_batches import OperatorBatches
+from tests.both_ways import Fed, check_both_ways, counted
+from tests.operators.test_aggregates_together import collected, merged, unwritable
+from tests.operators.test_tables_together import feed
+from tests.properties.runs import examples
+
+Program = Callable[[KGroupedStream[Any, Any]], object]
+WINDOWS = SessionWindows.of_inactivity_gap_and_grace(3, 4)
+CLOSE = EmitStrategy.on_window_close()
+
+
+def both(key: Any, left: list[Any], right: list[Any]) -> list[Any]:
+    """Changes the first aggregate."""
+    left += right
+    return left
+
+
+COLLECT = (list, collected, both)
+
+PROGRAMS: dict[str, Program] = {
+    "an aggregation": lambda group: group.windowed_by(WINDOWS).aggregate(*COLLECT).to_stream().to("out"),
+    "a reduction": lambda group: group.windowed_by(WINDOWS).reduce(merged).to_stream().to("out"),
+    "every update": lambda group: (
+        group.windowed_by(WINDOWS).aggregate(*COLLECT, materialized=Materialized(caching=False)).to_stream().to("out")
+    ),
+    "results that cannot be written": lambda group: (
+        group.windowed_by(WINDOWS).aggregate(lambda: 0, unwritable, lambda key, a, b: a).to_stream().to("out")
+    ),
+    "old values and updates": lambda group: [
+        (table := group.windowed_by(WINDOWS).aggregate(*COLLECT))
+        .filter(lambda key, value: len(value) > 2)
+        .to_stream()
+        .to("long"),
+        table.to_stream(lambda key, value: key.key).to("out"),
+    ],
+    "records that are dropped": lambda group: [
+        (table := group.windowed_by(WINDOWS).aggregate(*COLLECT)).to_stream().to("out"),
+        table.dropped().to("dropped"),
+    ],
+    "on close": lambda group: group.windowed_by(WINDOWS).emit_strategy(CLOSE).aggregate(*COLLECT).to_stream().to("out"),
+}
+
+
+def program(shape: Program) -> Topology:
+    builder = StreamsBuilder()
+    shape(builder.stream("in", Consumed(StringSerde(), JsonSerde())).group_by_key())
+    return builder.build()
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("shape", PROGRAMS)
+def test_sessions_of_a_step(shape: str, seed: int) -> None:
+    with counted(OperatorBatches) as answers:
+        found = check_both_ways(
+            program(PROGRAMS[shape]),
+            feed(seed, ["in"], poison=seed == 1),
+            restarts=[1, 2],
+            partitions={"in": 2},
+            rocksdb=seed == 0 and shape == "an aggregation",
+            mode=["strict", "compat"][seed % 2],
+            processing="skip",
+            deserialization="skip",
+        )
+    assert answers[0] == "together"
+    assert found.topics[("out", 0)]
+    assert not found.fallbacks
+
+
+@pytest.mark.parametrize("policy", ["dlq", "fail"])
+@pytest.mark.parametrize("shape", ["an aggregation", "every update", "results that cannot be written"])
+def test_records_at_fault(shape: str, policy: str) -> None:
+    """In what order dead letters come, and which record stops the application."""
+    found = check_both_ways(
+        program(PROGRAMS[shape]),
+        feed(4, ["in"], poison=True),
+        partitions={"in": 2},
+        deserialization=policy,
+        processing=policy,
+        **({"dead_letter_topic": "dead"} if policy == "dlq" else {}),
+    )
+    assert (found.failed is not None) == (policy == "fail")
+
+
+records = st.builds(
+    Fed,
+    st.just("in"),
+    st.sampled_from((b"a", b"b", None)),
+    st.sampled_from((None, b"1", b"2", b"3", b'"text"')),
+    st.integers(0, 40),
+    st.sampled_from(((), (("h", b"1"),))),
+    st.integers(0, 1),
+)
+
+
+@examples
+@given(
+    shape=st.sampled_from(sorted(PROGRAMS)),
+    fed=st.lists(st.lists(records, max_size=20), min_size=1, max_size=4),
+    restarts=st.lists(st.integers(0, 3), max_size=2),
+    mode=st.sampled_from(("strict", "compat")),
+)
+def test_any_records(shape, fed, restarts, mode):
+    check_both_ways(
+        program(PROGRAMS[shape]), fed, restarts=restarts, partitions={"in": 2}, processing="skip", mode=mode
+    )
