@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from streams.model.record import Record, Window, Windowed
 from streams.model.windows import SessionWindows
 from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.open_windows import OpenWindows
+from streams.operators.aggregate.reading_ahead import ReadingAhead, TimesOfKeys
 from streams.operators.aggregate.session_retention import SessionRetention
-from streams.operators.aggregate.windowed import HeldUpdate, WindowedAggregation
-from streams.operators.columnar import NULL_KEY, ColumnarBatch
+from streams.operators.aggregate.windowed import HeldUpdate
 from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.session import TypedSessionStore
 from streams.operators.stream_time import NO_LIMIT
-from streams.operators.table.table_updates import numbered
 
 
-class SessionAggregate(WindowedAggregation[SessionWindows]):
+class SessionAggregate(ReadingAhead[SessionWindows]):
     """Aggregates per key and session.
 
     A record at t merges the sessions of its key with end >= t - gap and start <= t + gap into one: the aggregates are merged in
@@ -85,27 +82,10 @@ class SessionAggregate(WindowedAggregation[SessionWindows]):
             self._added(record.key, merged, added, self._forwarded_value(merged, found))
         self._emit_closed(at, record.headers)
 
-    def process_together(self, batch: ColumnarBatch) -> None:
-        """`process` for all records of a step, with one pass over the store.
-
-        Raises:
-            Exception: A key cannot be written; there has been no effect.
-        """
-        known = np.flatnonzero(batch.keys.codes != NULL_KEY)
-        if len(known):
-            number_of, numbers = numbered(self.store.codec.keys(batch.keys), batch.keys.take(known))
-            times, gap = batch.timestamps[known], self.windows.gap_ms
-            least = np.full(len(number_of), np.iinfo(np.int64).max)
-            most = np.full(len(number_of), np.iinfo(np.int64).min)
-            np.minimum.at(least, numbers, times)
-            np.maximum.at(most, numbers, times)
-            there = np.unique(numbers)
-            keys = list(number_of)
-            self.store.read_ahead([keys[at] for at in there.tolist()], least[there] - gap, most[there] + gap)
-        try:
-            self.ctx.attempt_each(batch, self.process)
-        finally:
-            self.store.forget()
+    def read_ahead(self, times: TimesOfKeys) -> None:
+        """Read the sessions that records of these times may touch."""
+        gap = self.windows.gap_ms
+        self.store.read_ahead(times.keys, times.first - gap, times.last + gap)
 
     def _flush_pending(self) -> None:
         """Emit each session's last value, in order of time."""

@@ -5,8 +5,7 @@ A session's value has no timestamp of its own; its timestamp is the session's en
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,8 +14,10 @@ import pyarrow as pa
 
 from state.stores.found_rows import SessionRows
 from streams.model.record import ValueAndTimestamp, Window, Windowed
+from streams.model.times import MAX_TIME
 from streams.operators.stores.byte_stores import SessionBytes
 from streams.operators.stores.codec import Codec
+from streams.operators.stores.read_ahead import ReadAhead
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 
@@ -28,45 +29,33 @@ class TypedSessionStore:
         self._rows = rows
         self.codec = codec
         self._updates: dict[tuple[bytes, Window], tuple[Windowed, Any, Any]] = {}
-        # Key -> (end, start, value as bytes), in order.
-        self._read: dict[bytes, list[tuple[int, int, bytes]]] = {}
+        self._read = ReadAhead()
 
     def put(self, key: Any, start: int, end: int, value: Any) -> None:
         """Write a session's value; None deletes it."""
         data = self.codec.key(key)
         cell = self.codec.fitting(data, self.codec.value(value))
         self._rows.put(data, start, end, cell, end)
-        if data in self._read:
-            self._put_read(self._read[data], start, end, cell)
+        if end >= self.earliest_end:
+            self._read.put(data, (end, start), cell)
 
     def read_ahead(self, keys: Sequence[bytes], earliest_ends: Int64s, latest_starts: Int64s) -> None:
         """Reads sessions of many keys at once, for `find_sessions` within these bounds, until `forget`.
 
         Args:
-            keys: The bytes of the keys, each once.
+            keys: The bytes of the keys, each once, in order.
             earliest_ends: The least end for each key, ms.
             latest_starts: The latest start for each key, ms.
         """
-        order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
-        in_order = [keys[at] for at in order.tolist()]
-        found = self._rows.find_columns(pa.array(in_order, pa.binary()), earliest_ends[order], latest_starts[order])
-        self._read = {key: [] for key in keys}
-        rows = zip(
-            found.requests.tolist(), found.starts.tolist(), found.ends.tolist(), found.values.to_pylist(), strict=True
-        )
-        for request, start, end, value in rows:
-            self._read[in_order[request]].append((end, start, value))
+        found = self._rows.find_columns(pa.array(keys, pa.binary()), earliest_ends, latest_starts)
+        self._read = ReadAhead(keys)
+        places = zip(found.ends.tolist(), found.starts.tolist(), strict=True)
+        for request, place, cell in zip(found.requests.tolist(), places, found.values.to_pylist(), strict=True):
+            self._read.append(keys[request], place, cell)
 
     def forget(self) -> None:
         """Forgets what was read ahead."""
-        self._read = {}
-
-    def _put_read(self, sessions: list[tuple[int, int, bytes]], start: int, end: int, cell: bytes | None) -> None:
-        at = bisect_left(sessions, (end, start, b""))
-        if at < len(sessions) and sessions[at][:2] == (end, start):
-            del sessions[at]
-        if cell is not None and end >= self.earliest_end:
-            sessions.insert(at, (end, start, cell))
+        self._read = ReadAhead()
 
     @property
     def earliest_end(self) -> int:
@@ -103,15 +92,16 @@ class TypedSessionStore:
     ) -> Iterator[tuple[Window, Any]]:
         """Sessions of a key with end >= earliest_end and start <= latest_start, by end, then start."""
         data = self.codec.key(key)
-        if data in self._read:
-            known = self._read[data]
-            near = known[bisect_left(known, (earliest_end, -1, b"")) :]
-            found = [(start, end, value) for end, start, value in near if start <= latest_start]
-            rows = reversed(found) if reverse else iter(found)
-        else:
-            rows = self._rows.find_sessions(data, earliest_end, latest_start, reverse)
-        for start, end, value in rows:
+        for start, end, value in self._found(data, earliest_end, latest_start, reverse):
             yield Window(start, end), self.codec.read_value(value)
+
+    def _found(
+        self, key: bytes, earliest_end: int, latest_start: int, reverse: bool
+    ) -> Iterable[tuple[int, int, bytes]]:
+        if key not in self._read:
+            return self._rows.find_sessions(key, earliest_end, latest_start, reverse)
+        known = self._read.between(key, (earliest_end,), (MAX_TIME,), reverse)
+        return [(start, end, value) for (end, start), value in known if start <= latest_start]
 
     def fetch_all(self, from_end: int, to_end: int, reverse: bool = False) -> Iterator[tuple[Windowed, Any]]:
         """Sessions of all keys with from_end <= end <= to_end, by end, then start, then key bytes."""

@@ -1,4 +1,4 @@
-"""Sessions aggregated by functions of the user are the same for a step's records together as one by one."""
+"""Sessions and sliding windows aggregated by functions of the user are the same for a step's records together as one by one."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from streams import (
     JsonSerde,
     Materialized,
     SessionWindows,
+    SlidingWindows,
     StreamsBuilder,
     StringSerde,
     Topology,
@@ -27,7 +28,6 @@ from tests.operators.test_tables_together import feed
 from tests.properties.runs import examples
 
 Program = Callable[[KGroupedStream[Any, Any]], object]
-WINDOWS = SessionWindows.of_inactivity_gap_and_grace(3, 4)
 CLOSE = EmitStrategy.on_window_close()
 
 
@@ -37,29 +37,47 @@ def both(key: Any, left: list[Any], right: list[Any]) -> list[Any]:
     return left
 
 
-COLLECT = (list, collected, both)
+SESSIONS = SessionWindows.of_inactivity_gap_and_grace(3, 4)
+SLIDING = SlidingWindows.of_time_difference_and_grace(4, 6)
+
+
+def sessions(group: KGroupedStream[Any, Any], add: Any = collected, emit: Any = None, **how: Any) -> Any:
+    """The table of sessions."""
+    windowed = group.windowed_by(SESSIONS)
+    windowed = windowed if emit is None else windowed.emit_strategy(emit)
+    return windowed.aggregate(list, add, both, materialized=Materialized(**how))
+
+
+def sliding(group: KGroupedStream[Any, Any], add: Any = collected, emit: Any = None, **how: Any) -> Any:
+    """The table of sliding windows."""
+    windowed = group.windowed_by(SLIDING)
+    windowed = windowed if emit is None else windowed.emit_strategy(emit)
+    return windowed.aggregate(list, add, materialized=Materialized(**how))
+
+
+def programs(of: Callable[..., Any]) -> dict[str, Program]:
+    """The programs of a kind of windows."""
+    return {
+        "an aggregation": lambda group: of(group).to_stream().to("out"),
+        "results that cannot be written": lambda group: of(group, unwritable).to_stream().to("out"),
+        "old values and updates": lambda group: [
+            (table := of(group)).filter(lambda key, value: len(value) > 2).to_stream().to("long"),
+            table.to_stream(lambda key, value: key.key).to("out"),
+        ],
+        "records that are dropped": lambda group: [
+            (table := of(group)).to_stream().to("out"),
+            table.dropped().to("dropped"),
+        ],
+        "on close": lambda group: of(group, emit=CLOSE).to_stream().to("out"),
+    }
+
 
 PROGRAMS: dict[str, Program] = {
-    "an aggregation": lambda group: group.windowed_by(WINDOWS).aggregate(*COLLECT).to_stream().to("out"),
-    "a reduction": lambda group: group.windowed_by(WINDOWS).reduce(merged).to_stream().to("out"),
-    "every update": lambda group: (
-        group.windowed_by(WINDOWS).aggregate(*COLLECT, materialized=Materialized(caching=False)).to_stream().to("out")
-    ),
-    "results that cannot be written": lambda group: (
-        group.windowed_by(WINDOWS).aggregate(lambda: 0, unwritable, lambda key, a, b: a).to_stream().to("out")
-    ),
-    "old values and updates": lambda group: [
-        (table := group.windowed_by(WINDOWS).aggregate(*COLLECT))
-        .filter(lambda key, value: len(value) > 2)
-        .to_stream()
-        .to("long"),
-        table.to_stream(lambda key, value: key.key).to("out"),
-    ],
-    "records that are dropped": lambda group: [
-        (table := group.windowed_by(WINDOWS).aggregate(*COLLECT)).to_stream().to("out"),
-        table.dropped().to("dropped"),
-    ],
-    "on close": lambda group: group.windowed_by(WINDOWS).emit_strategy(CLOSE).aggregate(*COLLECT).to_stream().to("out"),
+    **{f"sessions: {name}": shape for name, shape in programs(sessions).items()},
+    **{f"sliding windows: {name}": shape for name, shape in programs(sliding).items()},
+    "sessions: every update": lambda group: sessions(group, caching=False).to_stream().to("out"),
+    "sessions: a reduction": lambda group: group.windowed_by(SESSIONS).reduce(merged).to_stream().to("out"),
+    "sliding windows: a reduction": lambda group: group.windowed_by(SLIDING).reduce(merged).to_stream().to("out"),
 }
 
 
@@ -71,14 +89,14 @@ def program(shape: Program) -> Topology:
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("shape", PROGRAMS)
-def test_sessions_of_a_step(shape: str, seed: int) -> None:
+def test_windows_of_a_step(shape: str, seed: int) -> None:
     with counted(OperatorBatches) as answers:
         found = check_both_ways(
             program(PROGRAMS[shape]),
             feed(seed, ["in"], poison=seed == 1),
             restarts=[1, 2],
             partitions={"in": 2},
-            rocksdb=seed == 0 and shape == "an aggregation",
+            rocksdb=seed == 0 and "every" in shape,
             mode=["strict", "compat"][seed % 2],
             processing="skip",
             deserialization="skip",
@@ -89,7 +107,7 @@ def test_sessions_of_a_step(shape: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("policy", ["dlq", "fail"])
-@pytest.mark.parametrize("shape", ["an aggregation", "every update", "results that cannot be written"])
+@pytest.mark.parametrize("shape", [name for name in PROGRAMS if "close" not in name and "dropped" not in name])
 def test_records_at_fault(shape: str, policy: str) -> None:
     """In what order dead letters come, and which record stops the application."""
     found = check_both_ways(
