@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from state.kafka.columns import BinaryColumn, binary_column
@@ -89,15 +90,11 @@ class ForeignKeySubscriptions(Operator):
         there, times = np.zeros(len(batch), np.bool_), batch.timestamps.copy()
         there[known] = found.there
         times[known] = np.where(found.there, np.maximum(times[known], found.timestamps), times[known])
-        # Only RESPOND_IF_FOUND depends on the right row.
-        deletes = instructions == Instruction.DELETE_AND_RESPOND
-        responds = deletes | (instructions == Instruction.ALWAYS_RESPOND)
-        responds |= (instructions == Instruction.RESPOND_IF_FOUND) & there
-        answered = np.flatnonzero(responds & ~dropped)
+        answered = np.flatnonzero(_responds(instructions, there) & ~dropped)
         # The last value is that of no right row.
         value_of = np.full(len(batch), len(known))
         value_of[known] = np.arange(len(known))
-        value_of[deletes] = len(known)
+        value_of[instructions == Instruction.DELETE_AND_RESPOND] = len(known)
         keys = KeyColumn.of([asked[row].primary_key for row in answered.tolist()])
         hashes = [asked[row].hash for row in answered.tolist()]
         values = Responses(hashes, [*found.values, None], value_of[answered])
@@ -129,6 +126,13 @@ class ForeignKeySubscriptions(Operator):
 
     def _respond(self, record: Record, asked: Subscription, value: Any, time: int) -> None:
         self.ctx.forward(Record(asked.primary_key, Response(asked.hash, value), time, record.headers))
+
+
+def _responds(instructions: Int64s, there: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Whether each subscription is answered, given whether its right row is there."""
+    always = np.isin(instructions, (Instruction.DELETE_AND_RESPOND, Instruction.ALWAYS_RESPOND))
+    answered: npt.NDArray[np.bool_] = always | ((instructions == Instruction.RESPOND_IF_FOUND) & there)
+    return answered
 
 
 class ForeignKeyUpdate(Operator):

@@ -135,7 +135,7 @@ class TypedTimestampedKeyValueStore:
         """Write; None deletes."""
         entry = self.entry(key)
         entry.value, entry.timestamp = value, timestamp
-        self.write(entry)
+        entry.sent(self.write(entry))
 
     def range(self, lower: Any, upper: Any, reverse: bool = False) -> Iterator[tuple[Any, ValueAndTimestamp]]:
         """Rows with lower <= key <= upper in order of the keys' bytes; None = open."""
