@@ -189,7 +189,10 @@ class Codec:
 def timestamps_of(stored: BinaryColumn) -> npt.NDArray[np.int64]:
     """The timestamps in many local values of a timestamped store, ms; `NO_TIME` for null."""
     cells = pc.fill_null(pc.binary_slice(stored, 0, _TIMESTAMP), NO_TIME.to_bytes(_TIMESTAMP, "big", signed=True))
-    return np.frombuffer(b"".join(cells.to_pylist()), ">i8").astype(np.int64)
+    fixed = cells.cast(pa.binary(_TIMESTAMP))
+    if not len(fixed):
+        return np.empty(0, np.int64)
+    return np.frombuffer(fixed.buffers()[1], ">i8", len(fixed), _TIMESTAMP * fixed.offset).astype(np.int64)
 
 
 def _null_key(topic: str) -> ValueError:
