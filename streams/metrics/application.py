@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from streams.metrics.figures import PARTS, RestoreFigures, StateSize, StepFigures
+from streams.metrics.figures import RestoreFigures, StateSize, StepFigures
 from streams.metrics.histogram import Histogram
 from streams.metrics.operators import NodeMetrics, by_stage, node_metrics
 
@@ -185,6 +185,25 @@ class Readiness:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessMemory:
+    """The memory of the processes with one role on a host.
+
+    Attributes:
+        host: The host.
+        role: `driver`, `java`, `worker`, `planner` (plans micro-batches), `broker` (the embedded one) or `other`.
+        processes: How many there are.
+        rss_bytes: Their resident memory; pages that they share count in each.
+        pss_bytes: Their proportional memory, in which shared pages count once; None: unknown.
+    """
+
+    host: str
+    role: str
+    processes: int
+    rss_bytes: int
+    pss_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class ApplicationMetrics:
     """The figures of an application at one moment.
 
@@ -194,6 +213,7 @@ class ApplicationMetrics:
         started_ms: When the figures began to count, ms since 1970.
         readiness: Whether it lives and works.
         sub_topologies: Name -> figures, in the order of their starts.
+        processes: The memory of its processes.
     """
 
     application_id: str
@@ -201,14 +221,4 @@ class ApplicationMetrics:
     started_ms: int
     readiness: Readiness
     sub_topologies: Mapping[str, SubTopologyMetrics] = field(default_factory=dict)
-
-
-__all__ = [
-    "PARTS",
-    "WHOLE_STEP",
-    "ApplicationMetrics",
-    "PartitionMetrics",
-    "Readiness",
-    "SubTopologyMetrics",
-    "TaskMetrics",
-]
+    processes: tuple[ProcessMemory, ...] = ()

@@ -1,7 +1,7 @@
 """The recorder: takes in what the driver learns of an application, and gives its figures at any moment. Thread-safe.
 
 The runner feeds it through the progress display (`streams.spark.progress`): reports of steps, Spark's progress of queries, and what
-keeps the application from working. Nothing here measures by itself.
+keeps the application from working.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from streams.metrics.application import (
     TaskMetrics,
 )
 from streams.metrics.figures import MicroBatchFigures, StepFigures
+from streams.metrics.memory import MemoryMeter
 from streams.runtime.counters import Counters
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class MetricsRecorder:
         self._listeners: list[MetricsListener] = []
         self._obstacles: dict[str, str] = {START: "the application is starting"}
         self._failure: str | None = None
+        self._memory = MemoryMeter()
 
     def listen(self, listener: MetricsListener) -> None:
         """Adds a listener. An error in a listener is logged and has no other effect."""
@@ -119,8 +121,13 @@ class MetricsRecorder:
             return Readiness(True, False, "; ".join(self._obstacles.values()))
         return Readiness(True, True, f"{self.application_id} is running")
 
+    def measured(self) -> ApplicationMetrics:
+        """The figures now, with the memory of the processes, which is measured at most every few seconds."""
+        found = self.snapshot()
+        return replace(found, processes=self._memory.everywhere(found))
+
     def snapshot(self) -> ApplicationMetrics:
-        """The figures now."""
+        """The figures now, without the memory of the processes."""
         with self._lock:
             now, subs = self._clock_ms(), dict(self._subs)
             return ApplicationMetrics(self.application_id, now, self._started_ms, self._readiness(), subs)

@@ -133,7 +133,7 @@ class KafkaStreams:
         """
         progress = self._application.progress if self._application is not None else None
         recorder = MetricsRecorder(self.config.application_id) if progress is None else progress.metrics
-        return recorder.snapshot()
+        return recorder.measured()
 
     def _tell_metrics(self, batch: MicroBatchFigures) -> None:
         if self._metrics_listener is not None:
