@@ -112,6 +112,7 @@ class SubTopologyMetrics:
         micro_batches: Finished micro-batches.
         starts: Starts of its query.
         committed_ms: When its last micro-batch was finished, ms since 1970; None: none since the start.
+        running_since_ms: When the micro-batch that runs now has begun, ms since 1970; None: none runs.
         counters: Counts by flat names (`streams.runtime.counters`).
         tasks: Its tasks that have had a step since the start.
         partitions: (topic, partition) -> position and lag.
@@ -123,6 +124,7 @@ class SubTopologyMetrics:
     micro_batches: int = 0
     starts: int = 0
     committed_ms: int | None = None
+    running_since_ms: int | None = None
     counters: Mapping[str, int] = field(default_factory=dict)
     tasks: Mapping[int, TaskMetrics] = field(default_factory=dict)
     partitions: Mapping[tuple[str, int], PartitionMetrics] = field(default_factory=dict)

@@ -96,6 +96,14 @@ METRICS: tuple[Metric, ...] = (
         samples.last_commits,
         "max",
     ),
+    Metric(
+        "streams_micro_batch_running_seconds",
+        "gauge",
+        ("sub_topology",),
+        "How long the present micro-batch has been running, with its restores; 0: none runs.",
+        samples.running,
+        "max",
+    ),
     Metric("streams_records_in", "counter", TASK, "Records that reached the task.", samples.task("records_in")),
     Metric("streams_records_out", "counter", TASK, "Records written to output topics.", samples.task("records_out")),
     Metric(

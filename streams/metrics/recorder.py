@@ -62,8 +62,13 @@ class MetricsRecorder:
         """Notes that a query starts; one that starts again continues its figures."""
         with self._lock:
             known = self._subs.get(sub) or SubTopologyMetrics(tasks, topics)
-            self._subs[sub] = replace(known, starts=known.starts + 1)
+            self._subs[sub] = replace(known, starts=known.starts + 1, running_since_ms=None)
             self._obstacles[f"first {sub}"] = f"the sub-topology {sub} has not finished its first micro-batch"
+
+    def begun(self, sub: str) -> None:
+        """Notes that a micro-batch begins."""
+        with self._lock:
+            self._subs[sub] = replace(self._subs[sub], running_since_ms=self._clock_ms())
 
     def step(self, sub: str, batch_id: int, steps: tuple[StepFigures, ...]) -> MicroBatchFigures:
         """Takes in a finished micro-batch, and tells the listeners."""
@@ -149,6 +154,7 @@ def _after(known: SubTopologyMetrics, batch: MicroBatchFigures) -> SubTopologyMe
         batch_id=batch.batch_id,
         micro_batches=known.micro_batches + 1,
         committed_ms=batch.at_ms,
+        running_since_ms=None,
         counters=counters,
         tasks=tasks,
         partitions=partitions,

@@ -44,6 +44,11 @@ def last_commits(app: ApplicationMetrics) -> Values:
     return _by_sub(app, lambda sub: None if sub.committed_ms is None else sub.committed_ms / 1000)
 
 
+def running(app: ApplicationMetrics) -> Values:
+    """How long the present micro-batches have been running."""
+    return _by_sub(app, lambda sub: 0 if sub.running_since_ms is None else (app.at_ms - sub.running_since_ms) / 1000)
+
+
 def task(field: str) -> Read:
     """A field of each task."""
     return lambda app: (((sub, number), getattr(one, field)) for sub, number, one in _tasks(app))

@@ -24,7 +24,7 @@ from streams.metrics.recorder import MetricsRecorder
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
-_TEXT = [("Content-Type", "text/plain; charset=utf-8")]
+_TEXT = ("Content-Type", "text/plain; charset=utf-8")
 
 
 class MetricsServer:
@@ -84,7 +84,8 @@ def _sentence(path: str, found: Readiness) -> str:
 
 
 def _say(start: StartResponse, status: str, text: str) -> list[bytes]:
-    start(status, _TEXT)
+    # A list of its own, because the server adds the length to it.
+    start(status, [_TEXT])
     return [text.encode() + b"\n"]
 
 

@@ -233,7 +233,8 @@ class StreamsApplication:
             self.progress.step(sub.name, batch_id, reports)
 
         gate = StopGate()
-        query = start_query(spark, job, config.checkpoint_dir, trigger, report, gate, self.make_source)
+        begin = partial(self.progress.metrics.begun, sub.name)
+        query = start_query(spark, job, config.checkpoint_dir, trigger, begin, report, gate, self.make_source)
         self._gates[query.runId] = gate
         return query
 

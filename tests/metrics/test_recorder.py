@@ -93,6 +93,17 @@ def test_a_snapshot_does_not_change_when_time_goes_on() -> None:
     assert made.snapshot().sub_topologies["sub"].counters == {"in:a": 2}
 
 
+def test_a_micro_batch_runs_until_its_steps_are_there() -> None:
+    made = recorder()
+    made.begun("sub")
+    assert made.snapshot().sub_topologies["sub"].running_since_ms == NOW_MS
+    made.step("sub", 0, (step(),))
+    assert made.snapshot().sub_topologies["sub"].running_since_ms is None
+    made.begun("sub")
+    made.starting("sub", 2, ("in",))
+    assert made.snapshot().sub_topologies["sub"].running_since_ms is None
+
+
 def test_a_listener_gets_each_micro_batch_and_its_errors_have_no_effect() -> None:
     made = MetricsRecorder("app", lambda: NOW_MS)
     seen: list[MicroBatchFigures] = []
