@@ -84,7 +84,7 @@ METRICS: tuple[Metric, ...] = (
         "streams_query_starts",
         "counter",
         ("sub_topology",),
-        "Starts of the streaming query; more than one: it has failed and was started again.",
+        "Starts of the streaming query: it starts again after a failure, or, with `available_now`, for further input.",
         samples.query_starts,
     ),
     Metric("streams_micro_batches", "counter", ("sub_topology",), "Finished micro-batches.", samples.micro_batches),

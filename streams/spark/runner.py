@@ -93,6 +93,7 @@ class StreamsApplication:
     def stop(self) -> None:
         """Makes `run` stop its queries and return; thread-safe."""
         self._stop.set()
+        self.progress.metrics.obstacle("stop", "the application is stopping")
 
     def run(self, session: SparkSession | None = None) -> None:
         """Runs until stopped, or, with `available_now`, until everything that existed at the start is processed.
@@ -266,4 +267,4 @@ class StreamsApplication:
 
     def _interrupted(self) -> None:
         self.progress.say("stopping …")
-        self._stop.set()
+        self.stop()
