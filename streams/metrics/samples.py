@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from streams.metrics.application import ApplicationMetrics, SubTopologyMetrics, TaskMetrics
 from streams.metrics.histogram import Histogram
+from streams.metrics.operators import NodeMetrics
 
 Values = Iterator[tuple[tuple[str, ...], "float | Histogram"]]
 Read = Callable[[ApplicationMetrics], Values]
@@ -86,40 +87,32 @@ def event_time_lags(app: ApplicationMetrics) -> Values:
 
 def operator(field: str) -> Read:
     """A field of each operator."""
-    return lambda app: (
-        ((name, node), getattr(one, field))
-        for name, sub in app.sub_topologies.items()
-        for node, one in sorted(sub.operators.items())
-    )
+    return lambda app: (((sub, node), getattr(one, field)) for sub, node, one in _operators(app))
 
 
 def dropped(app: ApplicationMetrics) -> Values:
     """Dropped records by operator and reason."""
-    for name, sub in app.sub_topologies.items():
-        for node, one in sorted(sub.operators.items()):
-            yield from _named((name, node), one.dropped.items())
+    for sub, node, one in _operators(app):
+        yield from _named((sub, node), one.dropped.items())
 
 
 def one_by_one(app: ApplicationMetrics) -> Values:
     """Records processed one by one, by operator and reason."""
-    for name, sub in app.sub_topologies.items():
-        for node, one in sorted(sub.operators.items()):
-            yield from _named((name, node), one.one_by_one.items())
+    for sub, node, one in _operators(app):
+        yield from _named((sub, node), one.one_by_one.items())
 
 
 def operator_events(app: ApplicationMetrics) -> Values:
     """Further counts of operators."""
-    for name, sub in app.sub_topologies.items():
-        for node, one in sorted(sub.operators.items()):
-            yield from _named((name, node), ((what, n) for what, n in one.other.items() if what not in _OWN_METRICS))
+    for sub, node, one in _operators(app):
+        yield from _named((sub, node), ((what, n) for what, n in one.other.items() if what not in _OWN_METRICS))
 
 
 def call_seconds(app: ApplicationMetrics) -> Values:
     """The total duration of calls."""
-    for name, sub in app.sub_topologies.items():
-        for node, one in sorted(sub.operators.items()):
-            if "call_ms" in one.other:
-                yield (name, node), one.other["call_ms"] / 1000
+    for sub, node, one in _operators(app):
+        if "call_ms" in one.other:
+            yield (sub, node), one.other["call_ms"] / 1000
 
 
 def skipped(app: ApplicationMetrics) -> Values:
@@ -132,9 +125,9 @@ def dead_letters(app: ApplicationMetrics) -> Values:
     """Dead letters: those of policies have no operator."""
     for name, sub in app.sub_topologies.items():
         yield from _named((name, ""), sub.dead_letters.items())
-        for node, one in sorted(sub.operators.items()):
-            if "dead_letters" in one.other:
-                yield (name, node, "retries"), one.other["dead_letters"]
+    for name, node, one in _operators(app):
+        if "dead_letters" in one.other:
+            yield (name, node, "retries"), one.other["dead_letters"]
 
 
 def state(field: str) -> Read:
@@ -177,6 +170,12 @@ def _tasks(app: ApplicationMetrics) -> Iterator[tuple[str, str, TaskMetrics]]:
     for name, sub in app.sub_topologies.items():
         for number, one in sorted(sub.tasks.items()):
             yield name, str(number), one
+
+
+def _operators(app: ApplicationMetrics) -> Iterator[tuple[str, str, NodeMetrics]]:
+    for name, sub in app.sub_topologies.items():
+        for node, one in sorted(sub.operators.items()):
+            yield name, node, one
 
 
 def _named(labels: tuple[str, ...], counts: Iterable[tuple[str, int]]) -> Values:
