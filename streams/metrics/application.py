@@ -27,6 +27,7 @@ class TaskMetrics:
         version: The number of its last step; None: no step since the start.
         steps: Steps that were run.
         skipped_steps: Steps that were found committed.
+        failed_attempts: Attempts at its steps that have failed before one succeeded.
         records_in: Records that reached the task.
         records_out: Records written to output topics.
         changelog_records: Records written to changelogs.
@@ -41,6 +42,7 @@ class TaskMetrics:
     version: int | None = None
     steps: int = 0
     skipped_steps: int = 0
+    failed_attempts: int = 0
     records_in: int = 0
     records_out: int = 0
     changelog_records: int = 0
@@ -65,6 +67,7 @@ class TaskMetrics:
             version=step.version,
             steps=self.steps + (not step.skipped),
             skipped_steps=self.skipped_steps + step.skipped,
+            failed_attempts=self.failed_attempts + step.attempt,
             records_in=self.records_in + new * step.records_in,
             records_out=self.records_out + new * step.records_out,
             changelog_records=self.changelog_records + new * step.changelog_records,

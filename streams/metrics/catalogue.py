@@ -121,6 +121,13 @@ METRICS: tuple[Metric, ...] = (
         "Steps that were found committed, after a failed attempt or a restart.",
         samples.task("skipped_steps"),
     ),
+    Metric(
+        "streams_failed_attempts",
+        "counter",
+        TASK,
+        "Attempts at steps that have failed before one succeeded: a worker died, a commit failed, another process fenced it.",
+        samples.task("failed_attempts"),
+    ),
     Metric("streams_step_cpu_seconds", "counter", TASK, "CPU time of the steps.", samples.task("cpu_s")),
     Metric(
         "streams_step_duration_seconds",

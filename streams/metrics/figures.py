@@ -98,6 +98,8 @@ class StepFigures:
         seconds: The duration of each of `PARTS` that the step had.
         total_s: The duration of the step as a whole, with decoding its rows.
         cpu_s: The CPU time of it.
+        attempt: How many attempts of Spark's task had failed before this one: their worker died, another process fenced them, a
+            commit failed.
         host: Where the step ran.
         pid: The worker process.
         rss_bytes: The resident memory of the worker now.
@@ -119,6 +121,7 @@ class StepFigures:
     seconds: Mapping[str, float]
     total_s: float
     cpu_s: float
+    attempt: int = 0
     host: str = ""
     pid: int = 0
     rss_bytes: int = 0
@@ -149,6 +152,7 @@ class StepFigures:
             seconds=report["seconds"],
             total_s=report["total_s"],
             cpu_s=report["cpu_s"],
+            attempt=report.get("attempt", 0),
             host=report.get("host", ""),
             pid=report.get("pid", 0),
             rss_bytes=report.get("rss_bytes", 0),

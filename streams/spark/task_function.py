@@ -66,8 +66,10 @@ def _run(
     job.crash.reach("before_report", task, marker.version)
     for name, count in result.counters.items():
         given.counters.add(name, count)
+    context = TaskContext.get()
     report = {
         "task": task,
+        "attempt": context.attemptNumber() if context is not None else 0,
         "version": marker.version,
         "batch_id": marker.batch_id,
         "decision": result.decision.value,

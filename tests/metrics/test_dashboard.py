@@ -42,6 +42,7 @@ def test_there_are_alerts_for_lag_failures_dead_letters_and_disk() -> None:
         "streams_lag_records",
         "streams_ready",
         "streams_query_starts_total",
+        "streams_failed_attempts_total",
         "streams_dead_letters_total",
         "streams_state_disk_bytes",
     }

@@ -41,6 +41,12 @@ def test_a_committed_step_that_is_found_again_counts_once() -> None:
     assert (task.records_in, task.steps, task.skipped_steps) == (10, 1, 1)
 
 
+def test_failed_attempts_add_up() -> None:
+    made = recorder((step(0), step(1, attempt=1)), (step(1, 2, attempt=2),))
+    tasks = made.snapshot().sub_topologies["sub"].tasks
+    assert (tasks[0].failed_attempts, tasks[1].failed_attempts) == (0, 3)
+
+
 def test_a_commit_of_an_earlier_process_is_not_counted() -> None:
     sub = recorder((step(0, 9, decision="skip"),)).snapshot().sub_topologies["sub"]
     assert (sub.records_in, sub.tasks[0].version) == (0, 9)
