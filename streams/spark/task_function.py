@@ -144,7 +144,10 @@ def _about_stores(stores: TaskStateManager) -> Mapping[str, Any]:
     """What a report says about the stores: their size, if it was measured at this step, and what was restored."""
     about: dict[str, Any] = {}
     if stores.size is not None:
-        about["state"] = {"disk_bytes": stores.size.disk_bytes, "stores": stores.size.stores}
+        about["state"] = {
+            "disk_bytes": stores.size.disk_bytes,
+            "stores": {name: list(size) for name, size in stores.size.stores.items()},
+        }
     done = stores.report
     if done is not None and (done.records or done.copy):
         rows = sum(store.rows for store in done.stores)
