@@ -35,6 +35,7 @@ FLOORS = [
     "streams/broker",
     "streams/source",
     "streams/runtime",
+    "streams/metrics",
     "streams/microbatch",
     "streams/checkpoint",
     "streams/application",
@@ -58,7 +59,9 @@ FOREIGN = {
     ),
     "rocksdict": ("state/tables",),
     "fsspec": ("state/snapshots",),
-    "psutil": ("streams/drills",),
+    "psutil": ("streams/drills", "streams/metrics"),
+    "prometheus_client": ("streams/metrics",),
+    "opentelemetry": ("streams/metrics",),
     "typer": ("streams/cli",),
 }
 """Libraries that only these floors know; the broker takes its jars from pyspark."""

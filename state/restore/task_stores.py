@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ from typing import Protocol
 from state.changelog.trim import Noted, RecordDeleter, TopicPartition, due, trim, trim_notes, trim_targets
 from state.commit.decide import TaskIdentity
 from state.commit.marker import CommitMarker
-from state.errors import StateCorruptedError
+from state.errors import StateCorruptedError, StateError
 from state.restore.copies import Copies, CopySource, StateCopy
 from state.restore.directory import StateDirectory, TaskDirectory
 from state.restore.listener import RestoreListener, RestoreReport
@@ -38,13 +38,30 @@ from state.tables.buffer_memory import DEFAULT_SPILL_BYTES
 from state.tables.memory import MemoryTable
 from state.tables.private_folder import make_private
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
+from state.tables.sizes import RangeSize
 
 _log = logging.getLogger(__name__)
 _NO_COPIES = "restore-from-changelog"
 """Name of an empty file in a task's folder: the next restore takes no copy."""
 
+MEASURED_EVERY_S = 15.0
+"""How often a process measures the size of a task's stores: Prometheus asks about as often, and it takes a millisecond."""
+
 OpenStore = Callable[[Path, Sequence[StoreSpec], int, RocksSettings, "MemoryTable | None"], TaskStore]
 """Folder, stores, bound of the write buffer, settings, table of the `persistent=False` stores."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSize:
+    """The size of a task's stores.
+
+    Attributes:
+        disk_bytes: The bytes of the files in the task's folder.
+        stores: Store -> estimated rows and bytes.
+    """
+
+    disk_bytes: int
+    stores: Mapping[str, RangeSize]
 
 
 @dataclass(eq=False)
@@ -56,12 +73,14 @@ class WorkerMemory:
         trimmed: Where changelogs were trimmed, so that a trim is not repeated at every step.
         ledgers: What is known of each task's snapshots, by task folder.
         compared: See `state.commit.step.CommitStep`.
+        measured: When the size of a task's stores was measured (monotonic clock, seconds), by task folder.
     """
 
     volatile: dict[Path, MemoryTable] = field(default_factory=dict)
     trimmed: dict[TopicPartition, int] = field(default_factory=dict)
     ledgers: dict[Path, Ledger] = field(default_factory=dict)
     compared: set[tuple[str, TopicPartition]] = field(default_factory=set)
+    measured: dict[Path, float] = field(default_factory=dict)
 
 
 # Keyed by process, because a fork copies them.
@@ -140,6 +159,7 @@ class TaskStateManager:
         self._listener = listener
         self.report: RestoreReport | None = None
         self.publishing: Future[Snapshot | None] | None = None
+        self.size: TaskSize | None = None
 
     @property
     def logged_stores(self) -> list[str]:
@@ -172,6 +192,7 @@ class TaskStateManager:
         except BaseException:
             store.close(failed=True)
             raise
+        self.size = self._measured(store)
         store.close()
 
     def restore_to(self, store: TaskStore, marker: CommitMarker | None, reach: Reach = nowhere) -> None:
@@ -208,6 +229,18 @@ class TaskStateManager:
         targets = trim_targets(self._specs, needed, self._identity.application_id, self._identity.task, trimmed)
         if trim(self._source, targets):
             trimmed.update(targets)
+
+    def _measured(self, store: TaskStore) -> TaskSize | None:
+        """The size of the stores, if this process has not measured it for a while. What goes wrong there fails no step."""
+        now, path = time.monotonic(), self.directory.path
+        if now - self._memory.measured.get(path, -MEASURED_EVERY_S) < MEASURED_EVERY_S:
+            return None
+        self._memory.measured[path] = now
+        try:
+            return TaskSize(self.directory.size_bytes, store.sizes())
+        except (StateError, OSError) as error:
+            _log.info("%s: the size of its stores is not known: %s", self._identity, error)
+            return None
 
     def _wipe_with_distrust(self) -> None:
         """Deletes stores that were found damaged only while they were read: a copy may have the same damage."""

@@ -32,6 +32,7 @@ from state.stores.window import WindowBytesStore
 from state.tables.buffer import WriteBuffer
 from state.tables.buffer_memory import BufferMemory
 from state.tables.columns import columns_of
+from state.tables.sizes import RangeSize, SizedTable
 from state.tables.table import Columns, KeyRange, OrderedTable, Row
 
 ByteStore = KeyValueBytesStore | WindowBytesStore | SessionBytesStore | VersionedBytesStore
@@ -112,6 +113,13 @@ class TableStores:
     def prefix(self, name: str) -> bytes:
         """First bytes of a store's local keys."""
         return pack_store_prefix(self._entries[name].store_id)
+
+    def sizes(self) -> dict[str, RangeSize]:
+        """Store -> estimated size of its committed rows; empty if the table cannot tell."""
+        if not isinstance(self.table, SizedTable):
+            return {}
+        ranges = [_rows_of(self._entries[name].store_id) for name in self.specs]
+        return dict(zip(self.specs, self.table.sizes(ranges), strict=True))
 
     def is_empty(self, name: str) -> bool:
         """Whether the committed store has no rows."""

@@ -25,6 +25,7 @@ from state.tables.kept import KeptTables
 from state.tables.memory import MemoryTable
 from state.tables.open import open_table
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
+from state.tables.sizes import RangeSize
 from state.tables.table import CheckpointedTable, OrderedTable, Row
 
 __all__ = ["RestoredPart", "StoreOrigin", "StorePosition", "TaskStore", "open_task_store"]
@@ -121,6 +122,10 @@ class TaskStore:
     def trim_offsets(self) -> dict[str, int]:
         """Segmented logged store -> first changelog offset that the applied state still needs."""
         return {name: offset for state in self._states for name, offset in state.trim_offsets().items()}
+
+    def sizes(self) -> dict[str, RangeSize]:
+        """Store -> estimated size of its committed rows (`SizedTable`); stores of a table that cannot tell are left out."""
+        return {name: size for state in self._states for name, size in state.sizes().items()}
 
     def changelog(self) -> Iterator[tuple[str, ChangelogBatch]]:
         """The step's changelog records by logged store: the last value of each key, in a stable order.

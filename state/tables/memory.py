@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 from sortedcontainers import SortedDict
 
 from state.tables.columns import RowByRow
+from state.tables.sizes import FIRST_ROWS, RangeSize
 from state.tables.table import KeyRange, Row, RowChange
 
 
@@ -50,6 +52,17 @@ class MemoryTable(RowByRow):
                 rows.pop(key, None)
             else:
                 rows[key] = value
+
+    def sizes(self, ranges: Sequence[KeyRange]) -> list[RangeSize]:
+        """See `SizedTable`. The rows are counted."""
+        return [self._size(*one) for one in ranges]
+
+    def _size(self, lower: bytes, upper: bytes) -> RangeSize:
+        rows = self._rows
+        count = rows.bisect_left(upper) - rows.bisect_left(lower)
+        first = list(islice(rows.irange(lower, upper, (True, False)), FIRST_ROWS))
+        size = sum(len(key) + len(rows[key]) for key in first)
+        return RangeSize(count, size * count // max(1, len(first)))
 
     def close(self) -> None:
         """Has no effect: the rows stay, and the table may be used again."""

@@ -22,6 +22,7 @@ from state.tables.columns import RowByRow, columns_of, rows_of
 from state.tables.private_folder import make_private
 from state.tables.rocks_errors import closed_during_scan, closed_error, named_error, open_when_released
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings, database_options, write_options
+from state.tables.sizes import ROW_COUNT, RangeSize, estimated
 from state.tables.table import Columns, KeyRange, Row, RowChange
 
 
@@ -171,6 +172,23 @@ class RocksTable(RowByRow):
             rocksdict.Checkpoint(self._db).create_checkpoint(str(folder))
         except Exception as error:
             raise self._named(error) from error
+
+    def sizes(self, ranges: Sequence[KeyRange]) -> list[RangeSize]:
+        """See `SizedTable`."""
+        return estimated(ranges, self.scan_part, lambda: self._bytes_on_disk(ranges), self._row_count)
+
+    def _row_count(self) -> int:
+        return int(self._db.property_int_value(ROW_COUNT) or 0)
+
+    def _bytes_on_disk(self, ranges: Sequence[KeyRange]) -> list[int]:
+        """The bytes of files, in equal parts for the ranges that a file has keys of."""
+        sizes = [0] * len(ranges)
+        for file in self._db.live_files():
+            first, last = bytes(file["start_key"]), bytes(file["end_key"])
+            within = [at for at, (lower, upper) in enumerate(ranges) if first < upper and lower <= last]
+            for at in within:
+                sizes[at] += file["size"] // len(within)
+        return sizes
 
     def close(self) -> None:
         """See `OrderedTable`. May be called twice."""

@@ -14,6 +14,7 @@ from streams.cli.config import show_settings
 from streams.cli.settings import ApplicationOptions, Target, reachable, with_embedded_broker
 from streams.cli.target import Build, TopologyTarget, register
 from streams.config import ErrorPolicy, Mode, StreamsConfig, config_of
+from streams.metrics.serving import check_serving
 
 if TYPE_CHECKING:
     from streams.topology.topology import Topology
@@ -79,6 +80,13 @@ def run(
     ] = None,
     max_records_per_trigger: Annotated[int | None, typer.Option(help="Most records of a micro-batch.")] = None,
     policies: PolicyOptions,
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve /metrics for Prometheus, /health and /ready there."),
+    ] = None,
+    otel: Annotated[
+        bool | None, typer.Option("--otel/--no-otel", help="Send metrics by OpenTelemetry (variables OTEL_...).")
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also show Spark's own start-up lines and warnings.")
     ] = False,
@@ -94,6 +102,8 @@ def run(
         "mode": mode,
         "trigger_interval_ms": trigger_interval_ms,
         "max_records_per_trigger": max_records_per_trigger,
+        "metrics": metrics,
+        "otel": otel,
         **policies.settings(),
     }
     program = TopologyTarget.parse(target)
@@ -104,6 +114,7 @@ def run(
         return
     if verbose:
         config = config.model_copy(update={"spark": {"spark.log.level": "WARN", **config.spark}})
+    check_serving(config)
     program.share_with_workers()
     from streams.spark.session import session_ahead
 

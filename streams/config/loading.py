@@ -51,6 +51,23 @@ def load_config(
     return config_of(config_layers(file, options, defaults))
 
 
+def config_from(
+    config: StreamsConfig | Mapping[str, Any] | str | Path | None, settings: Mapping[str, Any]
+) -> StreamsConfig:
+    """The settings that a Python program gives: complete ones, a mapping, or the path of a TOML file, and further ones.
+
+    Raises:
+        ConfigError: A setting is unknown, invalid or missing; the message names each.
+    """
+    if isinstance(config, StreamsConfig):
+        if not settings:
+            return config
+        config = {name: getattr(config, name) for name in config.model_fields_set}
+    if isinstance(config, str | Path):
+        return load_config(Path(config), settings)
+    return load_config(None, {**(config or {}), **settings})
+
+
 def config_layers(
     file: Path | None, options: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None
 ) -> list[Layer]:

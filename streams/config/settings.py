@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from state.kafka.config import redact
 from state.snapshots.settings import SnapshotSettings
+from streams.config.address import Address
 from streams.config.durations import DurationMs, to_milliseconds
 from streams.config.field import setting
 from streams.errors import ConfigError
@@ -207,6 +208,16 @@ class StreamsConfig(BaseSettings):
         shown="an eighth of `memory_bytes`",
     )
     bulk_io: bool = setting("Use librdkafka's C API. `false`: the ordinary Python client.", True)
+    metrics: str = setting(
+        "Where figures are served for Prometheus (`/metrics`), and whether the application lives (`/health`) and works "
+        "(`/ready`): `HOST:PORT`, or a port alone for programs on this host only. Port 0: a free one. Empty: nowhere.",
+        "",
+    )
+    otel: bool = setting(
+        "Send the figures by OpenTelemetry (`pip install 'streams-on-spark[otel]'`); its own variables say where to and how often, "
+        "such as `OTEL_EXPORTER_OTLP_ENDPOINT`.",
+        False,
+    )
     spark: dict[str, str] = setting("Further settings of Spark, `spark.*`.", default_factory=dict)
 
     @field_validator("application_id")
@@ -230,6 +241,14 @@ class StreamsConfig(BaseSettings):
     def _none(cls, value: Any) -> Any:
         """None for the word `none`, because TOML, the environment and the command line have no null."""
         return None if value == "none" else value
+
+    @field_validator("metrics", mode="before")
+    @classmethod
+    def _metrics_address(cls, value: Any) -> Any:
+        """A number is a port; the text must be an address."""
+        if isinstance(value, int | str) and (text := str(value).strip()):
+            return str(Address.parse(text))
+        return value
 
     @field_validator("starting_offsets", mode="before")
     @classmethod
@@ -283,6 +302,11 @@ class StreamsConfig(BaseSettings):
             raise ConfigError("no Kafka cluster is given: set bootstrap_servers, or STREAMS_BOOTSTRAP_SERVERS")
         sizes = {"message.max.bytes": str(self.max_record_bytes)} if self.max_record_bytes > MESSAGE_MAX_BYTES else {}
         return {**sizes, **self.kafka, "bootstrap.servers": self.bootstrap_servers}
+
+    @property
+    def metrics_address(self) -> Address | None:
+        """Where figures are served; None: nowhere."""
+        return Address.parse(self.metrics) if self.metrics else None
 
     @property
     def snapshots(self) -> SnapshotSettings:

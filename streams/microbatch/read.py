@@ -19,9 +19,9 @@ from streams.runtime.rows import encode
 def read_range(job: QueryJob, planned: PlannedRange, pieces: Iterable[RecordColumns]) -> Iterator[TaskRow]:
     """Rows for one range.
 
-    The last row has no payload: it carries the head's counters (and the partition time, where an extractor needs it) to the
-    task that reports this partition's progress, which therefore runs even without records. Rows without payload also go to the
-    tasks that must be called because another attempt may have had rows for them (`ReaderPipeline.touched`).
+    The last row has no payload: it carries the head's counters and event time (and the partition time, where an extractor needs
+    it) to the task that reports this partition's progress, which therefore runs even without records. Rows without payload also
+    go to the tasks that must be called because another attempt may have had rows for them (`ReaderPipeline.touched`).
 
     Args:
         job: The query.
@@ -59,7 +59,9 @@ def read_range(job: QueryJob, planned: PlannedRange, pieces: Iterable[RecordColu
         yield row(task, routing=f"{records} {routings.get(task, NO_KEYS)}")
     counters = orjson.dumps(head.counters).decode()
     time = None if planned.time is None else str(head.partition_times.get(place, planned.time))
-    yield row(job.owner(offsets.partition), counters=counters, partition_time=time)
+    newest = head.event_time(*place)
+    event_time = None if newest is None else str(newest)
+    yield row(job.owner(offsets.partition), counters=counters, partition_time=time, event_time=event_time)
 
 
 def call_every_task(job: QueryJob, call: PlannedCall) -> Iterator[TaskRow]:

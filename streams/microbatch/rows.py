@@ -36,6 +36,7 @@ class TaskRow:
         backlog: Records are left for a later micro-batch.
         routing: Number of records in the range, a blank, and the digest of the keys that functions before the shuffle made for the
             records of this task.
+        event_time: Largest event time of the records in the range, as text, ms; for figures.
     """
 
     task: int
@@ -51,6 +52,7 @@ class TaskRow:
     payload: bytes | None = None
     backlog: bool = False
     routing: str | None = None
+    event_time: str | None = None
 
 
 class Row(Protocol):
@@ -80,6 +82,8 @@ class Row(Protocol):
     def backlog(self) -> bool: ...
     @property
     def routing(self) -> str | None: ...
+    @property
+    def event_time(self) -> str | None: ...
 
 
 @dataclass
@@ -96,6 +100,7 @@ class TaskInput:
         batches: The records.
         backlog: Records are left for a later micro-batch.
         routing: The function-made keys by which records came to this task (`state.commit.marker.Routing`).
+        event_times: (topic, partition) -> largest event time of the records in its range, ms.
     """
 
     batch: str = ""
@@ -107,6 +112,7 @@ class TaskInput:
     batches: list[RowBatch] = field(default_factory=list)
     backlog: bool = False
     routing: dict[str, dict[str, tuple[int, str]]] = field(default_factory=dict)
+    event_times: dict[tuple[str, int], int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> TaskInput:
@@ -132,6 +138,8 @@ class TaskInput:
             self.counters.add(name, count)
         if row.partition_time is not None:
             self.partition_times[place] = (int(row.last), int(row.partition_time))
+        if row.event_time is not None:
+            self.event_times[place] = int(row.event_time)
         if row.routing is not None:
             records, _, digest = row.routing.partition(" ")
             self.routing.setdefault(row.topic, {})[str(row.partition)] = (int(records), digest)

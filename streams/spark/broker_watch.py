@@ -30,6 +30,7 @@ class BrokerWatch:
         say: Shows a message to the user.
         servers: The brokers' addresses, for messages.
         clock: A monotonic clock, in seconds.
+        tell: Called with a sentence while the brokers do not answer, and with None once they do.
 
     Attributes:
         answers: Whether the brokers answered the last request; None: none was sent since the last `doubt`.
@@ -41,7 +42,9 @@ class BrokerWatch:
         say: Callable[[str], None],
         servers: str,
         clock: Callable[[], float] = time.monotonic,
+        tell: Callable[[str | None], object] = lambda why: None,
     ) -> None:
+        self._tell = tell
         self._probe = probe
         self._say = say
         self._servers = servers
@@ -84,11 +87,13 @@ class BrokerWatch:
         if self._since is not None:
             self._say(f"the broker at {self._servers} answers again after {self._clock() - self._since[0]:.0f} s")
             self._since = None
+            self._tell(None)
 
     def _report_away(self, error: KafkaClientError) -> None:
         now = self._clock()
         if self._since is None:
             self._since = now, time.strftime("%H:%M:%S")
+            self._tell(f"the broker at {self._servers} does not answer")
         elif now - self._said < AGAIN_S:
             return
         self._said = now

@@ -19,7 +19,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streams.application.life_cycle import MAY_FOLLOW, ApplicationState
-from streams.config import StreamsConfig, load_config
+from streams.config import StreamsConfig
+from streams.config.loading import config_from
+from streams.metrics.application import ApplicationMetrics
+from streams.metrics.figures import MicroBatchFigures
+from streams.metrics.recorder import MetricsListener, MetricsRecorder
 from streams.spark.signals import stopped_by_signals, wait_for
 from streams.topology.topology import Topology, check_topology
 
@@ -88,7 +92,7 @@ class KafkaStreams:
     ) -> None:
         check_topology(topology, "KafkaStreams")
         self.topology = topology
-        self.config = _config(config, settings)
+        self.config = config_from(config, settings)
         self._make = make_application or _on_spark
         self._lock = threading.Lock()
         self._state = ApplicationState.CREATED
@@ -98,6 +102,7 @@ class KafkaStreams:
         self._error: BaseException | None = None
         self._raised = False
         self._listener: StateListener | None = None
+        self._metrics_listener: MetricsListener | None = None
         self._changes: deque[tuple[ApplicationState, ApplicationState]] = deque()
         self._telling = False
 
@@ -112,6 +117,27 @@ class KafkaStreams:
         An exception in the listener is logged and has no other effect.
         """
         self._listener = listener
+
+    def set_metrics_listener(self, listener: MetricsListener | None) -> None:
+        """Set the listener, called with the figures of each micro-batch of each sub-topology, after its commit.
+
+        The thread of the sub-topology's query calls it, and begins the next micro-batch afterwards. An exception in the listener is
+        logged and has no other effect.
+        """
+        self._metrics_listener = listener
+
+    def metrics(self) -> ApplicationMetrics:
+        """The figures of the application now (Kafka Streams: `metrics`).
+
+        The totals count from `start` on, and continue when a query starts again by itself.
+        """
+        progress = self._application.progress if self._application is not None else None
+        recorder = MetricsRecorder(self.config.application_id) if progress is None else progress.metrics
+        return recorder.measured()
+
+    def _tell_metrics(self, batch: MicroBatchFigures) -> None:
+        if self._metrics_listener is not None:
+            self._metrics_listener(batch)
 
     def start(self, spark: SparkSession | None = None) -> KafkaStreams:
         """Start the application and return at once. Later errors are raised by `await_termination`.
@@ -131,6 +157,8 @@ class KafkaStreams:
             application = self._application = self._make(
                 self.topology, self.config, lambda: self._move(ApplicationState.RUNNING)
             )
+            if application.progress is not None:
+                application.progress.metrics.listen(self._tell_metrics)
             name = f"streams-{self.config.application_id}"
             self._thread = threading.Thread(target=self._run, args=(application, spark), name=name, daemon=True)
             self._set(ApplicationState.STARTING)
@@ -299,18 +327,6 @@ class KafkaStreams:
                 log.exception("the state listener of %s has failed", self.config.application_id)
             finally:
                 self._telling = False
-
-
-def _config(
-    config: StreamsConfig | Mapping[str, Any] | str | Path | None, settings: Mapping[str, Any]
-) -> StreamsConfig:
-    if isinstance(config, StreamsConfig):
-        if not settings:
-            return config
-        config = {name: getattr(config, name) for name in config.model_fields_set}
-    if isinstance(config, str | Path):
-        return load_config(Path(config), settings)
-    return load_config(None, {**(config or {}), **settings})
 
 
 def _on_spark(topology: Topology, config: StreamsConfig, on_running: Callable[[], None]) -> Running:

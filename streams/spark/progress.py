@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -17,10 +17,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from streams.config.durations import age_in_words
-from streams.runtime.counters import ONE_BY_ONE, Counters
+from streams.metrics.application import SubTopologyMetrics
+from streams.metrics.figures import PARTS, StepFigures
+from streams.metrics.recorder import MetricsRecorder
+from streams.runtime.counters import ONE_BY_ONE
 from streams.source.offsets import SourceOffsets
 
-PARTS = ("fence", "decide", "restore", "process", "commit", "apply")
 LINE_INTERVAL_S = 2.0
 RATE_OVER_S = 10.0
 """The period that records per second are averaged over: long enough for a micro-batch, short enough to show a change."""
@@ -47,81 +49,49 @@ COLUMNS = (
 
 
 @dataclass
-class TaskProgress:
-    """The last step of a task, and its totals."""
-
-    version: int = 0
-    records_in: int = 0
-    records_out: int = 0
-    changelog: int = 0
-    skipped: int = 0
-    stream_time: int = -1
-    peak_rss_mb: int = 0
-    total_s: float = 0.0
-    seconds: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass
-class SubProgress:
-    """One sub-topology.
+class Pace:
+    """What the display remembers of a sub-topology besides its figures.
 
     Attributes:
         counted: Points in time with the number of records read by then, over the last `RATE_OVER_S`.
         committed_at: When the last step was reported; None: no step yet.
+        shown_numbers: The micro-batch and the lag of the last line.
     """
 
-    tasks: int
-    topics: tuple[str, ...]
     counted: deque[tuple[float, int]] = field(default_factory=deque)
     committed_at: float | None = None
-    batch_id: int = -1
-    lag: int | None = None
-    per_task: dict[int, TaskProgress] = field(default_factory=dict)
-    counters: Counters = field(default_factory=Counters)
-    cpu_s: float = 0.0
     shown_numbers: tuple[int, int | None] = (-1, None)
 
-    def total(self, name: str) -> int:
-        """The sum of a counter over the tasks."""
-        return sum(getattr(task, name) for task in self.per_task.values())
-
-    def count(self, now: float) -> None:
+    def count(self, now: float, records_in: int) -> None:
         """Notes how many records have been read by now."""
-        self.counted.append((now, self.total("records_in")))
+        self.counted.append((now, records_in))
         while len(self.counted) > 2 and self.counted[1][0] <= now - RATE_OVER_S:
             self.counted.popleft()
 
-    def records_per_s(self, now: float) -> float:
+    def records_per_s(self, now: float, records_in: int) -> float:
         """Records read per second, over the last `RATE_OVER_S`."""
         if not self.counted:
             return 0.0
         since, before = self.counted[0]
-        return (self.total("records_in") - before) / max(now - since, 1e-3)
+        return (records_in - before) / max(now - since, 1e-3)
 
-    def event_time(self) -> int | None:
-        """The largest event time that any task has seen, ms; None: none yet."""
-        return max((task.stream_time for task in self.per_task.values() if task.stream_time >= 0), default=None)
 
-    def left_out(self) -> list[str]:
-        """Counts of what was dropped, skipped or sent to the dead letter topic."""
-        return [f"{name} {count:,}" for name, count in sorted(self.counters.items()) if name.startswith(LEFT_OUT)]
-
-    def add_counters(self, counters: Mapping[str, int]) -> list[str]:
-        """Adds counters, and returns the names that are new."""
-        new = [name for name in counters if name not in self.counters]
-        for name, count in counters.items():
-            self.counters.add(name, count)
-        return new
+def left_out(counters: Mapping[str, int]) -> list[str]:
+    """Counts of what was dropped, skipped or sent to the dead letter topic."""
+    return [f"{name} {count:,}" for name, count in sorted(counters.items()) if name.startswith(LEFT_OUT)]
 
 
 class Progress:
-    """Collects reports of steps and shows them.
+    """Hands reports of steps to the recorder of the application's figures, and shows them.
 
     Args:
         title: The heading, which is the application id.
         console: Where to write; default: standard error, so that results can be piped.
         clock: A monotonic clock, in seconds.
         wall_clock: Seconds since 1970, for how far event time is behind.
+
+    Attributes:
+        metrics: The application's figures.
     """
 
     def __init__(
@@ -135,7 +105,8 @@ class Progress:
         self._clock = clock
         self._wall_clock = wall_clock
         self.console = console or Console(stderr=True)
-        self.subs: dict[str, SubProgress] = {}
+        self.metrics = MetricsRecorder(title, lambda: int(wall_clock() * 1000))
+        self._paces: dict[str, Pace] = {}
         self._lock = threading.Lock()
         self._live: Live | None = None
         self._last_line = 0.0
@@ -159,35 +130,27 @@ class Progress:
         """Prints a line of its own, without markup: errors may contain brackets."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
+    @property
+    def subs(self) -> Mapping[str, SubTopologyMetrics]:
+        """The figures of each sub-topology now."""
+        return self.metrics.snapshot().sub_topologies
+
     def started(self, sub: str, tasks: int, topics: tuple[str, ...]) -> None:
         """Notes that a query starts; a restarted query continues with its numbers."""
+        self.metrics.starting(sub, tasks, topics)
         with self._lock:
-            self.subs.setdefault(sub, SubProgress(tasks, topics)).count(self._clock())
+            self._paces.setdefault(sub, Pace()).count(self._clock(), self.subs[sub].records_in)
 
     def step(self, sub: str, batch_id: int, reports: list[Mapping[str, Any]]) -> None:
         """Takes in the reports of a finished micro-batch's tasks."""
-        new: list[str] = []
+        before = self.subs[sub].counters
+        self.metrics.step(sub, batch_id, tuple(StepFigures.of(report) for report in reports))
+        after = self.subs[sub]
         with self._lock:
-            of = self.subs[sub]
-            of.batch_id = batch_id
-            for report in reports:
-                task = of.per_task.setdefault(report["task"], TaskProgress())
-                task.version = report["version"]
-                task.seconds = report["seconds"]
-                task.total_s = report["total_s"]
-                task.stream_time = report["stream_time"]
-                task.peak_rss_mb = report["peak_rss_mb"]
-                of.cpu_s += report["cpu_s"]
-                if report["decision"] == "skip":
-                    task.skipped += 1
-                    continue
-                task.records_in += report["counts"]["in"]
-                task.records_out += report["counts"]["out"]
-                task.changelog += report["counts"]["changelog"]
-                new += of.add_counters(report["counters"])
-            of.committed_at = self._clock()
-            of.count(of.committed_at)
-        for name in new:
+            pace = self._paces[sub]
+            pace.committed_at = self._clock()
+            pace.count(pace.committed_at, after.records_in)
+        for name in after.counters.keys() - before.keys():
             if name.startswith(ONE_BY_ONE):
                 node, _, reason = name.removeprefix(ONE_BY_ONE).partition(":")
                 self.say(f"{self.title}/{sub}: '{node}' processes records one by one, which takes longer: {reason}")
@@ -197,12 +160,8 @@ class Progress:
         """Takes in Spark's own progress of a query, for the lag."""
         if progress is None:
             return
-        sub = sub_of(progress)
         source = progress["sources"][0]
-        lag = lag_of(source["endOffset"], source["latestOffset"])
-        with self._lock:
-            if sub in self.subs and lag is not None:
-                self.subs[sub].lag = lag
+        self.metrics.positions(sub_of(progress), positions_of(source["endOffset"], source["latestOffset"]))
         self._show()
 
     def _show(self) -> None:
@@ -216,36 +175,37 @@ class Progress:
         self._last_line = now
         with self._lock:
             for name, sub in self.subs.items():
-                if sub.shown_numbers == (sub.batch_id, sub.lag):
+                pace = self._paces[name]
+                if pace.shown_numbers == (sub.batch_id, sub.lag):
                     continue
-                sub.shown_numbers = (sub.batch_id, sub.lag)
-                text = ", ".join(self._numbers(sub, now))
+                pace.shown_numbers = (sub.batch_id, sub.lag)
+                text = ", ".join(self._numbers(sub, pace, now))
                 self.console.print(f"{self.title}/{name}: {text}", highlight=False, markup=False, soft_wrap=True)
 
-    def _numbers(self, sub: SubProgress, now: float) -> list[str]:
+    def _numbers(self, sub: SubTopologyMetrics, pace: Pace, now: float) -> list[str]:
         """The parts of a sub-topology's line. The lag appears once Spark has reported where the topics end."""
         lag = [] if sub.lag is None else [f"lag {sub.lag}"]
         if sub.batch_id < 0:
             return ["no records yet", *lag]
-        slowest = max((task.total_s for task in sub.per_task.values()), default=0.0)
-        since = now - sub.committed_at if sub.committed_at is not None else 0.0
+        slowest = max((task.last.total_s for task in sub.tasks.values() if task.last), default=0.0)
+        since = now - pace.committed_at if pace.committed_at is not None else 0.0
         behind = self._behind(sub)
         return [
             f"batch {sub.batch_id}",
-            f"in {sub.total('records_in')}",
-            f"out {sub.total('records_out')}",
-            f"changelog {sub.total('changelog')}",
+            f"in {sub.records_in}",
+            f"out {sub.records_out}",
+            f"changelog {sub.changelog_records}",
             *lag,
-            f"{sub.records_per_s(now):,.0f} records/s",
+            f"{pace.records_per_s(now, sub.records_in):,.0f} records/s",
             *([] if behind is None else [f"event time {behind} behind"]),
             *([f"last commit {age_in_words(int(since * 1000))} ago"] if since >= SILENT_S else []),
             f"slowest task {slowest * 1000:.0f} ms",
-            *sub.left_out(),
+            *left_out(sub.counters),
         ]
 
-    def _behind(self, sub: SubProgress) -> str | None:
+    def _behind(self, sub: SubTopologyMetrics) -> str | None:
         """How far the largest event time is behind the wall clock; None: no event time yet."""
-        at = sub.event_time()
+        at = sub.event_time_ms
         return None if at is None else age_in_words(int(self._wall_clock() * 1000) - at)
 
     def _table(self) -> Table:
@@ -254,28 +214,35 @@ class Progress:
         for column in COLUMNS:
             table.add_column(column, justify="left" if column == "sub-topology" else "right")
         with self._lock:
-            left_out = [f"{name}: {', '.join(sub.left_out())}" for name, sub in self.subs.items() if sub.left_out()]
-            table.caption, table.caption_justify = escape("\n".join(left_out)) or None, "left"
+            missing = {name: ", ".join(left_out(sub.counters)) for name, sub in self.subs.items()}
+            caption = "\n".join(f"{name}: {text}" for name, text in missing.items() if text)
+            table.caption, table.caption_justify = escape(caption) or None, "left"
             for name, sub in self.subs.items():
-                lag = "" if sub.lag is None else f"{sub.lag:,}"
-                since = "" if sub.committed_at is None else age_in_words(int((now - sub.committed_at) * 1000))
-                pace = (lag, f"{sub.records_per_s(now):,.0f}", self._behind(sub) or "", since)
-                for index, (number, task) in enumerate(sorted(sub.per_task.items())):
-                    table.add_row(
-                        name if index == 0 else "",
-                        f"{number}/{sub.tasks}",
-                        str(task.version),
-                        f"{task.records_in:,}",
-                        f"{task.records_out:,}",
-                        f"{task.changelog:,}",
-                        *(pace if index == 0 else [""] * len(pace)),
-                        f"{task.total_s * 1000:.0f}",
-                        *(f"{task.seconds.get(part, 0.0) * 1000:.0f}" for part in PARTS),
-                        str(task.peak_rss_mb),
-                    )
-                if not sub.per_task:
-                    table.add_row(name, f"-/{sub.tasks}", *([""] * 4), lag)
+                for row in self._rows(name, sub, self._paces[name], now):
+                    table.add_row(*row)
         return table
+
+    def _rows(self, name: str, sub: SubTopologyMetrics, pace: Pace, now: float) -> Iterator[list[str]]:
+        """The rows of a sub-topology in the table: one for each task, and what concerns all of them in the first."""
+        lag = "" if sub.lag is None else f"{sub.lag:,}"
+        since = "" if pace.committed_at is None else age_in_words(int((now - pace.committed_at) * 1000))
+        common = [lag, f"{pace.records_per_s(now, sub.records_in):,.0f}", self._behind(sub) or "", since]
+        if not sub.tasks:
+            yield [name, f"-/{sub.task_count}", *([""] * 4), lag]
+        for index, (number, task) in enumerate(sorted(sub.tasks.items())):
+            assert task.last is not None, "a task is known by its steps"
+            yield [
+                name if index == 0 else "",
+                f"{number}/{sub.task_count}",
+                str(task.version),
+                f"{task.records_in:,}",
+                f"{task.records_out:,}",
+                f"{task.changelog_records:,}",
+                *(common if index == 0 else [""] * len(common)),
+                f"{task.last.total_s * 1000:.0f}",
+                *(f"{task.last.seconds.get(part, 0.0) * 1000:.0f}" for part in PARTS),
+                str(task.last.peak_rss_bytes // 2**20),
+            ]
 
 
 def sub_of(progress: Any) -> str:
@@ -289,15 +256,16 @@ def position_of(progress: Any) -> SourceOffsets | None:
     return SourceOffsets.from_json(orjson.loads(end) if isinstance(end, str) else end) if end else None
 
 
-def lag_of(end: Any, latest: Any) -> int | None:
-    """Offsets between a query's position and the ends of its topics; None while either is unknown."""
+def positions_of(end: Any, latest: Any) -> dict[tuple[str, int], tuple[int, int]]:
+    """A query's next offset and the end offset of each topic-partition; nothing while Spark knows only one of them."""
     if not end or not latest:
-        return None
+        return {}
     at, to = (orjson.loads(text) if isinstance(text, str) else text for text in (end, latest))
     if not isinstance(at, Mapping) or not isinstance(to, Mapping):
-        return None
-    lag = 0
+        return {}
+    found = {}
     for topic, of in to["topics"].items():
         known = at["topics"].get(topic, {"offsets": []})["offsets"]
-        lag += sum(max(0, last - (known[i] if i < len(known) else 0)) for i, last in enumerate(of["offsets"]))
-    return lag
+        for number, last in enumerate(of["offsets"]):
+            found[topic, number] = (known[number] if number < len(known) else 0, last)
+    return found

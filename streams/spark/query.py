@@ -25,6 +25,7 @@ def start_query(
     job: QueryJob,
     checkpoint_dir: str,
     trigger: Mapping[str, Any],
+    on_begin: Callable[[], object],
     on_reports: Callable[[int, list[Report]], None],
     gate: StopGate,
     source_class: Callable[[QueryJob], type[DataSource]] = source_class,
@@ -36,6 +37,7 @@ def start_query(
         job: What to run.
         checkpoint_dir: The application's checkpoint; the query's own is a folder below it.
         trigger: Arguments of `DataStreamWriter.trigger`.
+        on_begin: Called on the driver when a micro-batch begins.
         on_reports: Called on the driver after each micro-batch with its number and the reports of its tasks.
         gate: Stops the query between micro-batches.
         source_class: Creates the data source class.
@@ -56,16 +58,19 @@ def start_query(
         .outputMode("append")
         .option("checkpointLocation", f"{checkpoint_dir.rstrip('/')}/{job.sub.name}")
         .trigger(**trigger)
-        .foreachBatch(_collector(gate, on_reports))
+        .foreachBatch(_collector(gate, on_begin, on_reports))
         .start()
     )
 
 
-def _collector(gate: StopGate, on_reports: Callable[[int, list[Report]], None]) -> Callable[[DataFrame, int], None]:
+def _collector(
+    gate: StopGate, on_begin: Callable[[], object], on_reports: Callable[[int, list[Report]], None]
+) -> Callable[[DataFrame, int], None]:
     """The function that runs each micro-batch, by collecting the reports of its tasks."""
 
     def collect(frame: DataFrame, batch_id: int) -> None:
         gate.enter()
+        on_begin()
         try:
             rows = frame.collect()
         except Exception:

@@ -19,6 +19,7 @@ COLUMNS = (
     ("payload", "BINARY"),
     ("backlog", "BOOLEAN"),
     ("routing", "STRING"),
+    ("event_time", "STRING"),
 )
 """Name and Spark's type of each column."""
 

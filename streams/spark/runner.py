@@ -23,6 +23,8 @@ from streams.application.preflight import Preflight
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application
 from streams.application.topology_manifest import write_manifest
 from streams.config import StreamsConfig
+from streams.metrics.recorder import START
+from streams.metrics.serving import serving
 from streams.microbatch.job import QueryJob
 from streams.microbatch.memory import ProcessMemory
 from streams.source.log import LiveLog
@@ -91,6 +93,7 @@ class StreamsApplication:
     def stop(self) -> None:
         """Makes `run` stop its queries and return; thread-safe."""
         self._stop.set()
+        self.progress.metrics.obstacle("stop", "the application is stopping")
 
     def run(self, session: SparkSession | None = None) -> None:
         """Runs until stopped, or, with `available_now`, until everything that existed at the start is processed.
@@ -102,6 +105,15 @@ class StreamsApplication:
             StreamsError: The application failed, or the session has a setting that cannot work. The Spark error is the
                 cause of this one.
         """
+        with serving(self.config, self.progress.metrics, self.progress.say):
+            try:
+                self._run(session)
+            except BaseException as error:
+                self.progress.metrics.failed(str(error))
+                raise
+            self.progress.metrics.obstacle(START, "the application has ended")
+
+    def _run(self, session: SparkSession | None) -> None:
         # Settings that cannot work are refused before anything is created in Kafka.
         spark_settings(self.config.spark, self.config.checkpoint_dir)
         open_location(self.config.snapshot_dir)
@@ -147,7 +159,12 @@ class StreamsApplication:
         servers = self.config.client["bootstrap.servers"]
         with (
             suppress(_StopRequestedError),
-            BrokerWatch(probe_of(self.config.client, topics), self.progress.say, servers) as self._watch,
+            BrokerWatch(
+                probe_of(self.config.client, topics),
+                self.progress.say,
+                servers,
+                tell=partial(self.progress.metrics.obstacle, "broker"),
+            ) as self._watch,
         ):
             if self._stop.is_set():
                 return
@@ -217,7 +234,8 @@ class StreamsApplication:
             self.progress.step(sub.name, batch_id, reports)
 
         gate = StopGate()
-        query = start_query(spark, job, config.checkpoint_dir, trigger, report, gate, self.make_source)
+        begin = partial(self.progress.metrics.begun, sub.name)
+        query = start_query(spark, job, config.checkpoint_dir, trigger, begin, report, gate, self.make_source)
         self._gates[query.runId] = gate
         return query
 
@@ -230,8 +248,12 @@ class StreamsApplication:
         assert self._watch is not None
         wait_s = self.config.broker_wait_ms / 1000
         self._read |= Supervisor(
-            self._stop, self._gates, self.progress, self._watch, wait_s, on_started=self._on_running
+            self._stop, self._gates, self.progress, self._watch, wait_s, on_started=self._running
         ).run(starts)
+
+    def _running(self) -> None:
+        self.progress.metrics.obstacle(START, None)
+        self._on_running()
 
     def _ask(self, question: Callable[[KafkaAdmin], _Answer]) -> _Answer:
         """Asks Kafka, and waits for unreachable brokers."""
@@ -245,4 +267,4 @@ class StreamsApplication:
 
     def _interrupted(self) -> None:
         self.progress.say("stopping …")
-        self._stop.set()
+        self.stop()

@@ -125,6 +125,7 @@ class Supervisor:
         if last is not None and last != one.seen:
             one.seen = last
             one.retry.progressed()
+            self.progress.metrics.obstacle(f"query {one.query.name}", None)
             self.watch.alive()
             self.progress.query(last)
         if one.query.isActive:
@@ -142,6 +143,7 @@ class Supervisor:
         elif one.retry.due is None:
             if one.retry.failed is None:
                 self.progress.say(f"{one.query.name} starts again by itself after: {readable(failure)}")
+            self.progress.metrics.obstacle(f"query {one.query.name}", f"{one.query.name} has failed and starts again")
             one.retry.fail(now)
             self.watch.doubt()
         elif one.retry.given_up(now):

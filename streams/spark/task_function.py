@@ -6,6 +6,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from typing import Any, Protocol
@@ -22,6 +23,8 @@ from state.restore.task_stores import TaskStateManager, worker_memory
 from state.stores.task_store import open_task_store
 from state.tables.kept import kept_tables
 from state.tables.rocks_options import rocks_settings
+from streams.metrics.figures import RestoreFigures
+from streams.metrics.memory import about_this_process
 from streams.microbatch.job import QueryJob
 from streams.microbatch.rows import TaskInput
 from streams.microbatch.step import BatchContext, run_step
@@ -57,14 +60,16 @@ def _run(
     job = job_of_worker(payload)
     task = shuffle_keys(job.tasks).index(int(key[0]))
     started, cpu = time.perf_counter(), time.process_time()
-    result, given = _step(job, task, frames, state)
+    result, given, about_stores = _step(job, task, frames, state)
     state.update((result.copy.data, result.copy.offset))
     marker = result.copy.marker
     job.crash.reach("before_report", task, marker.version)
     for name, count in result.counters.items():
         given.counters.add(name, count)
+    context = TaskContext.get()
     report = {
         "task": task,
+        "attempt": context.attemptNumber() if context is not None else 0,
         "version": marker.version,
         "batch_id": marker.batch_id,
         "decision": result.decision.value,
@@ -75,12 +80,17 @@ def _run(
         "total_s": round(time.perf_counter() - started, 6),
         "cpu_s": round(time.process_time() - cpu, 6),
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        **about_this_process(),
+        "event_times": [(*place, time_ms) for place, time_ms in given.event_times.items()],
+        **about_stores,
     }
     yield pd.DataFrame({"report": [orjson.dumps(report).decode()]})
     job.crash.reach("report_given", task, marker.version)
 
 
-def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: GroupState) -> tuple[StepResult, TaskInput]:
+def _step(
+    job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: GroupState
+) -> tuple[StepResult, TaskInput, Mapping[str, Any]]:
     """One step on the real Kafka and the worker's disk."""
     context = TaskContext.get()
     assert context is not None
@@ -127,4 +137,19 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
         given.counters.add("restored_from_copy", 1)
     if result.decision is not Decision.SKIP:
         count_global_tables(job, topics_from_json(given.global_topics), given.counters)
-    return result, given
+    return result, given, _about_stores(stores)
+
+
+def _about_stores(stores: TaskStateManager) -> Mapping[str, Any]:
+    """What a report says about the stores: their size, if it was measured at this step, and what was restored."""
+    about: dict[str, Any] = {}
+    if stores.size is not None:
+        about["state"] = {
+            "disk_bytes": stores.size.disk_bytes,
+            "stores": {name: list(size) for name, size in stores.size.stores.items()},
+        }
+    done = stores.report
+    if done is not None and (done.records or done.copy):
+        rows = sum(store.rows for store in done.stores)
+        about["restore"] = asdict(RestoreFigures(done.records, rows, done.bytes, int(bool(done.copy)), done.seconds))
+    return about

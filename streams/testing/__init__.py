@@ -1,8 +1,8 @@
 """Tests topologies without Spark and Kafka, with the code that runs in production."""
 
+from streams.metrics.operators import NodeMetrics
 from streams.testing.driver import TopologyTestDriver
 from streams.testing.input_topic import TestInputTopic
-from streams.testing.metrics import NodeMetrics
 from streams.testing.mock_context import Forwarded, MockProcessorContext
 from streams.testing.output_topic import TestOutputTopic
 from streams.testing.records import OutputRecord, TestRecord

@@ -17,6 +17,7 @@ from state.kafka.headers import encode_headers
 from state.kafka.partitioner import partition_for_key
 from streams.application.rescale.states import Handling, UsersChoices
 from streams.config import StreamsConfig
+from streams.metrics.operators import NodeMetrics, node_metrics
 from streams.model.conversions import TimestampLike, to_timestamp_ms
 from streams.model.typing import K, V
 from streams.model.windows import Duration, to_ms
@@ -28,7 +29,6 @@ from streams.testing.faults import Faults
 from streams.testing.global_tables import MemoryGlobalTables
 from streams.testing.input_topic import PipedRecord, TestInputTopic
 from streams.testing.known_topics import KnownTopics
-from streams.testing.metrics import NodeMetrics, node_metrics
 from streams.testing.output_topic import TestOutputTopic
 from streams.testing.output_topics import MemoryTopics
 from streams.testing.query import DriverQuery

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from streams.spark.progress import Progress, SubProgress, TaskProgress
+from streams.spark.progress import Pace, Progress
 
 
 def report(counters: dict[str, int]) -> dict[str, object]:
@@ -34,7 +34,7 @@ def shown(*reports: dict[str, object], terminal: bool = False) -> str:
             now[0] += 2
             progress.step("sub", number, [found])
         if not reports:
-            progress.subs["sub"].lag = 0
+            progress.metrics.positions("sub", {("in", 0): (7, 7)})
     return text.getvalue()
 
 
@@ -57,19 +57,18 @@ def test_a_silent_application_tells_when_it_committed_last() -> None:
     with Progress("app", Console(file=text, width=300), lambda: now[0]) as progress:
         progress.started("sub", 1, ("in",))
         progress.step("sub", 0, [report({})])
-        progress.subs["sub"].lag = 3
+        progress.metrics.positions("sub", {("in", 0): (4, 7)})
         now[0] = 120.0
     assert "lag 3, 0 records/s" in text.getvalue()
     assert "last commit 2 min ago" in text.getvalue()
 
 
 def test_records_per_second_are_those_of_the_last_seconds() -> None:
-    sub = SubProgress(1, ("in",))
-    task = sub.per_task.setdefault(0, TaskProgress())
+    pace, records_in = Pace(), 0
     for second in range(100):
-        task.records_in += 1000 if second < 50 else 10
-        sub.count(float(second))
-    assert sub.records_per_s(99.0) == pytest.approx(10)
+        records_in += 1000 if second < 50 else 10
+        pace.count(float(second), records_in)
+    assert pace.records_per_s(99.0, records_in) == pytest.approx(10)
 
 
 def test_a_node_that_falls_back_to_one_by_one_is_named_once_with_the_reason() -> None:

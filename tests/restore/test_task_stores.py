@@ -7,10 +7,10 @@ import pytest
 
 from state.changelog.topics import DELETE_RETENTION_MS
 from state.commit.decide import TaskIdentity
-from state.errors import StateCorruptedError, StateFormatError
+from state.errors import StateCorruptedError, StateError, StateFormatError
 from state.restore.directory import StateDirectory
 from state.restore.plan import Action
-from state.restore.task_stores import TaskStateManager
+from state.restore.task_stores import TaskStateManager, WorkerMemory
 from state.stores.codec import timestamped
 from state.stores.dump import state_digest
 from state.stores.position import META_KEY
@@ -52,6 +52,35 @@ def test_restores_then_finds_everything_there(life, tmp_path):
     assert set(opened(TaskStateManager(logs, IDENTITY, SPECS, tmp_path), marker, check).values()) == {Action.FROM_START}
     assert opened(TaskStateManager(logs, IDENTITY, SPECS, tmp_path), marker, check) == {}
     assert (tmp_path / APPLICATION / "orders" / "0" / "db").is_dir()
+
+
+def test_the_size_of_the_stores_is_measured_now_and_then(life, tmp_path):
+    logs, live, marker = life
+    memory = WorkerMemory()
+    first, second = (TaskStateManager(logs, IDENTITY, SPECS, tmp_path, memory=memory) for _ in range(2))
+    opened(first, marker, lambda store: None)
+    opened(second, marker, lambda store: None)
+    assert first.size.disk_bytes > 0
+    sizes = first.size.stores
+    # A versioned store has a row about its history, too.
+    assert all(sizes[spec.name].rows - len(list(live.rows(spec.name))) in (0, 1) for spec in SPECS)
+    assert sizes["table"].rows == len(list(live.rows("table")))
+    assert second.size is None
+    memory.measured.clear()
+    opened(second, marker, lambda store: None)
+    assert second.size.stores == first.size.stores
+
+
+def test_a_size_that_cannot_be_measured_fails_no_step(life, tmp_path, monkeypatch):
+    logs, _, marker = life
+    stores = TaskStateManager(logs, IDENTITY, SPECS, tmp_path, memory=WorkerMemory())
+
+    def fails(store):
+        raise StateError("the disk is gone")
+
+    monkeypatch.setattr(TaskStore, "sizes", fails)
+    opened(stores, marker, lambda store: None)
+    assert stores.size is None
 
 
 @pytest.mark.parametrize("victim", ["CURRENT", "MANIFEST-*", "*.sst"])

@@ -15,7 +15,9 @@ import pytest
 
 from streams import ConfigError, KafkaStreams, StreamsBuilder, StreamsError, Topology, TopologyError
 from streams.config import StreamsConfig
+from streams.metrics.figures import MicroBatchFigures
 from streams.spark.notebook import NotebookProgress
+from tests.metrics.made import report
 
 State = KafkaStreams.State
 WAIT_S = 30.0
@@ -333,3 +335,21 @@ def test_importing_streams_loads_neither_spark_nor_the_settings() -> None:
     code = f"import sys, streams; print({names}); streams.KafkaStreams; print('pyspark' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "set()\nFalse\n"
+
+
+def test_a_metrics_listener_is_called_after_each_micro_batch_and_metrics_has_the_totals() -> None:
+    made = Made(once=True)
+    seen: list[MicroBatchFigures] = []
+    made.streams.set_metrics_listener(seen.append)
+    assert made.streams.metrics().sub_topologies == {}
+    made.streams.run()
+    progress = made.fakes[0].progress
+    assert progress is not None
+    progress.started("in", 2, ("in",))
+    progress.step("in", 0, [report()])
+    assert [(batch.sub_topology, batch.records_in) for batch in seen] == [("in", 5)]
+    assert made.streams.metrics().sub_topologies["in"].records_in == 5
+    made.streams.set_metrics_listener(None)
+    progress.step("in", 1, [report(version=2)])
+    assert len(seen) == 1
+    assert made.streams.metrics().sub_topologies["in"].records_in == 10

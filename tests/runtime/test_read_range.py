@@ -82,6 +82,15 @@ def test_without_such_an_operator_only_the_owner_is_called():
     assert called(sent_by(builder.build())) == {0}
 
 
+def test_the_largest_event_time_comes_with_the_row_of_the_owner_whatever_the_pieces():
+    builder = StreamsBuilder()
+    builder.stream("in").filter(lambda value: value > 0).to("out")
+    topology = builder.build()
+    for sent in (sent_by(topology), sent_by(topology, pieces=3)):
+        assert TaskInput.of([row for row in sent if row.task == 0]).event_times == {("in", 0): 5}
+        assert [row.event_time for row in sent if row.task != 0] == [None] * len([r for r in sent if r.task != 0])
+
+
 def test_a_call_is_for_every_task_and_brings_nothing():
     builder = StreamsBuilder()
     builder.stream("in").filter(lambda value: False).to("out")

@@ -56,8 +56,8 @@ def test_silent_keys_close_their_windows_and_what_comes_later_is_late(harness: H
 
         def closed() -> bool:
             harness.send(source, [Sent(lively, b"2", next(hours))])
-            tasks = [task for sub in list(progress.subs.values()) for task in list(sub.per_task.items())]
-            return any(at == 0 and task.stream_time >= MINUTE for at, task in tasks)
+            tasks = [task for sub in list(progress.subs.values()) for task in list(sub.tasks.items())]
+            return any(at == 0 and (task.event_time_ms or 0) >= MINUTE for at, task in tasks)
 
         eventually(closed, "the silent key's time goes on while another key has records")
         harness.send(source, [Sent(silent, b"3", MINUTE - 1)])

@@ -65,7 +65,7 @@ def test_gaps_are_no_records_however_they_are_read(harness: Harness) -> None:
         one = Harness(harness.servers, harness.spark, harness.folder, f"{harness.application_id}-{bulk}")
         progress = one.run(topology, bulk_io=bulk)
         (sub,) = progress.subs.values()
-        assert (sub.total("records_in"), sub.lag) == (20 + len(left), 0)
+        assert (sub.records_in, sub.lag) == (20 + len(left), 0)
     found = harness.read(target)
     assert values(found) == sorted(2 * [*range(20), *left])
     per_key = [r.value for r in found if r.key == b"k1"]
@@ -81,7 +81,7 @@ def test_partitions_added_while_running_are_read_from_their_beginning_and_in_ord
         grow(harness, source, 3)
         harness.send(source, numbered(50, 50))
         eventually(lambda: len(harness.read(target)) >= 100, "100 records")
-        assert next(iter(progress.subs.values())).tasks == 1
+        assert next(iter(progress.subs.values())).task_count == 1
     # The number of tasks stays what the state was made with, though the topic has more partitions now.
     harness.send(source, numbered(20, 100))
     harness.run(topology)
@@ -224,7 +224,7 @@ def test_a_replay_of_what_was_written_in_transactions_is_aligned_in_time(harness
     (sub,) = progress.subs.values()
     assert sub.batch_id >= 7
     assert [name for name in sub.counters if name.endswith(":late")] == []
-    assert sub.total("records_in") == 400
+    assert sub.records_in == 400
 
 
 def test_available_now_ends_and_batches_are_bounded(harness: Harness) -> None:
@@ -234,8 +234,8 @@ def test_available_now_ends_and_batches_are_bounded(harness: Harness) -> None:
     topology = copy_topology([source, other], target)
     progress = harness.run(topology, max_records_per_trigger=150, tasks=1)
     (sub,) = progress.subs.values()
-    assert sub.per_task[0].version == sub.batch_id + 1 >= 3
-    assert (sub.total("records_in"), sub.lag) == (400, 0)
+    assert sub.tasks[0].version == sub.batch_id + 1 >= 3
+    assert (sub.records_in, sub.lag) == (400, 0)
     assert values(harness.read(target)) == list(range(400))
     committed = harness.group_offsets()
     with kafka(harness) as admin:
@@ -280,7 +280,7 @@ def test_an_idle_application_makes_no_batches(harness: Harness) -> None:
     harness.run(topology)
     progress = harness.run(topology)
     (sub,) = progress.subs.values()
-    assert (sub.batch_id, sub.per_task) == (-1, {})
+    assert (sub.batch_id, sub.tasks) == (-1, {})
     checkpoint = harness.folder / "checkpoint" / harness.application_id
     (offsets,) = [path for path in checkpoint.glob("*/offsets/*") if path.name.isdigit()]
     logged = orjson.loads(offsets.read_text().splitlines()[-1])

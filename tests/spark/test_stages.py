@@ -63,7 +63,7 @@ def test_available_now(
     stages.send(200)
     progress = harness.run(stages.topology)
     assert stages.exact()
-    assert [sub.tasks for sub in progress.subs.values()] == [3, partitions or 3]
+    assert [sub.task_count for sub in progress.subs.values()] == [3, partitions or 3]
     assert all(sub.lag == 0 for sub in progress.subs.values())
     _, had = stages.log()
     stages.send(100)

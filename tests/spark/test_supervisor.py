@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from io import StringIO
 from itertools import pairwise
 from typing import Any
@@ -14,6 +15,7 @@ from rich.console import Console
 
 from state.errors import ClientFailure, KafkaClientError
 from streams.errors import ApplicationFailedError
+from streams.metrics.recorder import START
 from streams.spark.broker_watch import AGAIN_S, BrokerWatch
 from streams.spark.progress import Progress
 from streams.spark.stopping import StopGate
@@ -56,6 +58,7 @@ class World:
     said: StringIO = field(default_factory=StringIO)
     stop: threading.Event = field(default_factory=threading.Event)
     after: Callable[[World], None] = lambda world: None
+    readiness: list[str] = field(default_factory=list)
 
     def clock(self) -> float:
         return self.now
@@ -70,7 +73,9 @@ class World:
 
     def run(self, wait_s: float = 600) -> None:
         progress = Progress("app", Console(file=self.said, width=1000))
-        watch = BrokerWatch(self.probe, progress.say, "host:9092", self.clock)
+        progress.metrics.obstacle(START, None)
+        tell = partial(progress.metrics.obstacle, "broker")
+        watch = BrokerWatch(self.probe, progress.say, "host:9092", self.clock, tell)
         world = self
 
         class Stop(threading.Event):
@@ -80,6 +85,8 @@ class World:
                 if watch.due():
                     watch.look()
                 world.after(world)
+                if (why := progress.metrics.readiness().why) not in world.readiness[-1:]:
+                    world.readiness.append(why)
                 return self.is_set()
 
         self.stop = Stop()
@@ -96,6 +103,13 @@ def test_a_query_that_failed_for_a_passing_reason_starts_again_once_the_broker_a
     assert said.count(f"app/in starts again by itself after: {sentence}") == 1
     assert said.count("waiting for the broker at host:9092 since ") == 1 + int(70 // AGAIN_S)
     assert "host:9092 answers again after" in said
+
+
+def test_an_application_is_not_ready_while_its_query_or_its_broker_is_away() -> None:
+    world = World([Query(AWAY), Query(looks=3, lastProgress=progress_of(1))], broker_back_at=10)
+    world.run()
+    query, broker = "app/in has failed and starts again", "the broker at host:9092 does not answer"
+    assert world.readiness == [broker, f"{broker}; {query}", query, "app is running"]
 
 
 def test_longer_and_longer_pauses_up_to_the_bound() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
 from streams import StreamsBuilder
+from streams.metrics.application import TaskMetrics
 from streams.model.record import Record
 from streams.operators.processor import Processor, ProcessorContext
+from streams.spark.progress import Progress
 from tests.spark.harness import Harness, Sent
 from tests.spark.live import eventually, running
 
@@ -29,6 +32,16 @@ class Ticker(Processor):
         self.context.forward(Record("tick", {"ticks": state["ticks"], "seen": state.get("seen", 0)}, now_ms))
 
 
+def _tasks(progress: Progress) -> Mapping[int, TaskMetrics]:
+    (sub,) = progress.subs.values()
+    return sub.tasks
+
+
+def _version(progress: Progress, task: int) -> int:
+    tasks = _tasks(progress)
+    return (tasks[task].version or 0) if task in tasks else 0
+
+
 def test_punctuators_run_without_records(harness: Harness) -> None:
     source, target = harness.topic("in", 1), harness.topic("out", 1)
     builder = StreamsBuilder()
@@ -36,12 +49,11 @@ def test_punctuators_run_without_records(harness: Harness) -> None:
     harness.send(source, [Sent(b"a", b"1", 1000)])
     with running(harness, builder.build(), wall_clock_interval_ms=200) as progress:
         eventually(lambda: len(harness.read(target)) >= 3, "three ticks")
-        (sub,) = progress.subs.values()
         # A commit is visible before its step is reported.
-        eventually(lambda: 0 in sub.per_task and sub.per_task[0].version >= 4, "reports")
+        eventually(lambda: _version(progress, 0) >= 4, "reports")
     values = [record.value for record in harness.read(target)]
     assert values[:3] == [b'{"ticks":%d,"seen":1}' % n for n in (1, 2, 3)]
-    assert sub.per_task[0].records_in == 1
+    assert _tasks(progress)[0].records_in == 1
 
 
 def test_a_start_without_any_record_ticks_too(harness: Harness) -> None:
@@ -57,8 +69,7 @@ def test_a_start_without_any_record_ticks_too(harness: Harness) -> None:
         with running(harness, topology, tasks=2, wall_clock_interval_ms=200) as progress:
             more = ticks + 4
             eventually(lambda more=more: len(harness.read(target)) >= more, "ticks of a start without records")
-            (sub,) = progress.subs.values()
-            eventually(lambda of=sub: {0, 1} <= set(of.per_task), "steps of both tasks")
+            eventually(lambda of=progress: {0, 1} <= set(_tasks(of)), "steps of both tasks")
         ticks = len(harness.read(target))
     harness.send(source, [Sent(b"a", b"2", 2000)])
     harness.run(topology, tasks=2)

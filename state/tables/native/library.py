@@ -38,6 +38,8 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "flush": (None, (_P, _P, _P)),
     "writebatch_create_from": (_P, (_P, _S)),
     "writebatch_destroy": (None, (_P,)),
+    "property_int": (c_int, (_P, c_char_p, _P)),
+    "approximate_sizes": (None, (_P, c_int, _P, _P, _P, _P, _P, _P)),
     "checkpoint_object_create": (_P, (_P, _P)),
     "checkpoint_create": (None, (_P, c_char_p, c_uint64, _P)),
     "checkpoint_object_destroy": (None, (_P,)),

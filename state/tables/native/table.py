@@ -7,10 +7,12 @@ every end. Compiled kernels carry whole columns of rows between Arrow buffers an
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -23,6 +25,7 @@ from state.tables.native.writes import Writer
 from state.tables.private_folder import make_private
 from state.tables.rocks_errors import closed_error, named_error, open_when_released
 from state.tables.rocks_options import DEFAULT_SETTINGS, RocksSettings
+from state.tables.sizes import ROW_COUNT, RangeSize, estimated
 from state.tables.table import Columns, KeyRange, RangeRows, Row, RowChange
 
 
@@ -123,6 +126,25 @@ class NativeTable:
                 self._library.checked("checkpoint_create", maker, os.fsencode(folder), 0)
             finally:
                 self._library.checkpoint_object_destroy(maker)
+
+    def sizes(self, ranges: Sequence[KeyRange]) -> list[RangeSize]:
+        """See `SizedTable`."""
+        with self._named():
+            return estimated(ranges, self.scan_part, lambda: self._bytes_on_disk(ranges), self._row_count)
+
+    def _row_count(self) -> int:
+        found = ctypes.c_uint64()
+        self._library.property_int(self._database, ROW_COUNT.encode(), ctypes.addressof(found))
+        return found.value
+
+    def _bytes_on_disk(self, ranges: Sequence[KeyRange]) -> list[int]:
+        count = len(ranges)
+        sizes = (ctypes.c_uint64 * count)()
+        ends: list[Any] = []
+        for side in zip(*ranges, strict=True):
+            ends += [(ctypes.c_char_p * count)(*side), (ctypes.c_size_t * count)(*map(len, side))]
+        self._library.checked("approximate_sizes", self._database, count, *ends, sizes)
+        return list(sizes)
 
     def close(self) -> None:
         """See `OrderedTable`. May be called twice."""

@@ -83,6 +83,11 @@ class ReaderPipeline:
             node.count()
         return self._run.counters
 
+    def event_time(self, topic: str, partition: int) -> int | None:
+        """The largest event time of the topic-partition's records so far, ms; None: none."""
+        found = (source.event_times.get((topic, partition)) for source in self._sources)
+        return max((time for time in found if time is not None), default=None)
+
     def routings(self) -> dict[int, str]:
         """Task -> digest of the keys that head operators gave the task's records, see `streams.runtime.routing`."""
         return self._routings.by_task()

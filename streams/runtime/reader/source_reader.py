@@ -49,6 +49,7 @@ class SourceReader:
         run: StepContext,
         partition_times: dict[tuple[str, int], int],
     ) -> None:
+        self.event_times: dict[tuple[str, int], int] = {}
         self.topics = frozenset(str(topic) for topic in source.topics)
         self._source = source
         self._sequence = sequence
@@ -93,8 +94,16 @@ class SourceReader:
         if rejected:
             timestamps = timestamps.copy()
             timestamps[list(rejected)] = DROPPED
+        self._note_time(columns, timestamps)
         read = Columns(by_path, fields.null_values, fields.without_fields, timestamps != DROPPED)
         yield from self._direct_rows(columns, timestamps, self._columns.read(rows, read, rejected), tasks)
+
+    def _note_time(self, columns: RecordColumns, timestamps: npt.NDArray[np.int64]) -> None:
+        """Keeps the largest event time, for figures."""
+        largest = int(timestamps.max(initial=DROPPED))
+        if largest != DROPPED:
+            place = (columns.topic, columns.partition)
+            self.event_times[place] = max(largest, self.event_times.get(place, largest))
 
     def _direct_rows(
         self,

@@ -1,0 +1,161 @@
+"""The recorder: takes in what the driver learns of an application, and gives its figures at any moment. Thread-safe.
+
+The runner feeds it through the progress display (`streams.spark.progress`): reports of steps, Spark's progress of queries, and what
+keeps the application from working.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from streams.metrics.application import (
+    ApplicationMetrics,
+    PartitionMetrics,
+    Readiness,
+    SubTopologyMetrics,
+    TaskMetrics,
+)
+from streams.metrics.figures import MicroBatchFigures, StepFigures
+from streams.metrics.memory import MemoryMeter
+from streams.runtime.counters import Counters
+
+log = logging.getLogger(__name__)
+
+MetricsListener = Callable[[MicroBatchFigures], object]
+"""Called after each micro-batch of any sub-topology, by the thread of its query."""
+START = "start"
+"""The obstacle that an application begins with."""
+
+
+def _wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class MetricsRecorder:
+    """The figures of one application in this process.
+
+    Args:
+        application_id: The application.
+        clock_ms: The wall clock, ms since 1970.
+    """
+
+    def __init__(self, application_id: str, clock_ms: Callable[[], int] = _wall_clock_ms) -> None:
+        self.application_id = application_id
+        self._clock_ms = clock_ms
+        self._started_ms = clock_ms()
+        self._lock = threading.Lock()
+        self._subs: dict[str, SubTopologyMetrics] = {}
+        self._listeners: list[MetricsListener] = []
+        self._obstacles: dict[str, str] = {START: "the application is starting"}
+        self._failure: str | None = None
+        self._memory = MemoryMeter()
+
+    def listen(self, listener: MetricsListener) -> None:
+        """Adds a listener. An error in a listener is logged and has no other effect."""
+        self._listeners.append(listener)
+
+    def starting(self, sub: str, tasks: int, topics: tuple[str, ...]) -> None:
+        """Notes that a query starts; one that starts again continues its figures."""
+        with self._lock:
+            known = self._subs.get(sub) or SubTopologyMetrics(tasks, topics)
+            self._subs[sub] = replace(known, starts=known.starts + 1, running_since_ms=None)
+            self._obstacles[f"first {sub}"] = f"the sub-topology {sub} has not finished its first micro-batch"
+
+    def begun(self, sub: str) -> None:
+        """Notes that a micro-batch begins."""
+        with self._lock:
+            self._subs[sub] = replace(self._subs[sub], running_since_ms=self._clock_ms())
+
+    def step(self, sub: str, batch_id: int, steps: tuple[StepFigures, ...]) -> MicroBatchFigures:
+        """Takes in a finished micro-batch, and tells the listeners."""
+        now = self._clock_ms()
+        batch = MicroBatchFigures(self.application_id, sub, batch_id, now, steps)
+        with self._lock:
+            self._subs[sub] = _after(self._subs[sub], batch)
+            self._obstacles.pop(f"first {sub}", None)
+        for listener in self._listeners:
+            try:
+                listener(batch)
+            except Exception:
+                log.exception("a metrics listener of %s has failed", self.application_id)
+        return batch
+
+    def positions(self, sub: str, found: Mapping[tuple[str, int], tuple[int, int]]) -> None:
+        """Takes in how far a query has read: (topic, partition) -> next offset and end offset."""
+        with self._lock:
+            known = self._subs.get(sub)
+            if known is None:
+                return
+            partitions = dict(known.partitions)
+            for place, (position, end) in found.items():
+                partitions[place] = partitions.get(place, PartitionMetrics()).at(position, end)
+            self._subs[sub] = replace(known, partitions=partitions)
+            self._obstacles.pop(f"first {sub}", None)
+
+    def obstacle(self, name: str, why: str | None) -> None:
+        """Notes what keeps the application from working, or, without a reason, that it is gone.
+
+        Args:
+            name: Identifies the obstacle.
+            why: A sentence.
+        """
+        with self._lock:
+            if why is None:
+                self._obstacles.pop(name, None)
+            else:
+                self._obstacles[name] = why
+
+    def failed(self, why: str) -> None:
+        """Notes that the application has ended with an error."""
+        with self._lock:
+            self._failure = why
+
+    def readiness(self) -> Readiness:
+        """Whether the application lives and works now."""
+        with self._lock:
+            return self._readiness()
+
+    def _readiness(self) -> Readiness:
+        if self._failure is not None:
+            return Readiness(False, False, f"{self.application_id} has ended with an error: {self._failure}")
+        if self._obstacles:
+            return Readiness(True, False, "; ".join(self._obstacles.values()))
+        return Readiness(True, True, f"{self.application_id} is running")
+
+    def measured(self) -> ApplicationMetrics:
+        """The figures now, with the memory of the processes, which is measured at most every few seconds."""
+        found = self.snapshot()
+        return replace(found, processes=self._memory.everywhere(found))
+
+    def snapshot(self) -> ApplicationMetrics:
+        """The figures now, without the memory of the processes."""
+        with self._lock:
+            now, subs = self._clock_ms(), dict(self._subs)
+            return ApplicationMetrics(self.application_id, now, self._started_ms, self._readiness(), subs)
+
+
+def _after(known: SubTopologyMetrics, batch: MicroBatchFigures) -> SubTopologyMetrics:
+    """The figures of a sub-topology after one more micro-batch."""
+    counters, tasks, partitions = Counters(known.counters), dict(known.tasks), dict(known.partitions)
+    for step in batch.steps:
+        task = tasks.get(step.task, TaskMetrics())
+        tasks[step.task] = task.after(step)
+        for name, count in step.counters.items() if task.counts(step) else ():
+            counters.add(name, count)
+        for time_ in step.event_times:
+            place = (time_.topic, time_.partition)
+            partitions[place] = replace(partitions.get(place, PartitionMetrics()), event_time_ms=time_.event_time_ms)
+    return replace(
+        known,
+        batch_id=batch.batch_id,
+        micro_batches=known.micro_batches + 1,
+        committed_ms=batch.at_ms,
+        running_since_ms=None,
+        counters=counters,
+        tasks=tasks,
+        partitions=partitions,
+    )
