@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 from hypothesis import HealthCheck, settings
 
+from state import secrets
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicSpec
 from streams.broker import EmbeddedBroker, fetch_jars
@@ -81,6 +82,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     session = start_session("tests", settings, str(folder))
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _no_secrets_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A secret that one test notes is masked in that test only."""
+    monkeypatch.setattr(secrets, "_known", set())
+    monkeypatch.setattr(secrets, "_pattern", [])
 
 
 class TopicFactory(Protocol):

@@ -1,27 +1,18 @@
 """Client configurations for librdkafka, made from the user's client properties.
 
-One function per kind of client, and `redact` for anything that is printed. What exactly-once needs (no auto commit,
-`read_committed`, a named transactional id) is set here and does not depend on the caller. Invariants: `_REQUIRED` settings
-override the user's, and the user's override our tuning; values are strings, as both librdkafka's C API and confluent-kafka
-expect.
+One function per kind of client. What exactly-once needs (no auto commit, `read_committed`, a named transactional id) is set here
+and does not depend on the caller. Invariants: `_REQUIRED` settings override the user's, and the user's override our tuning; values
+are strings, as both librdkafka's C API and confluent-kafka expect.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 ClientConfig = Mapping[str, str]
 """librdkafka properties by name, e.g. `{"bootstrap.servers": "localhost:9092"}`."""
 
 DEFAULT_PREFETCH_BYTES = 8 * 1024 * 1024
-MASK = "********"
-
-_SECRET = re.compile(
-    r"password|secret|token(?!\.endpoint|\.refresh)|credential|jaas|user\.info|private\.key|key\.pem|key\.p8|ssl_key"
-    r"|oauthbearer\.config|passphrase"
-)
-
 QUIET = {"log_level": "2"}
 """While a broker is away, each client of each process would log up to twenty times a second. Errors carry the same text."""
 _CONSUMER_TUNING = {
@@ -75,18 +66,6 @@ _COMMON = {
     "enable.metrics.push": "false",
     "log.connection.close": "false",
 }
-
-
-def redact(config: Mapping[str, object]) -> dict[str, object]:
-    """Copy `config` with secret values masked, fit for logs and terminals.
-
-    Args:
-        config: Properties by name.
-
-    Returns:
-        The same names in the same order; secret values replaced by `MASK`.
-    """
-    return {name: MASK if _SECRET.search(name.lower()) else value for name, value in config.items()}
 
 
 def consumer_config(client: ClientConfig, prefetch_bytes: int = DEFAULT_PREFETCH_BYTES) -> dict[str, str]:

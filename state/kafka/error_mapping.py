@@ -17,6 +17,7 @@ from state.errors import (
     RecordTooLargeError,
     TopicNotFoundError,
 )
+from state.secrets import mask
 
 PARTITION_EOF: int = KafkaError._PARTITION_EOF
 QUEUE_FULL: int = KafkaError._QUEUE_FULL
@@ -44,7 +45,7 @@ REFUSED = TOPIC_NOT_FOUND | {
 def failure_of(error: KafkaError) -> ClientFailure:
     """The failure in confluent-kafka's error object."""
     return ClientFailure(
-        int(error.code()), error.name(), error.str(), error.retriable(), error.fatal(), error.txn_requires_abort()
+        int(error.code()), error.name(), mask(error.str()), error.retriable(), error.fatal(), error.txn_requires_abort()
     )
 
 

@@ -221,6 +221,11 @@ def ensure_internal_topics(
 ) -> dict[str, int]:
     """Creates missing internal topics, checks the others, and returns the partition counts of all static output topics.
 
+    Args:
+        application: The application.
+        admin: Kafka.
+        report: Called with the name of each topic that was created.
+
     Raises:
         ChangelogMismatchError: An existing internal topic has the wrong settings.
         TopicNotFoundError: An output topic is missing. Output topics are the user's, so they are not created here.
@@ -248,7 +253,7 @@ def ensure_internal_topics(
                 partitions = application.plan.repartition_topics[name] or first
                 made += ensure_repartition(admin, name, partitions, config.replication_factor)
         for topic in made:
-            report(f"created topic {topic}")
+            report(topic)
     return _check_exist(outputs, admin)
 
 

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from state.kafka.config import redact
+from state.secrets import redact, remember
 from streams.broker.record import ClusterRecord
 from streams.cli.command import OptionGroup
 from streams.cli.java_properties import parse_java_properties
@@ -117,6 +117,7 @@ def client_properties(
         client[key.strip()] = value
     if bootstrap_servers:
         client["bootstrap.servers"] = bootstrap_servers
+    remember(client)
     return client
 
 

@@ -6,6 +6,7 @@ A file or folder that cannot be used (missing permissions, a full disk) is repor
 from __future__ import annotations
 
 import functools
+import logging
 import os
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
@@ -14,7 +15,12 @@ import typer
 from rich.console import Console
 
 from state.errors import StreamsError
+from state.secrets import mask
 from streams.cli.output import visible
+from streams.logs.errors import error_fields, was_told
+from streams.logs.output import is_json
+
+log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,10 +36,19 @@ def readable_errors(command: Callable[P, R]) -> Callable[P, R]:
         except (StreamsError, OSError) as error:
             if os.environ.get("STREAMS_TRACEBACK") or (isinstance(error, OSError) and error.filename is None):
                 raise
-            message = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+            message = mask(f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error))
+            if is_json():
+                _log_once(error, message)
+                raise typer.Exit(1) from error
             console = Console(stderr=True)
             console.print(f"[bold red]{type(error).__name__}[/]: ", end="")
             console.print(visible(message, keep="\n\t"), markup=False, highlight=False, soft_wrap=True)
             raise typer.Exit(1) from error
 
     return wrapped
+
+
+def _log_once(error: BaseException, message: str) -> None:
+    """Logs an error, unless the event `failed` has told it already."""
+    if not was_told(error):
+        log.error("%s: %s", type(error).__name__, message, extra={"fields": {"error": error_fields(error)}})

@@ -14,6 +14,8 @@ from streams.cli.config import show_settings
 from streams.cli.settings import ApplicationOptions, Target, reachable, with_embedded_broker
 from streams.cli.target import Build, TopologyTarget, register
 from streams.config import ErrorPolicy, Mode, StreamsConfig, config_of
+from streams.logs.output import set_up_command
+from streams.logs.settings import LogFormat, LogLevel, LogSettings
 from streams.metrics.serving import check_serving
 
 if TYPE_CHECKING:
@@ -87,6 +89,10 @@ def run(
     otel: Annotated[
         bool | None, typer.Option("--otel/--no-otel", help="Send metrics by OpenTelemetry (variables OTEL_...).")
     ] = None,
+    log_format: Annotated[
+        LogFormat | None, typer.Option(help="Standard error as text for people, or as json, one object a line.")
+    ] = None,
+    log_level: Annotated[LogLevel | None, typer.Option(help="The least important log lines that appear.")] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also show Spark's own start-up lines and warnings.")
     ] = False,
@@ -104,14 +110,20 @@ def run(
         "max_records_per_trigger": max_records_per_trigger,
         "metrics": metrics,
         "otel": otel,
+        "log_format": log_format,
+        "log_level": log_level,
         **policies.settings(),
     }
+    if log_format is LogFormat.JSON:
+        # Errors in the settings are lines of JSON, too.
+        set_up_command(LogSettings(log_format, log_level))
     program = TopologyTarget.parse(target)
     layers = with_embedded_broker(application.layers(program.application_id(), options), needs_cluster=not explain)
     config = config_of(layers)
     if explain:
         show_settings(config, layers, as_json=as_json)
         return
+    set_up_logs(config)
     if verbose:
         config = config.model_copy(update={"spark": {"spark.log.level": "WARN", **config.spark}})
     check_serving(config)
@@ -133,13 +145,16 @@ def run_topology(topology: Topology, config: StreamsConfig, until_ms: int | None
     """
     from streams.spark.runner import StreamsApplication
 
-    # Keeps confluent-kafka's and Spark's own logs from disturbing the progress display.
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    StreamsApplication(topology, config, until_ms=until_ms).run()
+
+
+def set_up_logs(config: StreamsConfig) -> None:
+    """Sets up what this process writes to standard error, as the settings say, until it ends."""
+    set_up_command(config.logs, config.application_id)
     # This logger prints stack traces of errors that end a query (reported in one sentence) or that a stop causes.
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     # py4j reports calls that fail because the Java process has ended through the root logger.
     logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
-    StreamsApplication(topology, config, until_ms=until_ms).run()
 
 
 def run_main(build: Build, application_id: str) -> None:

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import TypeAdapter, ValidationError
 
+from state.secrets import mask
 from streams.cli.command import OptionGroup
 from streams.cli.connection import (
     DEFAULT_DATA_DIR,
@@ -150,7 +151,8 @@ def other_settings(given: Sequence[str] | None) -> dict[str, Any]:
     for text in given or ():
         name, separator, value = text.partition("=")
         if not separator:
-            raise ConfigError(f"--set {text}: NAME=VALUE is needed")
+            # The text is not shown: it may be a password whose name was forgotten.
+            raise ConfigError("--set needs NAME=VALUE, such as tasks=4; one given has no '='")
         if name.startswith("spark."):
             values.setdefault("spark", {})[name] = value
         elif name in StreamsConfig.model_fields:
@@ -170,4 +172,6 @@ def _parsed(name: str, value: str) -> Any:
         return TypeAdapter(annotation).validate_python(value)
     except ValidationError as error:
         says = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"--set {name}={value}: {says}") from None
+        # A whole table may have secrets in it.
+        shown = name if name in ("kafka", "spark") else f"{name}={mask(value)}"
+        raise ConfigError(f"--set {shown}: {says}") from None

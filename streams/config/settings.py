@@ -12,12 +12,13 @@ from typing import Any
 from pydantic import field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from state.kafka.config import redact
+from state.secrets import redact, remember
 from state.snapshots.settings import SnapshotSettings
 from streams.config.address import Address
 from streams.config.durations import DurationMs, to_milliseconds
 from streams.config.field import setting
 from streams.errors import ConfigError
+from streams.logs.settings import LogFormat, LogLevel, LogSettings
 from streams.topology.application_id import wrong_application_id
 
 MOST_SPILL_BYTES = 1024 * 1024 * 1024
@@ -218,6 +219,15 @@ class StreamsConfig(BaseSettings):
         "such as `OTEL_EXPORTER_OTLP_ENDPOINT`.",
         False,
     )
+    log_format: LogFormat = setting(
+        "The form of standard error: `text` for people, or `json`, one object a line, with a line for each step.",
+        LogFormat.TEXT,
+    )
+    log_level: LogLevel | None = setting(
+        "The least important log lines that appear, in workers as well.",
+        None,
+        shown="`info` as JSON, `warning` as text",
+    )
     spark: dict[str, str] = setting("Further settings of Spark, `spark.*`.", default_factory=dict)
 
     @field_validator("application_id")
@@ -235,6 +245,7 @@ class StreamsConfig(BaseSettings):
         "global_table_errors",
         "max_future_ms",
         "snapshot_steps",
+        "log_level",
         mode="before",
     )
     @classmethod
@@ -259,6 +270,13 @@ class StreamsConfig(BaseSettings):
         return value
 
     @model_validator(mode="after")
+    def _secrets(self) -> StreamsConfig:
+        """Notes the secrets, so that they are masked in whatever this process shows from now on."""
+        for settings in (self.kafka, self.spark, {"snapshot_dir": self.snapshot_dir}):
+            remember(settings)
+        return self
+
+    @model_validator(mode="after")
     def _complete(self) -> StreamsConfig:
         if self.state_dir == Path():
             self.state_dir = self.base_dir / "state"
@@ -267,6 +285,8 @@ class StreamsConfig(BaseSettings):
         self.state_dir, self.replica_dir = self.state_dir.absolute(), self.replica_dir.absolute()
         if self.snapshot_dir and "://" not in self.snapshot_dir:
             self.snapshot_dir = str(Path(self.snapshot_dir).absolute())
+        if self.log_format is LogFormat.JSON:
+            self.spark = {"spark.log.structuredLogging.enabled": "true", **self.spark}
         self.max_bytes_per_trigger = self.max_bytes_per_trigger or self.memory_bytes // 4
         self.spill_bytes = self.spill_bytes or min(self.memory_bytes // 8, MOST_SPILL_BYTES)
         self.bootstrap_servers = self.bootstrap_servers or self.kafka.get("bootstrap.servers", "")
@@ -314,6 +334,11 @@ class StreamsConfig(BaseSettings):
         return SnapshotSettings(self.snapshot_dir, self.snapshot_interval_ms, self.snapshot_steps, self.snapshots_kept)
 
     @property
+    def logs(self) -> LogSettings:
+        """What is logged, and in which form."""
+        return LogSettings(self.log_format, self.log_level)
+
+    @property
     def max_message_bytes(self) -> int:
         """The largest record that the Kafka client sends."""
         return int(self.kafka.get("message.max.bytes", max(self.max_record_bytes, MESSAGE_MAX_BYTES)))
@@ -321,8 +346,7 @@ class StreamsConfig(BaseSettings):
     def printable(self) -> dict[str, Any]:
         """All settings with secrets masked."""
         values = self.model_dump(mode="json")
-        values["kafka"] = redact(self.kafka)
-        return values
+        return {**redact(values), "kafka": redact(self.kafka), "spark": redact(self.spark)}
 
     def __repr__(self) -> str:
         return f"StreamsConfig({self.printable()})"

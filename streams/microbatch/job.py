@@ -12,6 +12,7 @@ from state.commit.marker import Ranges
 from state.kafka.reader import POOL_PREFETCH_BYTES
 from state.snapshots.settings import NO_SNAPSHOTS, SnapshotSettings
 from state.tables.rocks_options import DEFAULT_SETTINGS
+from streams.logs.settings import LogSettings
 from streams.microbatch.memory import ProcessMemory
 from streams.runtime.settings import TaskSettings
 from streams.source.planner import SourceSpec
@@ -38,6 +39,7 @@ class QueryJob:
         trim_delay_ms: How long changelog records stay after they ceased to be needed.
         memory: What each process of an executor may keep from step to step.
         snapshots: Where snapshots of the stores are taken to and restored from.
+        logs: What each process logs, and in which form.
         replica_dir: Folder of the copies that replicas keep on each executor; None = there are none.
     """
 
@@ -55,6 +57,7 @@ class QueryJob:
     memory: ProcessMemory = DEFAULT_MEMORY
     snapshots: SnapshotSettings = NO_SNAPSHOTS
     replica_dir: Path | None = None
+    logs: LogSettings = field(default_factory=LogSettings)
 
     @property
     def outputs(self) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from typing_extensions import TypeVar
 
-from state.kafka.config import redact
+from state.secrets import redact_identity
 from streams.errors import SerdeError, TopologyError
 
 T = TypeVar("T", default=Any)
@@ -110,7 +110,7 @@ def serde_identity(serde: Serde[Any] | None) -> str:
     if not dataclasses.is_dataclass(serde):
         return name
     settings = {field.name: _setting(getattr(serde, field.name)) for field in dataclasses.fields(serde) if field.repr}
-    return f"{name}({', '.join(f'{field}={shown}' for field, shown in redact(settings).items())})"
+    return f"{name}({', '.join(f'{field}={shown}' for field, shown in redact_identity(settings).items())})"
 
 
 def _setting(value: object) -> str:

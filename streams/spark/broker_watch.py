@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from state.errors import KafkaClientError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import QUIET, ClientConfig
+from streams.logs.events import Events
+from streams.logs.kinds import BROKER_AWAY, BROKER_BACK
 
 QUIET_S = 15.0
 """An idle query reports Spark's "no data" every 10 s; a query that is silent for longer is busy or waiting."""
@@ -27,7 +29,7 @@ class BrokerWatch:
 
     Args:
         probe: Sends the brokers a request that needs the leaders of all source partitions.
-        say: Shows a message to the user.
+        events: Gets what has changed.
         servers: The brokers' addresses, for messages.
         clock: A monotonic clock, in seconds.
         tell: Called with a sentence while the brokers do not answer, and with None once they do.
@@ -39,14 +41,14 @@ class BrokerWatch:
     def __init__(
         self,
         probe: Callable[[], object],
-        say: Callable[[str], None],
+        events: Events,
         servers: str,
         clock: Callable[[], float] = time.monotonic,
         tell: Callable[[str | None], object] = lambda why: None,
     ) -> None:
         self._tell = tell
         self._probe = probe
-        self._say = say
+        self._events = events
         self._servers = servers
         self._clock = clock
         self._closed = threading.Event()
@@ -85,7 +87,9 @@ class BrokerWatch:
         self.answers = True
         self.alive()
         if self._since is not None:
-            self._say(f"the broker at {self._servers} answers again after {self._clock() - self._since[0]:.0f} s")
+            seconds = self._clock() - self._since[0]
+            said = f"the broker at {self._servers} answers again after {seconds:.0f} s"
+            self._events.emit(BROKER_BACK, said, servers=self._servers, seconds=round(seconds, 1))
             self._since = None
             self._tell(None)
 
@@ -97,7 +101,8 @@ class BrokerWatch:
         elif now - self._said < AGAIN_S:
             return
         self._said = now
-        self._say(f"waiting for the broker at {self._servers} since {self._since[1]}: {error}")
+        said = f"waiting for the broker at {self._servers} since {self._since[1]}: {error}"
+        self._events.emit(BROKER_AWAY, said, servers=self._servers, reason=str(error))
 
     def __enter__(self) -> BrokerWatch:
         # A daemon thread that nothing joins: at the end it may be in the middle of a request.

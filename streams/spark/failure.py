@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from state.errors import ClientFailure
+from state.secrets import mask
 from streams.errors import ApplicationFailedError
 
 _PYTHON_ERROR = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception|Exit|Interrupt)): (.+)$")
@@ -16,13 +17,13 @@ _PLACE = "=== Streaming Query ==="
 
 
 def readable(failure: BaseException) -> ApplicationFailedError:
-    """The innermost Python error that Spark reports, as one sentence; without one, Spark's own message."""
+    """The innermost Python error that Spark reports, as one sentence without secrets; without one, Spark's own message."""
     if did_not_start(failure):
         return ApplicationFailedError(
             "a Python process of Spark did not start within the 10 seconds that Spark gives it: the machine is too busy. "
             "Nothing was read or written; start again"
         )
-    text = str(failure)
+    text = mask(str(failure))
     found = [match for line in text.splitlines() if (match := _PYTHON_ERROR.match(line.strip()))]
     # Java's class names match the same pattern, but their packages begin like a domain.
     ours = [

@@ -9,6 +9,8 @@ from __future__ import annotations
 import gc
 from functools import lru_cache
 
+from state.secrets import remember
+from streams.logs.output import set_up_worker
 from streams.microbatch.job import QueryJob
 from streams.runtime import values
 
@@ -32,4 +34,6 @@ def job_of_worker(data: bytes) -> QueryJob:
 def load_job(data: bytes) -> QueryJob:
     """The job that `dump_job` wrote, decoded once per process."""
     job: QueryJob = values.load_job(data)
+    remember(job.client)
+    set_up_worker(job.logs, job.settings.application_id, job.sub.name)
     return job

@@ -11,16 +11,19 @@ import html
 import logging
 import signal
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from state.secrets import mask
 from streams.application.life_cycle import MAY_FOLLOW, ApplicationState
 from streams.config import StreamsConfig
 from streams.config.loading import config_from
+from streams.logs.events import Event, EventListener
+from streams.logs.notifier import Notifier
 from streams.metrics.application import ApplicationMetrics
 from streams.metrics.figures import MicroBatchFigures
 from streams.metrics.recorder import MetricsListener, MetricsRecorder
@@ -93,7 +96,7 @@ class KafkaStreams:
         check_topology(topology, "KafkaStreams")
         self.topology = topology
         self.config = config_from(config, settings)
-        self._make = make_application or _on_spark
+        self._make = make_application or partial(_on_spark, on_event=self._tell_event)
         self._lock = threading.Lock()
         self._state = ApplicationState.CREATED
         self._application: Running | None = None
@@ -101,10 +104,9 @@ class KafkaStreams:
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._raised = False
-        self._listener: StateListener | None = None
+        self._changes = Notifier(f"the state listener of {self.config.application_id}")
+        self._event_listener: EventListener | None = None
         self._metrics_listener: MetricsListener | None = None
-        self._changes: deque[tuple[ApplicationState, ApplicationState]] = deque()
-        self._telling = False
 
     @property
     def state(self) -> ApplicationState:
@@ -116,7 +118,15 @@ class KafkaStreams:
 
         An exception in the listener is logged and has no other effect.
         """
-        self._listener = listener
+        self._changes.listener = listener
+
+    def set_event_listener(self, listener: EventListener | None) -> None:
+        """Set the listener, called as `listener(event)` with each lifecycle event (`streams.logs.kinds`), in order.
+
+        The thread in which an event happens calls the listener, so it must not wait long. An exception in it is logged and has
+        no other effect. Events of workers come with the report of their step; `attempt_failed` is only logged.
+        """
+        self._event_listener = listener
 
     def set_metrics_listener(self, listener: MetricsListener | None) -> None:
         """Set the listener, called with the figures of each micro-batch of each sub-topology, after its commit.
@@ -292,7 +302,8 @@ class KafkaStreams:
             application.run(spark)
         except BaseException as error:
             self._error = error
-            log.error("%s has ended with an error: %s", self.config.application_id, error)
+            if not self.config.logs.json:
+                log.error("%s has ended with an error: %s", self.config.application_id, mask(str(error)))
         self._move(ApplicationState.STOPPED if self._error is None else ApplicationState.ERROR)
         self._ended.set()
         atexit.unregister(self.stop)
@@ -305,32 +316,21 @@ class KafkaStreams:
     def _set(self, new: ApplicationState) -> None:
         """Changes the state, under the lock; a change that comes too late is ignored."""
         if self._state in MAY_FOLLOW[new]:
-            self._changes.append((new, self._state))
+            self._changes.add(new, self._state)
             self._state = new
 
     def _tell(self) -> None:
-        """Calls the listener, without the lock: a listener may read the state or stop the application.
+        """Calls the listener, without the lock: a listener may read the state or stop the application."""
+        self._changes.deliver()
 
-        The thread that is notifying also delivers the changes that arrive meanwhile. So the order is preserved, and a
-        listener that waits for another change cannot deadlock with it.
-        """
-        while True:
-            with self._lock:
-                if self._telling or not self._changes:
-                    return
-                self._telling = True
-                change = self._changes.popleft()
-            try:
-                if self._listener is not None:
-                    self._listener(*change)
-            except Exception:
-                log.exception("the state listener of %s has failed", self.config.application_id)
-            finally:
-                self._telling = False
+    def _tell_event(self, event: Event) -> None:
+        if self._event_listener is not None:
+            self._event_listener(event)
 
 
-def _on_spark(topology: Topology, config: StreamsConfig, on_running: Callable[[], None]) -> Running:
-    from streams.spark.notebook import progress_for
+def _on_spark(
+    topology: Topology, config: StreamsConfig, on_running: Callable[[], None], on_event: EventListener
+) -> Running:
     from streams.spark.runner import StreamsApplication
 
-    return StreamsApplication(topology, config, progress_for(config.application_id), on_running)
+    return StreamsApplication(topology, config, on_running=on_running, on_event=on_event)

@@ -7,7 +7,9 @@ import sys
 
 from rich.console import Console
 
+from streams.config import StreamsConfig
 from streams.spark.progress import Progress
+from streams.spark.reports.logged_progress import LoggedProgress
 
 
 class NotebookProgress(Progress):
@@ -27,9 +29,11 @@ def in_notebook() -> bool:
     return type(shell).__name__ == "ZMQInteractiveShell"
 
 
-def progress_for(application_id: str) -> Progress:
+def progress_for(config: StreamsConfig) -> Progress:
     """The kind of progress display that suits this program."""
-    return NotebookProgress(application_id) if in_notebook() else Progress(application_id)
+    if config.logs.json:
+        return LoggedProgress(config.application_id)
+    return NotebookProgress(config.application_id) if in_notebook() else Progress(config.application_id)
 
 
 def as_html(progress: Progress) -> str:

@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from state.secrets import mask
 from streams.config.durations import age_in_words
 from streams.metrics.application import SubTopologyMetrics
 from streams.metrics.figures import PARTS, StepFigures
@@ -127,8 +128,8 @@ class Progress:
             self._line(force=True)
 
     def say(self, text: str) -> None:
-        """Prints a line of its own, without markup: errors may contain brackets."""
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        """Prints a line of its own, without markup: errors may contain brackets. Secrets are masked."""
+        self.console.print(mask(text), highlight=False, markup=False, soft_wrap=True)
 
     @property
     def subs(self) -> Mapping[str, SubTopologyMetrics]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from state.kafka.reader import shared_reader
+from streams.logs.json_lines import set_context
 from streams.microbatch.partitions import PlannedCall, PlannedPartition
 from streams.microbatch.read import call_every_task, read_range
 from streams.microbatch.rows import TaskRow
@@ -31,6 +32,7 @@ CHUNK_RECORDS = 25_000
 def read_partition(payload: bytes, planned: PlannedPartition) -> Iterator[pa.RecordBatch]:
     """Rows of `ROW_SCHEMA` for one partition of a micro-batch."""
     job = job_of_worker(payload)
+    set_context(sub_topology=job.sub.name, task=None)
     keys_of_tasks = shuffle_keys(job.tasks)
     if isinstance(planned, PlannedCall):
         rows = call_every_task(job, planned)

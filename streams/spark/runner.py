@@ -17,24 +17,33 @@ from state.commit.crash_points import CrashPoints
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from state.kafka.patience import Patience
+from state.secrets import mask
 from state.snapshots.location import open_location
 from streams.application.check_start import check_start
 from streams.application.preflight import Preflight
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application
 from streams.application.topology_manifest import write_manifest
 from streams.config import StreamsConfig
+from streams.logs.errors import tell
+from streams.logs.events import EventListener, Events
+from streams.logs.kinds import FAILED, RUNNING, STARTING, STOPPED, STOPPING, TOPICS_CREATED
+from streams.logs.output import set_up_program
 from streams.metrics.recorder import START
 from streams.metrics.serving import serving
 from streams.microbatch.job import QueryJob
 from streams.microbatch.memory import ProcessMemory
 from streams.source.log import LiveLog
 from streams.source.offsets import FirstBatch, SourceOffsets
-from streams.source.pauses import WHOLE, Pauses, read_pauses
+from streams.source.pauses import read_pauses
 from streams.spark.broker_watch import BrokerWatch, probe_of
 from streams.spark.checkpoint_files import checkpoint_files
 from streams.spark.jvm.java_process import has_gone, needs_java
+from streams.spark.notebook import progress_for
 from streams.spark.progress import Progress
 from streams.spark.query import Report, start_query
+from streams.spark.reports.dead_letter_events import DeadLetterEvents
+from streams.spark.reports.pause_events import PauseEvents, pauses_reader
+from streams.spark.reports.step_lines import log_steps
 from streams.spark.session import check_session, processes_of, start_session
 from streams.spark.settings import spark_settings
 from streams.spark.signals import stopped_by_signals
@@ -43,6 +52,7 @@ from streams.spark.stopping import StopGate
 from streams.spark.supervisor import Supervisor
 from streams.spark.worker_start import start_workers
 from streams.topology.topology import Topology
+from streams.version import __version__
 
 _Answer = TypeVar("_Answer")
 _REQUEST_S = 10.0
@@ -64,6 +74,7 @@ class StreamsApplication:
         config: The settings.
         progress: Shows the progress.
         on_running: Called once all queries that can run have been started.
+        on_event: Called with each lifecycle event.
         until_ms: With `available_now`: reading ends at the first record at or past this time, ms; None: at the ends of the topics.
 
     Guarantees: every result is visible exactly once to `read_committed` readers, whatever process dies when.
@@ -76,11 +87,18 @@ class StreamsApplication:
         progress: Progress | None = None,
         on_running: Callable[[], object] = lambda: None,
         until_ms: int | None = None,
+        on_event: EventListener | None = None,
     ) -> None:
         self._until_ms = until_ms
         self.topology = topology
         self.config = config
-        self.progress = progress or Progress(config.application_id)
+        self.progress = progress or progress_for(config)
+        # As JSON, an event is a log line already.
+        self.events = Events(config.application_id, None if config.logs.json else self.progress.say, on_event)
+        self._dead_letters = DeadLetterEvents(self.events, config.dead_letter_topic)
+        if config.logs.json:
+            self.progress.metrics.listen(log_steps)
+        self._pauses = PauseEvents(config.application_id, self.events, pauses_reader(config))
         self._on_running = on_running
         self._stop = threading.Event()
         self._gates: dict[str, StopGate] = {}
@@ -92,8 +110,10 @@ class StreamsApplication:
 
     def stop(self) -> None:
         """Makes `run` stop its queries and return; thread-safe."""
-        self._stop.set()
-        self.progress.metrics.obstacle("stop", "the application is stopping")
+        if not self._stop.is_set():
+            self._stop.set()
+            self.progress.metrics.obstacle("stop", "the application is stopping")
+            self.events.emit(STOPPING, "stopping: running micro-batches finish")
 
     def run(self, session: SparkSession | None = None) -> None:
         """Runs until stopped, or, with `available_now`, until everything that existed at the start is processed.
@@ -105,13 +125,20 @@ class StreamsApplication:
             StreamsError: The application failed, or the session has a setting that cannot work. The Spark error is the
                 cause of this one.
         """
+        app = self.config.application_id
+        set_up_program(self.config.logs, app)
+        self.events.emit(STARTING, f"{app} is starting", version=__version__, mode=self.config.mode.value)
         with serving(self.config, self.progress.metrics, self.progress.say):
             try:
                 self._run(session)
             except BaseException as error:
-                self.progress.metrics.failed(str(error))
+                self.progress.metrics.failed(mask(str(error)))
+                self.events.emit(FAILED, f"{app} has ended with an error: {error}", error=tell(error))
                 raise
+            finally:
+                self._dead_letters.report(all_of_them=True)
             self.progress.metrics.obstacle(START, "the application has ended")
+        self.events.emit(STOPPED, f"{app} has ended", steps=self._steps)
 
     def _run(self, session: SparkSession | None) -> None:
         # Settings that cannot work are refused before anything is created in Kafka.
@@ -124,8 +151,8 @@ class StreamsApplication:
             application = plan_application(self.topology, self.config, admin)
             log = LiveKafka(self.config.client, self.config.transaction_timeout_ms, bulk=self.config.bulk_io)
             check_start(application, admin, log)
-            counts = ensure_internal_topics(application, admin, self.progress.say)
-            self._tell_pauses(read_pauses(LiveLog(self.config.client, admin), self.config.application_id))
+            counts = ensure_internal_topics(application, admin, self._tell_created)
+            self._pauses.take(read_pauses(LiveLog(self.config.client, admin), self.config.application_id))
         finally:
             admin.close()
         write_manifest(application.plan, self.config.checkpoint_dir)
@@ -145,11 +172,14 @@ class StreamsApplication:
                 if own and not has_gone():
                     spark.stop()
 
-    def _tell_pauses(self, pauses: Pauses) -> None:
-        """Says what is paused, since an application without progress would look broken."""
-        for name in pauses.since_ms:
-            what = "the application" if name == WHOLE else f"the sub-topology {name}"
-            self.progress.say(f"{what} is paused, until: streams resume {self.config.application_id}")
+    def _tell_created(self, topic: str) -> None:
+        self.events.emit(TOPICS_CREATED, f"created topic {topic}", topic=topic)
+
+    def _tell_running(self) -> None:
+        names = list(self.progress.subs)
+        self.events.emit(RUNNING, f"running: {', '.join(names)}", sub_topologies=names)
+        self.progress.metrics.obstacle(START, None)
+        self._on_running()
 
     def _run_queries(self, spark: SparkSession, application: Application, counts: dict[str, int]) -> None:
         files = checkpoint_files(spark, self.config.checkpoint_dir)
@@ -161,10 +191,11 @@ class StreamsApplication:
             suppress(_StopRequestedError),
             BrokerWatch(
                 probe_of(self.config.client, topics),
-                self.progress.say,
+                self.events,
                 servers,
                 tell=partial(self.progress.metrics.obstacle, "broker"),
             ) as self._watch,
+            self._pauses,
         ):
             if self._stop.is_set():
                 return
@@ -221,6 +252,7 @@ class StreamsApplication:
             memory=ProcessMemory.of(config.memory_bytes, processes_of(spark)),
             snapshots=config.snapshots,
             replica_dir=config.replica_dir,
+            logs=config.logs,
         )
         trigger: dict[str, Any] = {"availableNow": True}
         if not config.available_now:
@@ -232,6 +264,9 @@ class StreamsApplication:
         def report(batch_id: int, reports: list[Report]) -> None:
             self._steps += 1
             self.progress.step(sub.name, batch_id, reports)
+            for one in reports:
+                self.events.reported(sub.name, one["task"], one.get("events", ()))
+                self._dead_letters.step(sub.name, one["counters"])
 
         gate = StopGate()
         begin = partial(self.progress.metrics.begun, sub.name)
@@ -248,12 +283,14 @@ class StreamsApplication:
         assert self._watch is not None
         wait_s = self.config.broker_wait_ms / 1000
         self._read |= Supervisor(
-            self._stop, self._gates, self.progress, self._watch, wait_s, on_started=self._running
+            self._stop,
+            self._gates,
+            self.progress,
+            self._watch,
+            wait_s,
+            on_started=self._tell_running,
+            events=self.events,
         ).run(starts)
-
-    def _running(self) -> None:
-        self.progress.metrics.obstacle(START, None)
-        self._on_running()
 
     def _ask(self, question: Callable[[KafkaAdmin], _Answer]) -> _Answer:
         """Asks Kafka, and waits for unreachable brokers."""
@@ -266,5 +303,6 @@ class StreamsApplication:
             raise _StopRequestedError
 
     def _interrupted(self) -> None:
-        self.progress.say("stopping …")
+        if not self.config.logs.json:
+            self.progress.say("stopping …")
         self.stop()

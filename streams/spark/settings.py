@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from state.secrets import SPARK_PATTERN
 from streams.errors import ConfigError
 
 SPARK_SETTINGS: Mapping[str, str] = {
@@ -42,6 +43,10 @@ SPARK_SETTINGS: Mapping[str, str] = {
     # A segfault in native code becomes a readable stack.
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    # A function of more than a megabyte would be written to a temporary file, and with it the Kafka client's passwords.
+    "spark.broadcast.UDFCompressionThreshold": "2147483647",
+    # Spark's UI and its event log on disk show settings; these patterns also find a password inside an address.
+    "spark.redaction.regex": SPARK_PATTERN,
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
 }

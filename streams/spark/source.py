@@ -48,9 +48,13 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _planner(self) -> BatchPlanner:
         if self._planner_or_none is None:
+            from state.secrets import remember
+            from streams.logs.output import set_up_worker
             from streams.source.live import live_planner
 
-            client, spec = cloudpickle.loads(self._planning)
+            client, spec, logs = cloudpickle.loads(self._planning)
+            remember(client)
+            set_up_worker(logs, *(spec.pauses or (None, None)))
             self._planner_or_none = live_planner(client, spec)
         return self._planner_or_none
 
@@ -121,7 +125,7 @@ def source_class(job: QueryJob) -> type[DataSource]:
         return name
 
     attributes: dict[str, Any] = {
-        "planning": cloudpickle.dumps((dict(job.client), job.source)),
+        "planning": cloudpickle.dumps((dict(job.client), job.source, job.logs)),
         "job": dump_job(job),
         "name": classmethod(source_name),
     }

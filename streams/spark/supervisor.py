@@ -11,6 +11,8 @@ from typing import Any
 from pyspark.sql.streaming import StreamingQuery
 
 from streams.errors import ApplicationFailedError
+from streams.logs.events import NO_EVENTS, Events
+from streams.logs.kinds import QUERY_RESTARTED
 from streams.source.offsets import SourceOffsets
 from streams.spark.broker_watch import BrokerWatch
 from streams.spark.failure import did_not_start, passes, readable
@@ -34,12 +36,14 @@ class Retry:
         failed: When the first of these failures occurred; None: none.
         due: When the query is restarted; None: it is running.
         pause_s: The length of the next pause.
+        attempts: The starts of the query since it last made progress, the first one included.
     """
 
     wait_s: float
     failed: float | None = None
     due: float | None = None
     pause_s: float = FIRST_PAUSE_S
+    attempts: int = 1
 
     def fail(self, now: float) -> None:
         """Notes a failure: a pause begins, longer than the last one."""
@@ -47,10 +51,11 @@ class Retry:
             self.failed = now if self.failed is None else self.failed
             self.due = now + self.pause_s
             self.pause_s = min(2 * self.pause_s, LONGEST_PAUSE_S)
+            self.attempts += 1
 
     def progressed(self) -> None:
         """Notes progress, which ends the series of failures."""
-        self.failed, self.pause_s = None, FIRST_PAUSE_S
+        self.failed, self.pause_s, self.attempts = None, FIRST_PAUSE_S, 1
 
     def given_up(self, now: float) -> bool:
         """Whether the query has failed for too long."""
@@ -81,6 +86,7 @@ class Supervisor:
         wait_s: How long queries may fail because brokers are away.
         clock: A monotonic clock, in seconds.
         on_started: Called once all queries have been started.
+        events: Gets restarts.
     """
 
     stop: threading.Event
@@ -90,6 +96,7 @@ class Supervisor:
     wait_s: float
     clock: Callable[[], float] = time.monotonic
     on_started: Callable[[], object] = lambda: None
+    events: Events = NO_EVENTS
     _start_tries: int = field(default=START_TRIES, init=False)
 
     def run(self, starts: Sequence[Callable[[], StreamingQuery]]) -> dict[str, SourceOffsets]:
@@ -151,6 +158,12 @@ class Supervisor:
         elif now >= one.retry.due and self.watch.answers:
             one.retry.due = None
             one.query = one.start()
+            self._tell_restart(one, failure)
+
+    def _tell_restart(self, one: _Supervised, failure: BaseException) -> None:
+        name, reason = str(one.query.name), readable(failure)
+        said = f"{name} was started again (attempt {one.retry.attempts}) after: {reason}"
+        self.events.emit(QUERY_RESTARTED, said, name.partition("/")[2], attempt=one.retry.attempts, reason=str(reason))
 
     def _error(self, one: _Supervised, failure: BaseException) -> ApplicationFailedError:
         error = readable(failure)

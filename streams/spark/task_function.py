@@ -23,11 +23,13 @@ from state.restore.task_stores import TaskStateManager, worker_memory
 from state.stores.task_store import open_task_store
 from state.tables.kept import kept_tables
 from state.tables.rocks_options import rocks_settings
+from streams.logs.json_lines import set_context
 from streams.metrics.figures import RestoreFigures
 from streams.metrics.memory import about_this_process
 from streams.microbatch.job import QueryJob
 from streams.microbatch.rows import TaskInput
 from streams.microbatch.step import BatchContext, run_step
+from streams.microbatch.step_events import log_failed_attempt, step_events
 from streams.source.offsets import topics_from_json
 from streams.spark.global_tables import count_global_tables, global_stores
 from streams.spark.job import job_of_worker
@@ -59,8 +61,9 @@ def _run(
 ) -> Iterator[pd.DataFrame]:
     job = job_of_worker(payload)
     task = shuffle_keys(job.tasks).index(int(key[0]))
+    set_context(sub_topology=job.sub.name, task=task)
     started, cpu = time.perf_counter(), time.process_time()
-    result, given, about_stores = _step(job, task, frames, state)
+    result, given, more = _step(job, task, frames, state)
     state.update((result.copy.data, result.copy.offset))
     marker = result.copy.marker
     job.crash.reach("before_report", task, marker.version)
@@ -82,7 +85,7 @@ def _run(
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         **about_this_process(),
         "event_times": [(*place, time_ms) for place, time_ms in given.event_times.items()],
-        **about_stores,
+        **more,
     }
     yield pd.DataFrame({"report": [orjson.dumps(report).decode()]})
     job.crash.reach("report_given", task, marker.version)
@@ -91,7 +94,7 @@ def _run(
 def _step(
     job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: GroupState
 ) -> tuple[StepResult, TaskInput, Mapping[str, Any]]:
-    """One step on the real Kafka and the worker's disk."""
+    """One step on the real Kafka and the worker's disk, and what the report says of its stores and events."""
     context = TaskContext.get()
     assert context is not None
     identity = job.identity(task, str(context.getLocalProperty(QUERY_ID)))
@@ -131,13 +134,17 @@ def _step(
     step.start_fencing(copy)
     try:
         result, given = run_step(job, step, batch, rows, copy, tables, kafka.topics)
+    except Exception as error:
+        log_failed_attempt(identity, context.attemptNumber(), batch.batch_id, error)
+        raise
     finally:
         step.close()
     if stores.report is not None and stores.report.copy:
         given.counters.add("restored_from_copy", 1)
     if result.decision is not Decision.SKIP:
         count_global_tables(job, topics_from_json(given.global_topics), given.counters)
-    return result, given, _about_stores(stores)
+    events = step_events(context.attemptNumber(), batch.batch_id, stores.report)
+    return result, given, {**_about_stores(stores), "events": events}
 
 
 def _about_stores(stores: TaskStateManager) -> Mapping[str, Any]:

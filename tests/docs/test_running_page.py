@@ -23,7 +23,9 @@ class Application:
 
     progress = None
 
-    def __init__(self, topology: Topology, config: StreamsConfig, on_running: Callable[[], None]) -> None:
+    def __init__(
+        self, topology: Topology, config: StreamsConfig, on_running: Callable[[], None], on_event: object
+    ) -> None:
         assert (config.application_id, config.bootstrap_servers) == ("counts", "localhost:9092")
         self._on_running = on_running
         self._stopped = threading.Event()

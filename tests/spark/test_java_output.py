@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 from pyspark import SparkContext
 
+from state import secrets
 from streams.spark.jvm import java_output
-from streams.spark.jvm.java_output import java_ahead, pass_on, started_ahead
+from streams.spark.jvm.java_output import java_ahead, on_the_command_line, pass_on, started_ahead
 
 CHATTER = [
     "WARNING: Using incubator modules: jdk.incubator.vector",
@@ -44,6 +45,29 @@ def passed_on(*blocks: bytes) -> bytes:
 @pytest.mark.parametrize("line", CHATTER)
 def test_chatter_is_left_out(line: str) -> None:
     assert passed_on(f"{line}\n".encode()) == b""
+
+
+@pytest.mark.parametrize(
+    "message", ["Your hostname, vm, resolves", "Set SPARK_LOCAL_IP if you", "Unable to load native-hadoop library"]
+)
+def test_chatter_is_left_out_of_the_structured_log_too(message: str) -> None:
+    line = f'{{"ts":"2026-11-22T09:22:02Z","level":"WARN","msg":"{message}","logger":"Utils"}}'
+    assert passed_on(f"{line}\n".encode()) == b""
+
+
+def test_what_java_prints_has_no_secret() -> None:
+    secrets.remember({"sasl.password": "canary"})
+    assert passed_on(b"login with canary\nand canary") == b"login with ********\nand ********"
+
+
+def test_the_command_line_of_java_has_no_secret() -> None:
+    settings = {
+        "spark.driver.memory": "1g",
+        "spark.hadoop.fs.s3a.secret.key": "s",
+        "spark.executorEnv.DB_PASSWORD": "s",
+        "spark.sql.catalog.url": "jdbc://user:s@host/db",
+    }
+    assert on_the_command_line(settings) == {"spark.driver.memory": "1g"}
 
 
 @pytest.mark.parametrize("line", TOLD)

@@ -15,6 +15,8 @@ from rich.console import Console
 
 from state.errors import ClientFailure, KafkaClientError
 from streams.errors import ApplicationFailedError
+from streams.logs.events import Event, Events
+from streams.logs.kinds import BROKER_AWAY, BROKER_BACK, QUERY_RESTARTED
 from streams.metrics.recorder import START
 from streams.spark.broker_watch import AGAIN_S, BrokerWatch
 from streams.spark.progress import Progress
@@ -58,6 +60,7 @@ class World:
     said: StringIO = field(default_factory=StringIO)
     stop: threading.Event = field(default_factory=threading.Event)
     after: Callable[[World], None] = lambda world: None
+    events: list[Event] = field(default_factory=list)
     readiness: list[str] = field(default_factory=list)
 
     def clock(self) -> float:
@@ -73,9 +76,10 @@ class World:
 
     def run(self, wait_s: float = 600) -> None:
         progress = Progress("app", Console(file=self.said, width=1000))
+        events = Events("app", progress.say, self.events.append)
         progress.metrics.obstacle(START, None)
         tell = partial(progress.metrics.obstacle, "broker")
-        watch = BrokerWatch(self.probe, progress.say, "host:9092", self.clock, tell)
+        watch = BrokerWatch(self.probe, events, "host:9092", self.clock, tell)
         world = self
 
         class Stop(threading.Event):
@@ -90,7 +94,7 @@ class World:
                 return self.is_set()
 
         self.stop = Stop()
-        Supervisor(self.stop, {"run": StopGate()}, progress, watch, wait_s, self.clock).run([self.start])
+        Supervisor(self.stop, {"run": StopGate()}, progress, watch, wait_s, self.clock, events=events).run([self.start])
 
 
 def test_a_query_that_failed_for_a_passing_reason_starts_again_once_the_broker_answers() -> None:
@@ -103,6 +107,9 @@ def test_a_query_that_failed_for_a_passing_reason_starts_again_once_the_broker_a
     assert said.count(f"app/in starts again by itself after: {sentence}") == 1
     assert said.count("waiting for the broker at host:9092 since ") == 1 + int(70 // AGAIN_S)
     assert "host:9092 answers again after" in said
+    assert [event.kind for event in world.events] == [BROKER_AWAY, BROKER_AWAY, BROKER_BACK, QUERY_RESTARTED]
+    restarted = world.events[-1]
+    assert (restarted.sub_topology, restarted.fields) == ("in", {"attempt": 2, "reason": sentence})
 
 
 def test_an_application_is_not_ready_while_its_query_or_its_broker_is_away() -> None:

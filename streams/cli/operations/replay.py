@@ -12,7 +12,7 @@ from state.kafka.admin import KafkaAdmin
 from streams.application.replay import make_outputs
 from streams.cli.command import command
 from streams.cli.operations.positions import duration_ms
-from streams.cli.run import run_topology
+from streams.cli.run import run_topology, set_up_logs
 from streams.cli.settings import ApplicationOptions, Target, reachable
 from streams.cli.target import TopologyTarget
 from streams.cli.topic.times import to_timestamp
@@ -65,6 +65,7 @@ def replay(
     config = replace(application, application_id=new_id).load(None, options)
     if config.application_id == original.application_id:
         raise ConfigError(f"--as {new_id}: that is the application itself; a replay needs an id of its own")
+    set_up_logs(config)
     program.share_with_workers()
     topology, config = prepared(program.load(), reachable(config), f"{new_id}." if prefix is None else prefix)
     run_topology(topology, config, until_ms)

@@ -19,6 +19,8 @@ from py4j.java_gateway import JavaGateway
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
+from state.secrets import mask_line, redact
+
 _STDERR = 2
 _BLOCK = 64 * 1024
 _CHATTER = re.compile(
@@ -29,6 +31,7 @@ _CHATTER = re.compile(
     rb"|\S+ \S+ WARN Utils: Your hostname, .* resolves to a loopback address"
     rb"|\S+ \S+ WARN Utils: Set SPARK_LOCAL_IP if you need to bind to another address"
     rb"|\S+ \S+ WARN NativeCodeLoader: Unable to load native-hadoop library"
+    rb'|\{.*"msg":"(?:Your hostname, |Set SPARK_LOCAL_IP if |Unable to load native-hadoop library)'
 )
 
 
@@ -46,7 +49,7 @@ def start_java_quietly(settings: Mapping[str, str]) -> None:
 def launch(settings: Mapping[str, str]) -> JavaGateway:
     """Starts the process, with its output filtered, and waits until it can be called."""
     conf = SparkConf()
-    for key, value in settings.items():
+    for key, value in on_the_command_line(settings).items():
         conf.set(key, value)
     reading, writing = os.pipe()
     pump = threading.Thread(target=pass_on, args=(reading, _STDERR), name="java-output", daemon=True)
@@ -60,6 +63,14 @@ def launch(settings: Mapping[str, str]) -> JavaGateway:
         raise
     os.close(writing)
     return gateway
+
+
+def on_the_command_line(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings that the process is started with: its command line, which every user of the host can read, has no secrets.
+
+    Those reach Spark's context with the other settings of the session, once the process runs.
+    """
+    return {key: value for key, value in settings.items() if redact({key: value})[key] == value}
 
 
 class _Ahead:
@@ -130,10 +141,10 @@ def pass_on(source: int, target: int) -> None:
             *lines, rest = (rest + block).split(b"\n")
             _write(target, lines)
     if rest:
-        os.write(target, rest)
+        os.write(target, mask_line(rest))
 
 
 def _write(target: int, lines: list[bytes]) -> None:
-    wanted = [line + b"\n" for line in lines if not _CHATTER.match(line)]
+    wanted = [mask_line(line) + b"\n" for line in lines if not _CHATTER.match(line)]
     if wanted:
         os.write(target, b"".join(wanted))

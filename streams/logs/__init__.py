@@ -1,0 +1,1 @@
+"""Lifecycle events, and log lines as text or JSON."""

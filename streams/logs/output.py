@@ -1,0 +1,157 @@
+"""What a process writes to standard error: sets it up, once, as text or as JSON."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import sys
+import threading
+from types import TracebackType
+
+from state.secrets import mask
+from streams.logs.capture import Capture
+from streams.logs.events import Event
+from streams.logs.foreign_lines import as_json
+from streams.logs.json_lines import LONGEST, JsonHandler, LineWriter, context, set_context
+from streams.logs.kinds import FAILED
+from streams.logs.settings import LogSettings
+
+log = logging.getLogger(__name__)
+
+TALKATIVE = ("py4j", "numba", "urllib3", "botocore", "s3fs", "asyncio", "fsspec")
+"""Libraries whose lines below WARNING are about themselves."""
+_TEXT = "%(levelname)s %(name)s: %(message)s"
+
+
+class JsonOutput:
+    """Standard error as lines of JSON, from `start` to `stop`.
+
+    Args:
+        settings: Which lines.
+        longest: The most bytes of a line of this process; None: no limit.
+    """
+
+    def __init__(self, settings: LogSettings, longest: int | None = None) -> None:
+        self._level = settings.number
+        self._capture = Capture(self._foreign)
+        self._writer = LineWriter(self._capture.real, longest)
+        self._handler = JsonHandler(self._writer)
+
+    def start(self) -> None:
+        """Begins: `logging`, warnings, uncaught exceptions, and what others write."""
+        root = logging.getLogger()
+        root.handlers = [handler for handler in root.handlers if not _writes_to_stderr(handler)] + [self._handler]
+        root.setLevel(self._level)
+        _quiet_libraries(self._level)
+        logging.captureWarnings(True)
+        sys.excepthook = _uncaught
+        threading.excepthook = _uncaught_in_thread
+        self._capture.start()
+
+    def stop(self) -> None:
+        """Ends the capture, once everything written so far has appeared; nothing of ours comes later."""
+        self._capture.stop()
+
+    def _foreign(self, line: bytes) -> None:
+        written = as_json(line, self._level, context())
+        if written is not None:
+            self._writer.raw(written)
+
+
+_active: list[JsonOutput] = []
+"""The output of this process, if it is JSON."""
+
+
+def is_json() -> bool:
+    """Whether standard error of this process is JSON now."""
+    return bool(_active)
+
+
+def set_up_command(settings: LogSettings, application: str | None = None) -> None:
+    """Sets up standard error of a command, until the process ends.
+
+    Args:
+        settings: Form and level.
+        application: The application id, as far as it is known.
+    """
+    if settings.json:
+        _set_up_json(settings, None, application=application)
+    else:
+        _set_up_text(settings)
+
+
+def set_up_program(settings: LogSettings, application: str) -> None:
+    """Sets up standard error of a user's program, until the process ends: its last line may be an exception that nobody has caught.
+
+    Args:
+        settings: Form and level. As text without a level, nothing changes: `logging` belongs to the program.
+        application: The application id.
+    """
+    if settings.json:
+        _set_up_json(settings, None, application=application)
+    elif settings.level is not None:
+        _set_up_text(settings)
+
+
+def set_up_worker(settings: LogSettings, application: str | None, sub_topology: str | None) -> None:
+    """Sets up standard error of one of Spark's Python processes, for as long as the process lives.
+
+    Args:
+        settings: Form and level. As text without a level, nothing changes.
+        application: The application that it works for.
+        sub_topology: The sub-topology that it works for now.
+    """
+    if settings.json:
+        _set_up_json(settings, LONGEST, application=application, sub_topology=sub_topology)
+    elif settings.level is not None:
+        _set_up_text(settings)
+
+
+def _set_up_json(settings: LogSettings, longest: int | None, **about: str | None) -> None:
+    if not _active:
+        _active.append(JsonOutput(settings, longest))
+        _active[0].start()
+        atexit.register(_active[0].stop)
+    set_context(**about)
+
+
+class _Text(logging.Formatter):
+    """Lines for people, without secrets."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return mask(super().format(record))
+
+
+def _not_said(record: logging.LogRecord) -> bool:
+    """Whether a record is news: the progress display shows some events itself, and a command its error."""
+    event = getattr(record, "event", None)
+    return not (isinstance(event, Event) and (event.kind.said or event.kind is FAILED))
+
+
+def _set_up_text(settings: LogSettings) -> None:
+    root = logging.getLogger()
+    if not root.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(_Text(_TEXT))
+        handler.addFilter(_not_said)
+        root.addHandler(handler)
+    root.setLevel(settings.number)
+    _quiet_libraries(settings.number)
+
+
+def _quiet_libraries(level: int) -> None:
+    for name in TALKATIVE:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
+
+
+def _writes_to_stderr(handler: logging.Handler) -> bool:
+    return isinstance(handler, logging.StreamHandler) and handler.stream in (sys.stderr, sys.__stderr__)
+
+
+def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    log.critical("%s: %s", kind.__name__, error, exc_info=(kind, error, trace))
+
+
+def _uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
+    if arguments.exc_value is not None:
+        _uncaught(arguments.exc_type, arguments.exc_value, arguments.exc_traceback)

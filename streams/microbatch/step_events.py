@@ -1,0 +1,82 @@
+"""Events of a step, for the report that goes from the worker to the driver: plain data, since the report is JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from state.commit.decide import TaskIdentity
+from state.errors import FencedError
+from state.restore.listener import RestoreReport
+from state.restore.plan import Action
+from streams.logs.errors import error_fields
+from streams.logs.events import Events
+from streams.logs.kinds import ATTEMPT_FAILED, FENCED, RESTORED, RETRIED, EventKind
+
+
+def step_events(attempt: int, batch_id: int, restored: RestoreReport | None) -> list[Mapping[str, Any]]:
+    """The events of a step that has reached its end; most steps have none.
+
+    Args:
+        attempt: Spark's number of the attempt, from 0.
+        batch_id: The micro-batch.
+        restored: What the step has restored; None: it did not open its stores.
+    """
+    return [*_restored(restored), *_retried(attempt, batch_id)]
+
+
+def log_failed_attempt(identity: TaskIdentity, attempt: int, batch_id: int, error: Exception) -> None:
+    """Logs that an attempt has failed: it has no report, and Spark tells its reason only if the last attempt fails, too.
+
+    Args:
+        identity: The task.
+        attempt: Spark's number of the attempt, from 0.
+        batch_id: The micro-batch.
+        error: Its error.
+    """
+    fenced = isinstance(error, FencedError)
+    ids = {"transactional_id": identity.transactional_id} if fenced else {}
+    Events(identity.application_id).emit(
+        FENCED if fenced else ATTEMPT_FAILED,
+        f"attempt {attempt + 1} of {identity} {'was fenced' if fenced else 'has failed'}: {error}",
+        identity.sub_topology,
+        identity.task,
+        **ids,
+        attempt=attempt + 1,
+        batch_id=batch_id,
+        error=error_fields(error),
+    )
+
+
+def _restored(report: RestoreReport | None) -> Iterator[Mapping[str, Any]]:
+    if report is None:
+        return
+    done = {store.store: store.action.value for store in report.stores if store.action is not Action.NOTHING}
+    if not done and not report.copy:
+        return
+    rows, source = sum(store.rows for store in report.stores), report.copy or "changelog"
+    yield _event(
+        RESTORED,
+        f"task {report.task} has restored {rows:,} rows from {source} ({report.records:,} changelog records) in "
+        f"{report.seconds:.1f} s",
+        source=source,
+        stores=done,
+        records=report.records,
+        rows=rows,
+        bytes=report.bytes,
+        seconds=round(report.seconds, 3),
+    )
+
+
+def _retried(attempt: int, batch_id: int) -> Iterator[Mapping[str, Any]]:
+    if attempt > 0:
+        yield _event(
+            RETRIED,
+            f"micro-batch {batch_id} needed attempt {attempt + 1} of this task: see the workers' log lines before",
+            attempt=attempt + 1,
+            batch_id=batch_id,
+        )
+
+
+def _event(kind: EventKind, message: str, **fields: Any) -> Mapping[str, Any]:
+    return {"event": kind.name, "message": message, "fields": fields}
