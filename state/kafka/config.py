@@ -86,7 +86,12 @@ def redact(config: Mapping[str, object]) -> dict[str, object]:
     Returns:
         The same names in the same order; secret values replaced by `MASK`.
     """
-    return {name: MASK if _SECRET.search(name.lower()) else value for name, value in config.items()}
+    return {name: MASK if is_secret(name) else value for name, value in config.items()}
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a property, of this name, must not be shown."""
+    return _SECRET.search(name.lower()) is not None
 
 
 def consumer_config(client: ClientConfig, prefetch_bytes: int = DEFAULT_PREFETCH_BYTES) -> dict[str, str]:

@@ -15,9 +15,9 @@ from typing import Annotated
 import typer
 
 from state.kafka.config import redact
+from streams.broker.java_properties import parse_java_properties
 from streams.broker.record import ClusterRecord
 from streams.cli.command import OptionGroup
-from streams.cli.java_properties import parse_java_properties
 from streams.errors import ConfigError
 
 _PANEL = "Kafka connection"
@@ -120,16 +120,10 @@ def client_properties(
     return client
 
 
-def embedded_bootstrap_servers(data_dir: Path = DEFAULT_DATA_DIR) -> str | None:
-    """Returns the addresses of the embedded broker that runs in the data folder; None if none is running.
-
-    Raises:
-        DataFolderError: The folder's record cannot be read.
-    """
+def _running(data_dir: Path) -> ClusterRecord | None:
+    """The cluster of the data folder, if one of its nodes runs."""
     cluster = ClusterRecord.load(data_dir)
-    if cluster is None or not any(node.is_running() for node in cluster.nodes):
-        return None
-    return cluster.bootstrap_servers
+    return cluster if cluster is not None and any(node.is_running() for node in cluster.nodes) else None
 
 
 def with_embedded_default(client: Mapping[str, str], data_dir: Path = DEFAULT_DATA_DIR) -> dict[str, str]:
@@ -140,14 +134,19 @@ def with_embedded_default(client: Mapping[str, str], data_dir: Path = DEFAULT_DA
     """
     if client.get("bootstrap.servers"):
         return dict(client)
-    embedded = embedded_bootstrap_servers(data_dir)
-    if embedded is None:
+    cluster = _running(data_dir)
+    if cluster is None:
         there = "" if data_dir == DEFAULT_DATA_DIR else f" --data-dir {data_dir}"
         raise ConfigError(
             "No Kafka cluster is given, and no embedded broker runs in "
             f"{data_dir}. Start one with: streams broker start{there}; or name a cluster with --bootstrap-servers."
         )
-    return {**client, "bootstrap.servers": embedded}
+    if cluster.secured and "security.protocol" not in client:
+        raise ConfigError(
+            f"The embedded broker in {data_dir} is secured, so a user is needed: --properties-file "
+            f"{data_dir}/security/USER.properties. `streams broker status --data-dir {data_dir}` lists the users' files."
+        )
+    return {**client, "bootstrap.servers": cluster.bootstrap_servers}
 
 
 def printable(client: Mapping[str, str]) -> str:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from streams.broker.java_properties import parse_java_properties
 from streams.cli.connection import client_properties, printable, with_embedded_default
-from streams.cli.java_properties import parse_java_properties
 from streams.errors import ConfigError
 
 JAVA_FILE = r"""

@@ -19,6 +19,8 @@ from py4j.java_gateway import JavaGateway
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
+from state.kafka.config import is_secret
+
 _STDERR = 2
 _BLOCK = 64 * 1024
 _CHATTER = re.compile(
@@ -47,7 +49,9 @@ def launch(settings: Mapping[str, str]) -> JavaGateway:
     """Starts the process, with its output filtered, and waits until it can be called."""
     conf = SparkConf()
     for key, value in settings.items():
-        conf.set(key, value)
+        # Arguments of a process can be read by every user of the machine. The session gets these settings once it can be called.
+        if not is_secret(key):
+            conf.set(key, value)
     reading, writing = os.pipe()
     pump = threading.Thread(target=pass_on, args=(reading, _STDERR), name="java-output", daemon=True)
     pump.start()
