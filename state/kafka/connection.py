@@ -48,9 +48,7 @@ def first_contact(config: ClientConfig, timeout_s: float = CONNECT_S) -> tuple[A
             for complaint in telling:
                 _raise_if_lasting(config, failure_of(complaint))
             if suspects_tls and (advice := wants_tls(config)):
-                raise TlsError(
-                    f"no connection to Kafka at {config.get('bootstrap.servers')}: {advice}", failure
-                ) from exception
+                raise TlsError(f"no connection to Kafka at {config.get('bootstrap.servers')}: {advice}") from exception
             suspects_tls = False
             if time.monotonic() > deadline:
                 raise _no_answer(config, failure) from exception

@@ -16,7 +16,7 @@ _ADVICE = {
 }
 _UNTRUSTED = "its certificate is not signed by an authority that this client trusts: check ssl.ca.location"
 _NO_TLS = "that port speaks no TLS: check security.protocol and the port"
-_WANTS_TLS = "that port wants TLS: set security.protocol (SASL_SSL, or SSL without users), and ssl.ca.location for an authority of your own"
+_WANTS_TLS = "that port wants TLS: set security.protocol (SASL_SSL, or SSL without users), and ssl.ca.location"
 _ELSE = "check security.protocol, ssl.ca.location, and the client's certificate and key, if the brokers ask for one"
 _TIMEOUT_S = 5.0
 

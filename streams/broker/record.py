@@ -5,11 +5,11 @@ process ids for one run.
 """
 
 import json
-import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from state.tables.private_folder import write_private
 from streams.broker.errors import DataFolderError
 from streams.broker.ports import HOST
 from streams.broker.processes import ProcessId
@@ -58,9 +58,7 @@ class ClusterRecord:
 
     def save(self, data_dir: Path) -> None:
         """Writes the record into the data folder, atomically."""
-        partial = data_dir / (FILE_NAME + ".partial")
-        partial.write_text(json.dumps({"format": _FORMAT, **asdict(self)}, indent=2) + "\n")
-        os.replace(partial, data_dir / FILE_NAME)
+        write_private(data_dir / FILE_NAME, (json.dumps({"format": _FORMAT, **asdict(self)}, indent=2) + "\n").encode())
 
     @classmethod
     def load(cls, data_dir: Path) -> "ClusterRecord | None":

@@ -6,13 +6,13 @@ from enum import Enum
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from streams.application.rights.commands import command as kafka_acls
 from streams.application.rights.commands import principal_of
 from streams.application.rights.needed import NeededRights, Right, needed_rights, operating_rights
 from streams.cli.command import command
+from streams.cli.console import table_console
 from streams.cli.output import print_json
 from streams.cli.settings import ApplicationOptions, Target
 from streams.cli.target import TopologyTarget
@@ -73,7 +73,7 @@ def acls(
         for right in rights:
             typer.echo(kafka_acls(right, shown, config.bootstrap_servers))
     else:
-        _print_table(Console(), needed, rights)
+        _print_table(needed, rights)
 
 
 def _as_dict(right: Right) -> dict[str, Any]:
@@ -86,7 +86,8 @@ def _as_dict(right: Right) -> dict[str, Any]:
     }
 
 
-def _print_table(console: Console, needed: NeededRights, rights: list[Right]) -> None:
+def _print_table(needed: NeededRights, rights: list[Right]) -> None:
+    console = table_console()
     table = Table("Resource", "Name", "Pattern", "Operations", "For", box=None, header_style="bold")
     for right in rights:
         pattern = "prefixed" if right.prefixed else "literal"

@@ -1,5 +1,6 @@
 """A connection that can never work is one named error, at the first contact, and not a wait for brokers that are away."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -66,8 +67,9 @@ def test_commands_report_the_same_errors(authority: Authority, tmp_path: Path) -
 
 
 def test_a_port_that_nobody_listens_on_may_come_back(authority: Authority) -> None:
-    with server(None) as port:
-        pass
-    with pytest.raises(KafkaClientError, match="did not answer") as caught:
-        check_connection(client(port, authority), timeout_s=0.5)
+    with socket.socket() as bound:
+        # Without `listen`, connections are refused.
+        bound.bind(("127.0.0.1", 0))
+        with pytest.raises(KafkaClientError, match="did not answer") as caught:
+            check_connection(client(bound.getsockname()[1], authority), timeout_s=0.5)
     assert caught.value.transient

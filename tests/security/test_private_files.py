@@ -1,0 +1,102 @@
+"""Folders and files of state and checkpoints are their owner's alone, from the moment they exist."""
+
+import logging
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from state.errors import ForeignFolderError
+from state.tables.private_folder import check_owner, make_private, write_private
+from streams.checkpoint.files import LocalFiles
+
+_SOMEBODY = 12_345
+
+
+@pytest.fixture(autouse=True)
+def _everybody_may_read() -> object:
+    """The usual umask of a careless shell: what is not private on purpose is not private."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_folder_and_its_missing_parents_are_private(tmp_path: Path) -> None:
+    make_private(tmp_path / "a" / "b")
+    assert (mode(tmp_path / "a"), mode(tmp_path / "a" / "b")) == (0o700, 0o700)
+
+
+def test_an_existing_folder_loses_the_rights_of_others_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "open").mkdir(0o755)
+    with caplog.at_level(logging.WARNING):
+        make_private(tmp_path / "open")
+        make_private(tmp_path / "open")
+    assert mode(tmp_path / "open") == 0o700
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{tmp_path / 'open'} was accessible by other users (mode 755): it is its owner's alone now"
+    ]
+
+
+def test_a_shared_folder_such_as_tmp_stays_shared(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    make_private(shared)
+    assert mode(shared) == 0o1777
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to somebody else")
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    os.chown(foreign, _SOMEBODY, _SOMEBODY)
+    with pytest.raises(ForeignFolderError, match="belongs to the user with id 12345"):
+        make_private(foreign)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a link to somebody else")
+def test_a_link_that_somebody_else_has_put_there_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    check_owner(tmp_path / "link")
+    os.chown(tmp_path / "link", _SOMEBODY, _SOMEBODY, follow_symlinks=False)
+    with pytest.raises(ForeignFolderError):
+        check_owner(tmp_path / "link")
+
+
+def test_a_file_is_never_open_to_others_not_even_while_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[int] = []
+    replace = Path.replace
+
+    def seen(self: Path, target: Path) -> Path:
+        modes.append(mode(self))
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", seen)
+    write_private(tmp_path / "secret", b"x")
+    assert modes == [0o600]
+    assert (tmp_path / "secret").read_bytes() == b"x"
+    assert [path.name for path in tmp_path.iterdir()] == ["secret"]
+
+
+def test_a_link_in_the_place_of_a_temporary_file_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("untouched")
+    (tmp_path / f".secret.{os.getpid()}.tmp").symlink_to(victim)
+    write_private(tmp_path / "secret", b"x")
+    assert victim.read_text() == "untouched"
+    assert not (tmp_path / "secret").is_symlink()
+
+
+def test_files_of_a_checkpoint_are_private(tmp_path: Path) -> None:
+    LocalFiles(str(tmp_path)).write("sub/first-batch.json", b"{}")
+    assert (mode(tmp_path / "sub"), mode(tmp_path / "sub" / "first-batch.json")) == (0o700, 0o600)
