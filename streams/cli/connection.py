@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from state.kafka.config import redact
+from state.kafka.config import is_secret, redact
 from streams.broker.java_properties import parse_java_properties
 from streams.broker.record import ClusterRecord
 from streams.cli.command import OptionGroup
@@ -115,6 +115,12 @@ def client_properties(
                 "--property needs KEY=VALUE, such as security.protocol=SASL_SSL; one given has no key or no '='."
             )
         client[key.strip()] = value
+        if is_secret(key):
+            typer.echo(
+                f"warning: {key.strip()} on a command line can be read by every user of this machine (ps). Put it into "
+                "--properties-file, a file that only you can read, or into the environment (STREAMS_KAFKA).",
+                err=True,
+            )
     if bootstrap_servers:
         client["bootstrap.servers"] = bootstrap_servers
     return client
@@ -156,7 +162,10 @@ def printable(client: Mapping[str, str]) -> str:
 
 def _read_file(path: Path) -> dict[str, str]:
     try:
-        return parse_java_properties(path.read_text(encoding="utf-8"))
+        client = parse_java_properties(path.read_text(encoding="utf-8"))
+        if any(map(is_secret, client)) and path.stat().st_mode & 0o077:
+            typer.echo(f"warning: {path} has secrets that other users can read: chmod 600 {path}", err=True)
+        return client
     except OSError as error:
         raise ConfigError(f"The properties file {path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
