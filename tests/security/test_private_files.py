@@ -2,14 +2,21 @@
 
 import logging
 import os
+import socket
 import stat
+import struct
 from pathlib import Path
 
 import pytest
 
 from state.errors import ForeignFolderError
+from state.restore.directory import StateDirectory
 from state.tables.private_folder import check_owner, make_private, write_private
+from state.tables.release import accepted, listening_socket, request_release
 from streams.checkpoint.files import LocalFiles
+from streams.config import StreamsConfig
+from streams.spark.runner import StreamsApplication
+from tests.security.secured import counts_by_country
 
 _SOMEBODY = 12_345
 
@@ -100,3 +107,47 @@ def test_a_link_in_the_place_of_a_temporary_file_is_not_followed(tmp_path: Path)
 def test_files_of_a_checkpoint_are_private(tmp_path: Path) -> None:
     LocalFiles(str(tmp_path)).write("sub/first-batch.json", b"{}")
     assert (mode(tmp_path / "sub"), mode(tmp_path / "sub" / "first-batch.json")) == (0o700, 0o600)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to somebody else")
+@pytest.mark.parametrize("level", ["", "app", "app/sub", "app/sub/3"])
+def test_a_task_whose_folder_or_a_parent_of_it_belongs_to_somebody_else_is_refused(tmp_path: Path, level: str) -> None:
+    directory = StateDirectory(tmp_path / "state").task("app", "sub", 3)
+    directory.check_owners()
+    directory.path.mkdir(parents=True)
+    directory.check_owners()
+    os.chown(tmp_path / "state" / level, _SOMEBODY, _SOMEBODY)
+    with pytest.raises(ForeignFolderError):
+        directory.check_owners()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to somebody else")
+@pytest.mark.parametrize("folder", ["state", "checkpoint"])
+def test_a_start_with_a_folder_of_somebody_else_is_refused_before_anything_is_asked_or_made(
+    tmp_path: Path, folder: str
+) -> None:
+    (tmp_path / folder).mkdir()
+    os.chown(tmp_path / folder, _SOMEBODY, _SOMEBODY)
+    config = StreamsConfig(
+        application_id="app",
+        bootstrap_servers="127.0.0.1:1",
+        state_dir=tmp_path / "state",
+        checkpoint_dir=str(tmp_path / "checkpoint"),
+    )
+    with pytest.raises(ForeignFolderError):
+        StreamsApplication(counts_by_country(), config).run()
+    assert [path.name for path in tmp_path.rglob("*")] == [folder]
+
+
+def test_a_request_to_release_a_database_counts_only_from_the_same_user_or_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = listening_socket(tmp_path)
+    assert listener is not None
+    with listener:
+        for asked_by, counts in ((os.getuid(), True), (_SOMEBODY, os.getuid() == _SOMEBODY)):
+            monkeypatch.setattr(
+                socket.socket, "getsockopt", lambda *_, uid=asked_by: struct.pack("3i", os.getpid(), uid, 0)
+            )
+            request_release(tmp_path)
+            assert accepted(listener) is counts
