@@ -75,7 +75,7 @@ class RightsProbe:
 
         Args:
             group: The consumer group.
-            topics: The topics; they need not exist.
+            topics: At least one topic; they need not exist.
         """
         places = [TopicPartition(name, _NO_PARTITION, 0) for name in sorted(topics)]
         asked = [ConsumerGroupTopicPartitions(group, places)]
@@ -87,7 +87,7 @@ class RightsProbe:
                 return True, set()
             if _refused(error):
                 return False, {place.topic for place in places}
-            # A group with members of another kind refuses offsets from outside, so it is there and may be asked.
+            # Any other failure is no matter of rights: a group with members, for example, refuses offsets from outside.
             return False, set()
         refused = [place for place in answers if place.error is not None and place.error.code() in UNAUTHORIZED]
         if any(place.error.name() == "GROUP_AUTHORIZATION_FAILED" for place in refused):

@@ -137,9 +137,10 @@ def test_the_rights_that_acls_grants_suffice_to_run_exactly_once_and_to_operate(
     assert secured.table(COUNTS) == {b"no": b"2", b"fr": b"2"}
     assert list(secured.table(DEAD)) == [b"4"]
     alice = ["--properties-file", str(files / "alice.properties")]
-    for command in ("status", "doctor", "restore"):
+    # The doctor says what it may not look at: the settings of brokers and of topics that are not the application's.
+    for command, code in {"status": 0, "restore": 0, "doctor": 3}.items():
         done = run(cli, [command, target, *mine, *alice])
-        assert done.exit_code == 0, done.output
+        assert done.exit_code == code, done.output
 
 
 def test_a_secured_folder_stays_secured(secured: Secured) -> None:

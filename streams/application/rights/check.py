@@ -57,7 +57,7 @@ def check_rights(needed: NeededRights, probe: Probe, client: Mapping[str, str]) 
     topics.pop("*", None)
     known = probe.operations({*topics, *needed.internal})
     missing = [lacking for name, right in topics.items() if (lacking := _lacking(right, known.get(name)))]
-    group_refused, unreadable = probe.not_readable(needed.application_id, {*needed.internal} - known.keys())
+    group_refused, unreadable = probe.not_readable(needed.application_id, needed.internal)
     for right in needed.rights:
         if right.resource is Resource.GROUP and group_refused:
             missing.append(right)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -12,7 +13,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from state.errors import AuthenticationError
 from state.kafka.config import admin_config
+from state.kafka.connection import check_connection
 from streams.broker.errors import BrokerError
 from streams.broker.secure.security import ADMIN, ITERATIONS, Security
 
@@ -40,7 +43,9 @@ def write_clients(security: Security, bootstrap_servers: str, users: tuple[str, 
         if security.written_client(user) is None:
             password = security.new_password()
             _set_password(admin, user, password)
-            security.write_client(user, security.client(user, bootstrap_servers, password))
+            client = security.client(user, bootstrap_servers, password)
+            _await_login(client)
+            security.write_client(user, client)
     return security.files()
 
 
@@ -54,3 +59,15 @@ def _set_password(admin: dict[str, str], user: str, password: str) -> None:
         future.result()
     except KafkaException as error:
         raise BrokerError(f"the user {user!r} could not be made: {error.args[0].str()}") from error
+
+
+def _await_login(client: dict[str, str]) -> None:
+    """Waits until the cluster knows a new user: its nodes learn it a moment after the controller has answered."""
+    deadline = time.monotonic() + _REQUEST_S
+    while True:
+        try:
+            check_connection(client)
+            return
+        except AuthenticationError:
+            if time.monotonic() > deadline:
+                raise
