@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AclOperation, AdminClient, NewTopic
 
 from state.errors import KafkaClientError
 from state.kafka.config import ClientConfig, admin_config, producer_config
@@ -18,6 +18,7 @@ from state.kafka.error_mapping import TOPIC_NOT_FOUND, UNAUTHORIZED, failure_of,
 
 _NO_PARTITION = 2**31 - 1
 _PROBE_TIMEOUT_MS = 10_000
+_EVERYTHING = frozenset(AclOperation.__members__)
 
 
 class RightsProbe:
@@ -52,7 +53,9 @@ class RightsProbe:
         found: dict[str, frozenset[str]] = {}
         for name, future in futures.items():
             try:
-                found[name] = frozenset(one.name for one in future.result().authorized_operations or [])
+                allowed = future.result().authorized_operations
+                # Whoever may describe a topic has at least that right: these brokers do not name any, and so they are not judged.
+                found[name] = frozenset(one.name for one in allowed) if allowed else _EVERYTHING
             except KafkaException as error:
                 code = error.args[0].code()
                 if code in UNAUTHORIZED:

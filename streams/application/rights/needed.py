@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from streams.config import StreamsConfig
+from streams.topology.check import check_topics
 from streams.topology.graph import Failed, Graph, SourceNode
 from streams.topology.plan import internal_topics
 from streams.topology.planning.sub_names import sub_topology_name
@@ -78,7 +79,11 @@ def needed_rights(topology: Graph, config: StreamsConfig) -> NeededRights:
     Args:
         topology: The program.
         config: Its settings.
+
+    Raises:
+        TopologyError: There is no source, or a topic is used in contradictory ways.
     """
+    check_topics(topology)
     app = config.application_id
     sources = list(topology.sources())
     groups = [
