@@ -54,7 +54,8 @@ def grant_rights(config: ClientConfig, principal: str, rights: Iterable[tuple[st
         for kind, name, prefixed, operations in rights
         for operation in operations
     ]
-    for future in AdminClient(admin_config(config)).create_acls(wanted, request_timeout=_REQUEST_S).values():
+    client = AdminClient(admin_config(config))
+    for future in client.create_acls(wanted, request_timeout=_REQUEST_S).values():
         try:
             future.result()
         except KafkaException as error:

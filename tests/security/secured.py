@@ -94,7 +94,8 @@ class Secured:
             AclOperation.ANY,
             AclPermissionType.ANY,
         )
-        return len(AdminClient(self.admin).describe_acls(every, request_timeout=_SOON_S).result())
+        client = AdminClient(self.admin)
+        return len(client.describe_acls(every, request_timeout=_SOON_S).result())
 
     def make_topics(self) -> None:
         """Makes the application's own topics, with records."""

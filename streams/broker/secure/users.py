@@ -52,9 +52,8 @@ def write_clients(security: Security, bootstrap_servers: str, users: tuple[str, 
 def _set_password(admin: dict[str, str], user: str, password: str) -> None:
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
     wanted = UserScramCredentialUpsertion(user, info, password.encode())
-    (future,) = (
-        AdminClient(admin_config(admin)).alter_user_scram_credentials([wanted], request_timeout=_REQUEST_S).values()
-    )
+    client = AdminClient(admin_config(admin))
+    (future,) = client.alter_user_scram_credentials([wanted], request_timeout=_REQUEST_S).values()
     try:
         future.result()
     except KafkaException as error:
