@@ -21,7 +21,7 @@ from streams.broker.ports import HOST
 from streams.broker.processes import ProcessId, started_at
 from streams.broker.properties import log4j_configuration, render, server_properties
 from streams.broker.record import ClusterRecord, NodeRecord
-from streams.broker.secure.security import Security
+from streams.broker.secure.security import Security, first_users
 
 DEFAULT_JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Suitable for one small broker beside Spark on few cores: less memory and compilation instead of peak throughput."""
@@ -96,11 +96,11 @@ class NodeFolder:
         return ProcessId(process.pid, started_at(process.pid) or "ended at once")
 
     def _format(self, command: Sequence[str], cluster_id: str, security: Security | None) -> None:
-        users = () if security is None else (f"@{security.format_arguments()}",)
-        arguments = ("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._settings), *users)
-        done = subprocess.run(
-            [*command, *arguments], capture_output=True, text=True, timeout=_FORMAT_TIMEOUT_S, check=False
-        )
+        arguments = ("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._settings))
+        with first_users(security) as users:
+            done = subprocess.run(
+                [*command, *arguments, *users], capture_output=True, text=True, timeout=_FORMAT_TIMEOUT_S, check=False
+            )
         if done.returncode != 0:
             output = _without_frames((done.stdout + done.stderr).splitlines())[-_TAIL_LINES:]
             raise BrokerStartError(

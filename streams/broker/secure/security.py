@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,16 +57,10 @@ class Security:
         # Last, because its existence says that everything is there.
         write_private(self._passwords(_NODES), secrets.token_hex(_SECRET_BYTES).encode())
 
-    def format_arguments(self) -> Path:
-        """A file with the arguments of `kafka-storage format` that create the first users, one argument on each line.
-
-        A file, because an argument of a command would show the passwords to every user of the machine.
-        """
+    def format_arguments(self) -> str:
+        """The arguments of `kafka-storage format` that create the first users, one argument on each line."""
         users = ((name, self._password(name)) for name in (_NODES, ADMIN))
-        lines = (f"--add-scram\n{MECHANISM}=[name={name},password={password}]\n" for name, password in users)
-        path = self.folder / "format.arguments"
-        write_private(path, "".join(lines).encode())
-        return path
+        return "".join(f"--add-scram\n{MECHANISM}=[name={name},password={password}]\n" for name, password in users)
 
     def server_properties(self, port: int, controller_port: int, host: str) -> dict[str, str]:
         """The settings of a node; they replace those of a cluster without security."""
@@ -143,3 +138,20 @@ class Security:
 
     def _password(self, user: str) -> str:
         return self._passwords(user).read_text()
+
+
+@contextmanager
+def first_users(security: Security | None) -> Iterator[tuple[str, ...]]:
+    """The arguments with which a node's storage is formatted, besides the usual ones: a file that exists within the context.
+
+    A file, because an argument of a command would show the passwords to every user of the machine.
+    """
+    if security is None:
+        yield ()
+        return
+    file = security.folder / "format.arguments"
+    write_private(file, security.format_arguments().encode())
+    try:
+        yield (f"@{file}",)
+    finally:
+        file.unlink()
