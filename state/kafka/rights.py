@@ -103,7 +103,9 @@ class RightsProbe:
         Raises:
             KafkaClientError: The brokers did not say.
         """
-        producer = Producer({**producer_config(self._config, transactional_id, _PROBE_TIMEOUT_MS), "log_level": "0"})
+        # confluent-kafka handles the last property itself and expects a bool.
+        own = {"log_level": "0", "delivery.report.only.error": False}
+        producer = Producer({**producer_config(self._config, transactional_id, _PROBE_TIMEOUT_MS), **own})
         try:
             producer.init_transactions(self._timeout_s)
         except KafkaException as error:
@@ -114,7 +116,11 @@ class RightsProbe:
 
 
 def _refused(error: BaseException | None) -> bool:
-    return isinstance(error, KafkaException) and error.args[0].code() in UNAUTHORIZED
+    if not isinstance(error, KafkaException):
+        return False
+    cause = error.args[0]
+    # A producer's fatal error may have a code of its own, with the broker's reason in its text.
+    return cause.code() in UNAUTHORIZED or (cause.fatal() and "authorization failed" in cause.str().lower())
 
 
 def _group_refused(error: KafkaException) -> bool:
