@@ -13,7 +13,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Produc
 from confluent_kafka.admin import AclOperation, AdminClient, NewTopic
 
 from state.errors import KafkaClientError
-from state.kafka.config import ClientConfig, admin_config, producer_config
+from state.kafka.config import QUIET, ClientConfig, admin_config, producer_config
 from state.kafka.error_mapping import TOPIC_NOT_FOUND, UNAUTHORIZED, failure_of, request_error
 
 _NO_PARTITION = 2**31 - 1
@@ -32,7 +32,7 @@ class RightsProbe:
     def __init__(self, config: ClientConfig, timeout_s: float = 30.0) -> None:
         self._config = config
         self._timeout_s = timeout_s
-        self._admin = AdminClient(admin_config(config))
+        self._admin = AdminClient(admin_config({**QUIET, **config}))
 
     def unlimited(self) -> bool:
         """Whether everything is allowed: the cluster has no authorizer, or this is a super user."""
