@@ -7,9 +7,11 @@ exists must therefore belong to this user, or to root, who can read everything a
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 from state.errors import ForeignFolderError
@@ -56,6 +58,18 @@ def check_owner(path: Path) -> None:
             return
         if owner not in (0, os.getuid()):
             raise ForeignFolderError(str(path), owner)
+
+
+@functools.cache
+def private_temporary_folder(name: str) -> Path:
+    """A private folder for temporary files that all processes of this user share: `<temporary folder>/<name>-<user id>`."""
+    folder = Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
+    try:
+        make_private(folder)
+    except ForeignFolderError:
+        # Somebody else has taken that name, which must stop nobody.
+        folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
+    return folder
 
 
 def write_private(file: Path, data: bytes) -> None:

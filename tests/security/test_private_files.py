@@ -11,7 +11,7 @@ import pytest
 
 from state.errors import ForeignFolderError
 from state.restore.directory import StateDirectory
-from state.tables.private_folder import check_owner, make_private, write_private
+from state.tables.private_folder import check_owner, make_private, private_temporary_folder, write_private
 from state.tables.release import accepted, listening_socket, request_release
 from streams.checkpoint.files import LocalFiles
 from streams.config import StreamsConfig
@@ -151,3 +151,16 @@ def test_a_request_to_release_a_database_counts_only_from_the_same_user_or_root(
             )
             request_release(tmp_path)
             assert accepted(listener) is counts
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to somebody else")
+def test_a_temporary_folder_whose_name_somebody_else_has_taken_gets_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / f"files-{os.getuid()}").mkdir()
+    os.chown(tmp_path / f"files-{os.getuid()}", _SOMEBODY, _SOMEBODY)
+    folder = private_temporary_folder("files")
+    private_temporary_folder.cache_clear()
+    assert folder.name != f"files-{os.getuid()}"
+    assert (folder.parent, mode(folder)) == (tmp_path, 0o700)
