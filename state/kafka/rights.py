@@ -97,6 +97,25 @@ class RightsProbe:
             return True, set()
         return False, {place.topic for place in refused}
 
+    def may_delete_group(self, group: str) -> bool:
+        """Whether a consumer group may be deleted; a group that does not exist need not be.
+
+        Raises:
+            KafkaClientError: The brokers did not say.
+        """
+        futures = self._admin.describe_consumer_groups(
+            [group], include_authorized_operations=True, request_timeout=self._timeout_s
+        )
+        try:
+            allowed = futures[group].result().authorized_operations
+        except KafkaException as error:
+            if _refused(error):
+                return False
+            if error.args[0].name() == "GROUP_ID_NOT_FOUND":
+                return True
+            raise _failed(f"describing consumer group {group!r}", error) from error
+        return not allowed or "DELETE" in {one.name for one in allowed}
+
     def may_write_transactions(self, transactional_id: str) -> bool:
         """Whether a producer may use a transactional id, one that nothing else uses: another producer of it would be fenced.
 

@@ -9,7 +9,7 @@ import pytest
 
 from state.errors import AuthorizationError
 from streams import Consumed, StreamsBuilder, StringSerde
-from streams.application.rights.check import check_created, check_rights
+from streams.application.rights.check import check_created, check_reset_rights, check_rights
 from streams.application.rights.commands import command
 from streams.application.rights.needed import NeededRights, Resource, Right, needed_rights, operating_rights
 from streams.topology.topology import Topology
@@ -35,6 +35,7 @@ class Brokers:
     commits: bool = True
     reads: bool = True
     transactions: bool = True
+    deletes_group: bool = True
     asked: list[str] = field(default_factory=list)
 
     def unlimited(self) -> bool:
@@ -49,6 +50,9 @@ class Brokers:
 
     def not_readable(self, group: str, topics: Iterable[str]) -> tuple[bool, set[str]]:
         return not self.commits, set() if self.reads else set(topics)
+
+    def may_delete_group(self, group: str) -> bool:
+        return self.deletes_group
 
     def may_write_transactions(self, transactional_id: str) -> bool:
         self.asked.append(transactional_id)
@@ -165,6 +169,19 @@ def test_operating_an_application_needs_more_than_running_it() -> None:
         "Delete on group 'secured'",
         "Read on group 'secured-replicas'",
     ]
+
+
+def test_a_reset_that_would_stop_half_way_is_refused_before_it_deletes_anything() -> None:
+    brokers = Brokers(dict.fromkeys(needed().internal, EVERYTHING))
+    check_reset_rights("secured", needed().internal, brokers, CLIENT)
+    brokers.existing[needed().internal[0]] = EVERYTHING - {"DELETE"}
+    brokers.deletes_group = False
+    with pytest.raises(AuthorizationError) as caught:
+        check_reset_rights("secured", needed().internal, brokers, CLIENT)
+    assert (
+        "User:alice lacks rights that a reset of 'secured' needs: Delete on topics that begin with 'secured-'; "
+        "Delete on group 'secured'. Nothing was deleted." in str(caught.value)
+    )
 
 
 def test_names_in_commands_are_quoted_for_a_shell() -> None:

@@ -13,9 +13,28 @@ from typing import Protocol
 
 from state.errors import AuthorizationError
 from streams.application.rights.commands import command, principal_of
-from streams.application.rights.needed import CREATE, DESCRIBE_CONFIGS, READ, NeededRights, Resource, Right
+from streams.application.rights.needed import (
+    CREATE,
+    DELETE,
+    DESCRIBE_CONFIGS,
+    READ,
+    WRITE,
+    NeededRights,
+    Resource,
+    Right,
+)
 
-_NAMES = {"READ": READ, "DESCRIBE_CONFIGS": DESCRIBE_CONFIGS, "CREATE": CREATE, "WRITE": "Write", "DELETE": "Delete"}
+_NAMES = {"READ": READ, "DESCRIBE_CONFIGS": DESCRIBE_CONFIGS, "CREATE": CREATE, "WRITE": WRITE, "DELETE": DELETE}
+
+
+class ResetProbe(Protocol):
+    """What a reset asks of `state.kafka.rights.RightsProbe`."""
+
+    def operations(self, topics: Collection[str]) -> Mapping[str, frozenset[str]]:
+        """The allowed operations on those topics that exist."""
+
+    def may_delete_group(self, group: str) -> bool:
+        """Whether a consumer group may be deleted, if it exists."""
 
 
 class Probe(Protocol):
@@ -67,7 +86,7 @@ def check_rights(needed: NeededRights, probe: Probe, client: Mapping[str, str]) 
                 missing.append(right)
         elif right.name == f"{needed.application_id}-":
             missing += _lacking_internal(right, needed.internal, known, unreadable, probe)
-    _refuse(needed, missing, client)
+    _refuse(f"the application {needed.application_id!r}", missing, client)
     return frozenset(needed.internal) - known.keys()
 
 
@@ -84,6 +103,27 @@ def check_created(needed: NeededRights, created: Collection[str], probe: Probe, 
     _refuse(
         needed, missing, client, f"The new topics {', '.join(sorted(created))} are empty, and no record was written"
     )
+
+
+def check_reset_rights(
+    application_id: str, topics: Collection[str], probe: ResetProbe, client: Mapping[str, str]
+) -> None:
+    """Refuses a reset that would stop half-way for want of a right, before it deletes anything.
+
+    Args:
+        application_id: The application.
+        topics: The topics that the reset deletes.
+        probe: Asks the brokers.
+        client: The client properties of whoever resets it.
+
+    Raises:
+        AuthorizationError: Rights are missing.
+    """
+    internal = Right(Resource.TOPIC, f"{application_id}-", (DELETE,), "reset", prefixed=True)
+    missing = [internal] if any(_lacking(internal, one) for one in probe.operations(topics).values()) else []
+    if not probe.may_delete_group(application_id):
+        missing.append(Right(Resource.GROUP, application_id, (DELETE,), "reset"))
+    _refuse(f"a reset of {application_id!r}", missing, client, "Nothing was deleted")
 
 
 def _lacking(right: Right, allowed: frozenset[str] | None) -> Right | None:
@@ -114,14 +154,13 @@ def _lacking_internal(
 
 
 def _refuse(
-    needed: NeededRights, missing: Collection[Right], client: Mapping[str, str], done: str = "Nothing was written"
+    what: str, missing: Collection[Right], client: Mapping[str, str], done: str = "Nothing was written"
 ) -> None:
     if not missing:
         return
     principal = principal_of(client)
     commands = "; ".join(f"`{command(right, principal, client.get('bootstrap.servers', ''))}`" for right in missing)
     raise AuthorizationError(
-        f"{principal or 'the principal of these credentials'} lacks rights that the application {needed.application_id!r} needs: "
-        f"{'; '.join(map(str, missing))}. {done}. Somebody who may alter ACLs grants them with: {commands}. `streams acls` prints "
-        f"all rights of the application"
+        f"{principal or 'the principal of these credentials'} lacks rights that {what} needs: {'; '.join(map(str, missing))}. "
+        f"{done}. Somebody who may alter ACLs grants them with: {commands}. `streams acls` prints all rights of the application"
     )
