@@ -141,6 +141,10 @@ def test_the_rights_that_acls_grants_suffice_to_run_exactly_once_and_to_operate(
     for command, code in {"status": 0, "restore": 0, "doctor": 3}.items():
         done = run(cli, [command, target, *mine, *alice])
         assert done.exit_code == code, done.output
+    before = secured.topics()
+    done = run(cli, ["reset", "--yes", *mine, *alice])
+    assert "needs: Delete on group 'secured'. Nothing was deleted" in " ".join(done.output.split()), done.output
+    assert secured.topics() == before
 
 
 def test_a_secured_folder_stays_secured(secured: Secured) -> None:
