@@ -101,7 +101,10 @@ def check_created(needed: NeededRights, created: Collection[str], probe: Probe, 
     right = next(right for right in needed.rights if right.name == f"{needed.application_id}-" and right.prefixed)
     missing = _lacking_internal(right, created, probe.operations(created), set(), probe)
     _refuse(
-        needed, missing, client, f"The new topics {', '.join(sorted(created))} are empty, and no record was written"
+        f"the application {needed.application_id!r}",
+        missing,
+        client,
+        f"The new topics {', '.join(sorted(created))} are empty, and no record was written",
     )
 
 
