@@ -51,7 +51,13 @@ def counts_by_country() -> Topology:
 def settings(client: Mapping[str, str], folder: Path, **more: object) -> StreamsConfig:
     """The application's settings for a user's client properties."""
     kafka = {key: value for key, value in client.items() if key != "bootstrap.servers"}
-    given = {"deserialization": ErrorPolicy("dlq"), "dead_letter_topic": DEAD, "available_now": True, **more}
+    given = {
+        "deserialization": ErrorPolicy("dlq"),
+        "dead_letter_topic": DEAD,
+        "available_now": True,
+        "global_table_errors": ErrorPolicy("fail"),
+        **more,
+    }
     return StreamsConfig(
         application_id=APPLICATION, bootstrap_servers=client["bootstrap.servers"], kafka=kafka, base_dir=folder, **given
     )
