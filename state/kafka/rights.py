@@ -7,6 +7,7 @@ and neither changes anything.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicCollection, TopicPartition
@@ -18,6 +19,9 @@ from state.kafka.error_mapping import TOPIC_NOT_FOUND, UNAUTHORIZED, failure_of,
 
 _NO_PARTITION = 2**31 - 1
 _PROBE_TIMEOUT_MS = 10_000
+_SILENT = logging.getLogger(f"{__name__}.silent")
+"""A refusal is fatal to a producer, which librdkafka would print whatever the log level; here it is an answer."""
+_SILENT.disabled = True
 _EVERYTHING = frozenset(AclOperation.__members__)
 
 
@@ -123,7 +127,7 @@ class RightsProbe:
             KafkaClientError: The brokers did not say.
         """
         # confluent-kafka handles the last property itself and expects a bool.
-        own = {"log_level": "0", "delivery.report.only.error": False}
+        own = {"delivery.report.only.error": False, "logger": _SILENT}
         producer = Producer({**producer_config(self._config, transactional_id, _PROBE_TIMEOUT_MS), **own})
         try:
             producer.init_transactions(self._timeout_s)
