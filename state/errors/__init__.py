@@ -6,6 +6,9 @@ key) and what to do; no message contains a secret; every error survives pickling
 
     StreamsError
     ├── KafkaClientError               a Kafka request failed; `failure` = the client library's code and flags
+    │   ├── AuthenticationError        the brokers do not accept the user, the password or the mechanism
+    │   ├── TlsError                   no secure connection: a certificate does not fit, or one end speaks no TLS
+    │   ├── AuthorizationError         a right is missing: who lacks which right on what, and what grants it
     │   ├── TopicNotFoundError         the topic or the partition does not exist
     │   ├── TopicRecreatedError        the topic was deleted and created again: its offsets mean other records now
     │   ├── TopicMismatchError         the topic exists, but with another number of partitions than needed
@@ -23,6 +26,7 @@ key) and what to do; no message contains a secret; every error survives pickling
     │   ├── RoutingMismatchError       functions gave other keys than in the attempt that was committed: rows would move
     │   └── MarkerFormatError          the commits topic holds something that this version cannot read
     └── StateError                     local state or its changelog cannot be used as it is
+        ├── ForeignFolderError         a folder for private data belongs to another user
         ├── StateLockedError           another process has the store open
         ├── StateCorruptedError        the local store is damaged; delete it, the changelog restores it
             │   └── StateFormatError       another version wrote the local store; the cure is the same
@@ -48,6 +52,8 @@ from state.errors.commit import (
 )
 from state.errors.kafka import (
     PASSING,
+    AuthenticationError,
+    AuthorizationError,
     ClientFailure,
     FencedError,
     HangingTransactionError,
@@ -57,12 +63,14 @@ from state.errors.kafka import (
     ProducerStateError,
     ReadTimeoutError,
     RecordTooLargeError,
+    TlsError,
     TopicMismatchError,
     TopicNotFoundError,
     TopicRecreatedError,
 )
 from state.errors.stores import (
     ChangelogMismatchError,
+    ForeignFolderError,
     RestoreError,
     SnapshotError,
     StateCorruptedError,
@@ -74,12 +82,15 @@ from state.errors.stores import (
 
 __all__ = [
     "PASSING",
+    "AuthenticationError",
+    "AuthorizationError",
     "ChangelogMismatchError",
     "CheckpointMismatchError",
     "ClientFailure",
     "CommitError",
     "ErrorKind",
     "FencedError",
+    "ForeignFolderError",
     "HangingTransactionError",
     "KafkaClientError",
     "MarkerFormatError",
@@ -98,6 +109,7 @@ __all__ = [
     "StateLockedError",
     "StepTooLargeError",
     "StreamsError",
+    "TlsError",
     "TopicMismatchError",
     "TopicNotFoundError",
     "TopicRecreatedError",

@@ -101,6 +101,18 @@ class KafkaClientError(StreamsError):
         return None if self.failure is None else self.failure.code
 
 
+class AuthenticationError(KafkaClientError):
+    """The brokers do not accept these credentials: user, password or mechanism is wrong. Trying again does not help."""
+
+
+class TlsError(KafkaClientError):
+    """No secure connection to the brokers: a certificate that is not trusted, expired or another host's, or no TLS at one end."""
+
+
+class AuthorizationError(KafkaClientError):
+    """The brokers know who is asking, and do not allow the request: an ACL is missing."""
+
+
 class TopicNotFoundError(KafkaClientError):
     """A topic, or one partition of it, does not exist (or may not be described with these credentials)."""
 

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import os
+
 from state.errors.base import ErrorKind, StreamsError
 
 
 class StateError(StreamsError):
     """Local state or its changelog cannot be used as it is."""
+
+
+class ForeignFolderError(StateError):
+    """A folder that is to hold private data belongs to another user, who could read or replace what is written there.
+
+    Args:
+        path: The folder.
+        owner: The user id of its owner.
+    """
+
+    def __init__(self, path: str, owner: int) -> None:
+        super().__init__(
+            f"{path} belongs to the user with id {owner}, and this process runs as {os.getuid()}: its owner could read and replace "
+            f"what is written there. Nothing was written; run as that user, or take another folder (base_dir, state_dir, "
+            f"checkpoint_dir), one whose parent folders only you can write to"
+        )
+        self.path = path
+        self.owner = owner
 
 
 class StateLockedError(StateError):

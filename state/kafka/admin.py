@@ -35,7 +35,7 @@ from confluent_kafka.admin import (
 
 from state.errors import ClientFailure, KafkaClientError, TopicMismatchError, TopicNotFoundError
 from state.kafka.config import QUIET, ClientConfig, admin_config
-from state.kafka.error_mapping import TOPIC_NOT_FOUND, TRANSIENT, failure_of, timed_out
+from state.kafka.error_mapping import TOPIC_NOT_FOUND, TRANSIENT, failure_of, request_error, timed_out
 from state.kafka.topics import TopicInfo, TopicPartition, TopicSpec
 
 __all__ = ["KafkaAdmin", "TopicInfo", "TopicPartition", "TopicSpec"]
@@ -82,7 +82,7 @@ class KafkaAdmin:
             return future.result(self._timeout_s + _GRACE_S)
         except KafkaException as exception:
             failure = failure_of(exception.args[0])
-            raise KafkaClientError(f"{what} failed; check the brokers and the rights", failure) from exception
+            raise request_error(what, "check the brokers and the rights", failure) from exception
         except TimeoutError as timeout:
             message = f"{what} took longer than {self._timeout_s:g} s; check the brokers"
             raise KafkaClientError(message, timed_out("no answer")) from timeout
@@ -131,7 +131,7 @@ class KafkaAdmin:
             topics = self._client.list_topics(timeout=self._timeout_s).topics
         except KafkaException as exception:
             failure = failure_of(exception.args[0])
-            raise KafkaClientError("listing topics failed; check the brokers", failure) from exception
+            raise request_error("listing topics", "check the brokers", failure) from exception
         return {name: len(topic.partitions) for name, topic in topics.items()}
 
     def create_topics(self, topics: Iterable[TopicSpec]) -> None:
@@ -347,7 +347,7 @@ class KafkaAdmin:
             found = consumer.committed(asked, self._timeout_s) if asked else []
         except KafkaException as exception:
             failure = failure_of(exception.args[0])
-            raise KafkaClientError(f"reading the offsets of group {group!r} failed", failure) from exception
+            raise request_error(f"reading the offsets of group {group!r}", "check the brokers", failure) from exception
         finally:
             consumer.close()
         return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}

@@ -10,6 +10,8 @@ from confluent_kafka import KafkaError
 
 from state.errors import (
     PASSING,
+    AuthenticationError,
+    AuthorizationError,
     ClientFailure,
     FencedError,
     KafkaClientError,
@@ -32,14 +34,24 @@ TOPIC_NOT_FOUND = frozenset(
 # never joins its group.
 TRANSIENT = frozenset(int(getattr(KafkaError, name)) for name in PASSING) | {KafkaError.GROUP_AUTHORIZATION_FAILED}
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+UNAUTHENTICATED = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.ILLEGAL_SASL_STATE,
+    }
+)
+UNAUTHORIZED = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
 # Client-level errors that waiting does not resolve.
-REFUSED = TOPIC_NOT_FOUND | {
-    KafkaError._AUTHENTICATION,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError.UNSUPPORTED_SASL_MECHANISM,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-}
+REFUSED = TOPIC_NOT_FOUND | UNAUTHENTICATED | (UNAUTHORIZED - {KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 
 def failure_of(error: KafkaError) -> ClientFailure:
@@ -54,15 +66,34 @@ def timed_out(text: str) -> ClientFailure:
     return ClientFailure(TIMED_OUT, "_TIMED_OUT", text)
 
 
+def request_error(what: str, advice: str, failure: ClientFailure) -> KafkaClientError:
+    """The named error of a failed request.
+
+    Args:
+        what: The request, as the subject of "failed".
+        advice: What to check, unless the failure itself says more.
+        failure: The client library's failure.
+    """
+    if failure.code in UNAUTHENTICATED:
+        return AuthenticationError(
+            f"{what} failed: the brokers do not accept these credentials; check sasl.username, sasl.password and sasl.mechanism",
+            failure,
+        )
+    if failure.code in UNAUTHORIZED:
+        return AuthorizationError(
+            f"{what} failed: these credentials lack a right on it; `streams acls` prints all rights that the application needs, "
+            f"and what grants them",
+            failure,
+        )
+    return KafkaClientError(f"{what} failed; {advice}", failure)
+
+
 def read_error(topic: str, partition: int, failure: ClientFailure) -> KafkaClientError:
     """The named error of a failed read that is neither transient nor a loss of offsets."""
     if failure.code in TOPIC_NOT_FOUND:
         return TopicNotFoundError(topic, partition, failure)
-    return KafkaClientError(
-        f"reading {topic}-{partition} failed; check the client properties (addresses, credentials, TLS) and the "
-        f"rights on this topic",
-        failure,
-    )
+    advice = "check the client properties (addresses, credentials, TLS) and the rights on this topic"
+    return request_error(f"reading {topic}-{partition}", advice, failure)
 
 
 def transaction_error(transactional_id: str, what: str, failure: ClientFailure) -> ProduceError:
@@ -124,6 +155,10 @@ def record_error(
         )  # fmt: skip
     if failure.code in TOPIC_NOT_FOUND:
         advice = "the topic or the partition does not exist: create it first"
+    elif failure.code in UNAUTHORIZED:
+        advice = (
+            "these credentials lack the right to write there (ACL: Write); nothing of this transaction becomes visible"
+        )
     elif failure.code == KafkaError.INVALID_TIMESTAMP:
         advice = "the topic refuses its timestamp: raise message.timestamp.after.max.ms of the topic"
     else:

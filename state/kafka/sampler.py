@@ -131,7 +131,11 @@ class RecordSampler:
     def _serve(self, consumer: Consumer, message: Message, places: Mapping[TopicPartition, _Place]) -> bool:
         """Handles a message; returns whether it made progress."""
         where = (message.topic() or "", message.partition() or 0)
-        place, error = places[where], message.error()
+        place, error = places.get(where), message.error()
+        if place is None:
+            # The client as a whole, for example without a right on its group, which it never joins.
+            self._trouble = None if error is None else failure_of(error)
+            return False
         if place.done:
             return False
         if error is None:

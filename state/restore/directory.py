@@ -10,6 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from state.tables.private_folder import check_owner
+
+_LEVELS = 3
+"""How far a task's folder is below the state directory."""
+
 
 @dataclass(frozen=True, slots=True)
 class TaskDirectory:
@@ -31,6 +36,15 @@ class TaskDirectory:
     def size_bytes(self) -> int:
         """Total size of the folder's files."""
         return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
+
+    def check_owners(self) -> None:
+        """Refuses a task whose folder, or one of those down to it from the state directory, belongs to another user.
+
+        Raises:
+            ForeignFolderError: One does, or the link in its place.
+        """
+        for folder in (self.path, *self.path.parents[:_LEVELS]):
+            check_owner(folder)
 
     def wipe(self) -> None:
         """Deletes the folder. No process may have it open."""

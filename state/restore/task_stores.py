@@ -153,6 +153,7 @@ class TaskStateManager:
         self.directory: TaskDirectory = StateDirectory(state_dir).task(
             identity.application_id, identity.sub_topology, identity.task
         )
+        self.directory.check_owners()
         self._snapshots = snapshots
         self._replica_dir = replica_dir
         self._copies = Copies(self._copy_sources(), self.directory.path, settings)

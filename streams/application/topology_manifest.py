@@ -10,7 +10,6 @@ after a refused change it still describes the program that wrote the state. A ch
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import orjson
 
 from state.changelog.topics import changelog_topic, commits_topic, rescale_topic, staging_topic
 from state.errors import CheckpointMismatchError
-from state.tables.private_folder import make_private
+from state.tables.private_folder import make_private, write_private
 from streams.checkpoint.files import is_local
 from streams.config import StreamsConfig
 from streams.topology.manifest import FORMAT, Manifest, plan_manifest
@@ -77,11 +76,8 @@ def write_manifest(plan: Plan, checkpoint_dir: str) -> Path | None:
         return None
     file = folder / FILE
     make_private(folder)
-    fresh = file.with_suffix(f".{os.getpid()}.tmp")
-    fresh.touch(0o600)
     written = {"application_id": plan.application_id, **plan_manifest(plan)}
-    fresh.write_bytes(orjson.dumps(written, option=orjson.OPT_INDENT_2))
-    fresh.replace(file)
+    write_private(file, orjson.dumps(written, option=orjson.OPT_INDENT_2))
     return file
 
 

@@ -19,6 +19,8 @@ from streams.broker.node import DEFAULT_JVM_OPTIONS, JavaSettings, NodeFolder, r
 from streams.broker.ports import free_ports, is_listening
 from streams.broker.readiness import await_ready
 from streams.broker.record import FILE_NAME, BrokerStatus, ClusterRecord, NodeRecord, NodeStatus
+from streams.broker.secure.security import ADMIN, Security
+from streams.broker.secure.users import write_clients
 
 _LOCK_NAME = "broker.lock"
 _LOCK_TIMEOUT_S = 120.0
@@ -45,6 +47,8 @@ class EmbeddedBroker:
         jvm_options: Further options of the Java command.
         die_with_parent: Whether the nodes end with this Python process, even after SIGKILL (for tests and drills).
         start_timeout_s: How long a start may take, in seconds.
+        secured: Whether clients need TLS, a user and rights; default: as the folder's cluster, or not.
+        users: Users of a secured cluster, besides `admin`: missing ones are made at the start, without any rights.
     """
 
     def __init__(
@@ -58,7 +62,11 @@ class EmbeddedBroker:
         jvm_options: Sequence[str] = DEFAULT_JVM_OPTIONS,
         die_with_parent: bool = False,
         start_timeout_s: float = 90.0,
+        secured: bool | None = None,
+        users: Sequence[str] = (),
     ) -> None:
+        if users and secured is False:
+            raise ValueError("users need a secured cluster")
         if nodes not in (None, 1, 3):
             raise ValueError(f"nodes is {nodes}, but a cluster has 1 node or 3 (2 cannot elect a leader when one dies)")
         if ports is not None and nodes is not None and len(ports) != nodes:
@@ -70,6 +78,8 @@ class EmbeddedBroker:
         self._java = JavaSettings(heap, tuple(jvm_options))
         self._die_with_parent = die_with_parent
         self._start_timeout_s = start_timeout_s
+        self._secured = secured
+        self._users = tuple(users)
         self._guard: Guard | None = None
         self._folders: dict[int, NodeFolder] = {}
 
@@ -90,6 +100,22 @@ class EmbeddedBroker:
             DataFolderError: The folder has no cluster.
         """
         return self._cluster().bootstrap_servers
+
+    def client(self, user: str = ADMIN) -> dict[str, str]:
+        """The client properties with which a user reaches the cluster; without security, the addresses alone.
+
+        Raises:
+            DataFolderError: The folder has no cluster, or the cluster has no such user.
+        """
+        cluster = self._cluster()
+        if not cluster.secured:
+            return {"bootstrap.servers": cluster.bootstrap_servers}
+        client = Security.of(self.data_dir).written_client(user)
+        if client is None:
+            raise DataFolderError(
+                f"the cluster in {self.data_dir} has no user {user!r}: streams broker start --user {user}"
+            )
+        return client
 
     def start(self, *, node_id: int | None = None) -> None:
         """Starts every node that is not running, and returns once the cluster answers requests.
@@ -158,7 +184,16 @@ class EmbeddedBroker:
             )
             for node in cluster.nodes
         )
-        return BrokerStatus(self.data_dir, cluster.bootstrap_servers, cluster.cluster_id, cluster.kafka_version, nodes)
+        files = Security.of(self.data_dir).files() if cluster.secured else ()
+        return BrokerStatus(
+            self.data_dir,
+            cluster.bootstrap_servers,
+            cluster.cluster_id,
+            cluster.kafka_version,
+            nodes,
+            cluster.secured,
+            tuple(files),
+        )
 
     def _locked(self) -> AbstractContextManager[None]:
         return file_lock(self.data_dir / _LOCK_NAME, _LOCK_TIMEOUT_S)
@@ -183,6 +218,11 @@ class EmbeddedBroker:
             raise DataFolderError(
                 f"{self.data_dir} holds a cluster with {len(cluster.nodes)} node(s), not {self._nodes}. Use another "
                 "folder, or remove the cluster with: streams broker stop --delete"
+            )
+        if self._secured is not None and self._secured != cluster.secured:
+            raise DataFolderError(
+                f"{self.data_dir} holds a cluster {'with' if cluster.secured else 'without'} security, and a start cannot "
+                "change that. Use another folder, or remove the cluster with: streams broker stop --delete"
             )
         if any(node.is_running() for node in cluster.nodes):
             return cluster
@@ -219,7 +259,7 @@ class EmbeddedBroker:
         nodes = tuple(NodeRecord(i + 1, ports[i], controllers[i]) for i in range(count))
         # Kafka's format of an id: 16 bytes in URL-safe Base64, unpadded; a leading "-" would look like an option.
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
-        return ClusterRecord(cluster_id, KAFKA_VERSION, nodes, self._properties or {})
+        return ClusterRecord(cluster_id, KAFKA_VERSION, nodes, self._properties or {}, bool(self._secured))
 
     def _forget_new_cluster(self, cluster: ClusterRecord) -> None:
         """Deletes everything but the logs of a cluster that never ran, so that the next start begins from scratch."""
@@ -229,6 +269,8 @@ class EmbeddedBroker:
 
     def _run(self, cluster: ClusterRecord, node_id: int | None = None) -> None:
         launched: list[NodeRecord] = []
+        if cluster.secured:
+            Security.of(self.data_dir).make()
         try:
             for node in _chosen(cluster, node_id):
                 if not node.is_running():
@@ -237,10 +279,17 @@ class EmbeddedBroker:
             # Without those that stay down, when only one node is started.
             running = cluster.nodes if node_id is None else tuple(node for node in cluster.nodes if node.is_running())
             folders = [self._folder(node) for node in running]
-            await_ready(replace(cluster, nodes=running), folders, time.monotonic() + self._start_timeout_s)
+            client = self._admin_client(cluster)
+            await_ready(replace(cluster, nodes=running), folders, time.monotonic() + self._start_timeout_s, client)
+            if cluster.secured:
+                write_clients(Security.of(self.data_dir), cluster.bootstrap_servers, self._users)
         except BaseException:
             self._end(cluster, signal.SIGKILL, _KILL_TIMEOUT_S, tuple(launched))
             raise
+
+    def _admin_client(self, cluster: ClusterRecord) -> dict[str, str]:
+        servers = cluster.bootstrap_servers
+        return Security.of(self.data_dir).client(ADMIN, servers) if cluster.secured else {"bootstrap.servers": servers}
 
     def _launch(self, cluster: ClusterRecord, node: NodeRecord) -> ClusterRecord:
         if self._die_with_parent and self._guard is None:
@@ -283,6 +332,8 @@ class EmbeddedBroker:
         """Removes only the broker's files: the folder is the user's and may contain other files."""
         for folder in self.data_dir.glob("node-*"):
             shutil.rmtree(folder)
+        if Security.of(self.data_dir).certificates.authority.exists():
+            shutil.rmtree(Security.of(self.data_dir).folder)
         (self.data_dir / FILE_NAME).unlink(missing_ok=True)
 
     def _remove_lock(self) -> None:

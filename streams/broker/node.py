@@ -13,12 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from state.tables.private_folder import make_private, write_private
 from streams.broker.errors import BrokerStartError
 from streams.broker.jars import class_path
 from streams.broker.java import find_java
+from streams.broker.ports import HOST
 from streams.broker.processes import ProcessId, started_at
 from streams.broker.properties import log4j_configuration, render, server_properties
 from streams.broker.record import ClusterRecord, NodeRecord
+from streams.broker.secure.security import Security, first_users
 
 DEFAULT_JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Suitable for one small broker beside Spark on few cores: less memory and compilation instead of peak throughput."""
@@ -64,10 +67,12 @@ class NodeFolder:
             JarsMissingError: The jars were not fetched.
             BrokerStartError: The storage could not be formatted.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_private(self.path)
         log4j = self.path / "log4j2.properties"
         log4j.write_text(log4j_configuration(self._server_log))
-        self._settings.write_text(render(server_properties(cluster, node, self.log_dir)))
+        security = Security.of(self.path.parent) if cluster.secured else None
+        secure = security.server_properties(node.port, node.controller_port, HOST) if security is not None else {}
+        write_private(self._settings, render(server_properties(cluster, node, self.log_dir, secure)).encode())
         command = [
             str(find_java()),
             f"-Xmx{java.heap}",
@@ -77,7 +82,7 @@ class NodeFolder:
         ]
         self._remember_log_ends()
         if not (self.log_dir / "meta.properties").exists():
-            self._format(command, cluster.cluster_id)
+            self._format(command, cluster.cluster_id, security)
         with self._jvm_log.open("ab") as output:
             process = subprocess.Popen(
                 [*command, "kafka.Kafka", str(self._settings)],
@@ -90,11 +95,12 @@ class NodeFolder:
         _children[process.pid] = process
         return ProcessId(process.pid, started_at(process.pid) or "ended at once")
 
-    def _format(self, command: Sequence[str], cluster_id: str) -> None:
+    def _format(self, command: Sequence[str], cluster_id: str, security: Security | None) -> None:
         arguments = ("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._settings))
-        done = subprocess.run(
-            [*command, *arguments], capture_output=True, text=True, timeout=_FORMAT_TIMEOUT_S, check=False
-        )
+        with first_users(security) as users:
+            done = subprocess.run(
+                [*command, *arguments, *users], capture_output=True, text=True, timeout=_FORMAT_TIMEOUT_S, check=False
+            )
         if done.returncode != 0:
             output = _without_frames((done.stdout + done.stderr).splitlines())[-_TAIL_LINES:]
             raise BrokerStartError(

@@ -8,6 +8,7 @@ from now, and Kafka's 7 days would delete such records as soon as they arrive.
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from streams.broker.ports import HOST
 from streams.broker.record import ClusterRecord, NodeRecord
@@ -48,13 +49,16 @@ _KEEP_WHAT_IS_GIVEN = {
 }
 
 
-def server_properties(cluster: ClusterRecord, node: NodeRecord, log_dir: Path) -> dict[str, str]:
+def server_properties(
+    cluster: ClusterRecord, node: NodeRecord, log_dir: Path, security: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
     """Returns the settings of one node.
 
     Args:
         cluster: The cluster with all its nodes; its own `properties` override everything here.
         node: The node.
         log_dir: The folder of the node's logs.
+        security: Settings of a secured cluster: other listeners, certificates, users, an authorizer.
     """
     count = len(cluster.nodes)
     in_sync = "2" if count > 1 else "1"
@@ -80,6 +84,7 @@ def server_properties(cluster: ClusterRecord, node: NodeRecord, log_dir: Path) -
         **_BACK_SOON,
         **(_STOP_TOGETHER if count > 1 else {}),
         **_KEEP_WHAT_IS_GIVEN,
+        **security,
         **cluster.properties,
     }
 

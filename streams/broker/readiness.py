@@ -1,7 +1,7 @@
 """Waits until a newly started cluster is ready: all nodes listen, and the metadata lists all of them."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -15,13 +15,16 @@ _POLL_S = 0.1
 _REQUEST_TIMEOUT_S = 2.0
 
 
-def await_ready(cluster: ClusterRecord, folders: Sequence[NodeFolder], deadline: float) -> None:
+def await_ready(
+    cluster: ClusterRecord, folders: Sequence[NodeFolder], deadline: float, client: Mapping[str, str]
+) -> None:
     """Returns once every node listens and the cluster's metadata lists all of them (none is fenced any more).
 
     Args:
         cluster: The cluster, with the processes of its nodes.
         folders: The folders of its nodes, in the same order.
         deadline: When to give up, by `time.monotonic`.
+        client: Properties of a client that may ask the cluster.
 
     Raises:
         BrokerStartError: A node ended, or time is up; with the tail of its log.
@@ -30,7 +33,7 @@ def await_ready(cluster: ClusterRecord, folders: Sequence[NodeFolder], deadline:
     while not all(is_listening(node.port) for node in cluster.nodes):
         _check(cluster, folders, deadline)
         time.sleep(_POLL_S)
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": "0"})
+    admin = AdminClient({**client, "log_level": "0"})
     while not _is_complete(admin, cluster):
         _check(cluster, folders, deadline)
         time.sleep(_POLL_S)

@@ -5,11 +5,11 @@ process ids for one run.
 """
 
 import json
-import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from state.tables.private_folder import write_private
 from streams.broker.errors import DataFolderError
 from streams.broker.ports import HOST
 from streams.broker.processes import ProcessId
@@ -34,12 +34,17 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRecord:
-    """One cluster, as recorded in the data folder."""
+    """One cluster, as recorded in the data folder.
+
+    Attributes:
+        secured: Whether clients need TLS, a user and rights (`streams.broker.secure`).
+    """
 
     cluster_id: str
     kafka_version: str
     nodes: tuple[NodeRecord, ...]
     properties: dict[str, str]
+    secured: bool = False
 
     @property
     def bootstrap_servers(self) -> str:
@@ -53,9 +58,7 @@ class ClusterRecord:
 
     def save(self, data_dir: Path) -> None:
         """Writes the record into the data folder, atomically."""
-        partial = data_dir / (FILE_NAME + ".partial")
-        partial.write_text(json.dumps({"format": _FORMAT, **asdict(self)}, indent=2) + "\n")
-        os.replace(partial, data_dir / FILE_NAME)
+        write_private(data_dir / FILE_NAME, (json.dumps({"format": _FORMAT, **asdict(self)}, indent=2) + "\n").encode())
 
     @classmethod
     def load(cls, data_dir: Path) -> "ClusterRecord | None":
@@ -70,7 +73,8 @@ class ClusterRecord:
             if content["format"] != _FORMAT:
                 raise ValueError(f"format {content['format']}, expected {_FORMAT}")
             nodes = tuple(_node(node) for node in content["nodes"])
-            return cls(content["cluster_id"], content["kafka_version"], nodes, content["properties"])
+            secured = content.get("secured", False)
+            return cls(content["cluster_id"], content["kafka_version"], nodes, content["properties"], secured)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -104,13 +108,20 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """The state of a cluster, as seen from outside; `nodes` is empty for a folder without a cluster."""
+    """The state of a cluster, as seen from outside; `nodes` is empty for a folder without a cluster.
+
+    Attributes:
+        secured: Whether clients need TLS, a user and rights.
+        client_files: The client properties files of the users of a secured cluster.
+    """
 
     data_dir: Path
     bootstrap_servers: str
     cluster_id: str
     kafka_version: str
     nodes: tuple[NodeStatus, ...]
+    secured: bool = False
+    client_files: tuple[Path, ...] = ()
 
     @property
     def running(self) -> bool:

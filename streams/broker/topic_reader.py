@@ -75,7 +75,8 @@ def read_records(
                     yield _incoming(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 reading.discard(message.partition())
-            elif not error.retriable():
+            # The right on the client's group is not needed: it reads without joining.
+            elif not error.retriable() and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
                 raise BrokerError(f"{topic!r} cannot be read: {error.str()}")
     except KafkaException as error:
         raise BrokerError(f"{topic!r} cannot be read: {error.args[0].str()}") from error

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicMetadata
 
+from state.errors import AuthenticationError, KafkaClientError, TlsError
+from state.kafka.connection import CONNECT_S, first_contact
 from streams.errors import ClusterUnreachableError, ConfigError
 
 _INTERNAL_PREFIX = "__"
-CONNECT_S = 10.0
-"""How long a cluster may take to answer, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,8 @@ def check_reachable(client: Mapping[str, str]) -> None:
 
     Raises:
         ConfigError: The client does not know a property or its value.
+        AuthenticationError: The cluster does not accept the user, the password or the mechanism.
+        TlsError: A certificate does not fit, or one end speaks no TLS.
         ClusterUnreachableError: No answer within `CONNECT_S`; the message has the client's last error.
     """
     _connect(client, CONNECT_S)
@@ -80,21 +82,19 @@ def sizes_on_disk(data_dir: Path) -> dict[str, int]:
 
 def _connect(client: Mapping[str, str], timeout_s: float) -> tuple[AdminClient, Mapping[str, TopicMetadata]]:
     """A client that has received an answer, and the topics of the cluster."""
-    complaints: list[KafkaError] = []
     try:
-        admin = AdminClient({**client, "error_cb": complaints.append, "log_level": "0"})
+        admin, found = first_contact(client, timeout_s)
     except KafkaException as error:
         raise ConfigError(f"The Kafka client refuses its properties: {error.args[0].str()}.") from error
-    try:
-        return admin, admin.list_topics(timeout=timeout_s).topics
-    except KafkaException as error:
-        admin.poll(0)  # delivers the errors that the client has met in the background
-        telling = [complaint for complaint in complaints if complaint.code() != KafkaError._ALL_BROKERS_DOWN]
-        cause = (telling[-1] if telling else error.args[0]).str()
+    except (AuthenticationError, TlsError):
+        raise
+    except KafkaClientError as error:
+        cause = error if error.failure is None else error.failure.text
         raise ClusterUnreachableError(
             f"Kafka at {client.get('bootstrap.servers')} did not answer: {cause}. "
             "Check that it runs, the address, and the security settings."
         ) from error
+    return admin, found.topics
 
 
 def _offsets(admin: AdminClient, partitions: Mapping[str, int], timeout_s: float) -> dict[str, int | None]:

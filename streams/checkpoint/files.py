@@ -3,10 +3,11 @@
 # ruff: noqa: D102 - members of protocols are described where they are implemented
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Protocol
+
+from state.tables.private_folder import make_private, write_private
 
 
 class CheckpointFiles(Protocol):
@@ -51,19 +52,14 @@ class LocalFiles:
     def write(self, path: str, data: bytes) -> None:
         """Writes a file atomically: after a crash it is complete or unchanged."""
         file = self._root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        fresh = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-        with fresh.open("wb") as opened:
-            opened.write(data)
-            opened.flush()
-            os.fsync(opened.fileno())
-        fresh.replace(file)
+        _make_parent(file)
+        write_private(file, data)
         _checksum(file).unlink(missing_ok=True)
 
     def move(self, path: str, to: str) -> None:
         """Renames a file or a folder; the new path must not exist."""
         old, new = self._root / path, self._root / to
-        new.parent.mkdir(parents=True, exist_ok=True)
+        _make_parent(new)
         # A checksum that stays behind would be compared with the next file of that name.
         if _checksum(old).exists():
             _checksum(old).rename(_checksum(new))
@@ -75,6 +71,12 @@ class LocalFiles:
             (self._root / folder / name).unlink()
         if (self._root / folder).exists():
             (self._root / folder).rmdir()
+
+
+def _make_parent(file: Path) -> None:
+    """Creates the folder of a file; Spark's own folders, which are within the application's private one, stay as they are."""
+    if not file.parent.exists():
+        make_private(file.parent)
 
 
 def move_aside(files: CheckpointFiles, folder: str) -> str:

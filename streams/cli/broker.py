@@ -45,6 +45,16 @@ def start(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A broker setting; may be repeated. Default: as before."),
     ] = None,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure", help="A new cluster with TLS, users (SCRAM) and ACLs. An existing one stays as it is."
+        ),
+    ] = False,
+    users: Annotated[
+        list[str] | None,
+        typer.Option("--user", metavar="NAME", help="A user of a secured cluster, besides admin; may be repeated."),
+    ] = None,
 ) -> None:
     """Start a broker in the background, with its data in a folder; a running broker is left alone."""
     from streams.broker.embedded import EmbeddedBroker
@@ -59,6 +69,9 @@ def start(
         nodes=nodes,
         properties=pairs(settings, "--set", "num.io.threads=8") or None,
         heap=heap,
+        # Users without security would be users without effect.
+        secured=secure or bool(users) or None,
+        users=users or (),
     )
     with console.status("Starting Kafka ..."):
         broker.start()
@@ -132,6 +145,8 @@ def _as_dict(found: BrokerStatus) -> dict[str, Any]:
         "cluster_id": found.cluster_id,
         "kafka_version": found.kafka_version,
         "data_dir": str(found.data_dir),
+        "secured": found.secured,
+        "properties_files": {file.stem: str(file) for file in found.client_files},
         "nodes": [
             {"node": node.node_id, "port": node.port, "pid": node.pid, "answers": node.answers} for node in found.nodes
         ],
@@ -150,3 +165,7 @@ def _print_status(console: Console, found: BrokerStatus) -> None:
     console.print(table)
     if found.running:
         console.print(f"bootstrap servers: {found.bootstrap_servers}", highlight=False, soft_wrap=True)
+    for file in found.client_files:
+        console.print(
+            f"client of user {file.stem}: --properties-file {escape(str(file))}", highlight=False, soft_wrap=True
+        )

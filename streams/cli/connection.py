@@ -14,10 +14,10 @@ from typing import Annotated
 
 import typer
 
-from state.secrets import redact, remember
+from state.secrets import is_secret, redact, remember
+from streams.broker.java_properties import parse_java_properties
 from streams.broker.record import ClusterRecord
 from streams.cli.command import OptionGroup
-from streams.cli.java_properties import parse_java_properties
 from streams.errors import ConfigError
 
 _PANEL = "Kafka connection"
@@ -115,22 +115,22 @@ def client_properties(
                 "--property needs KEY=VALUE, such as security.protocol=SASL_SSL; one given has no key or no '='."
             )
         client[key.strip()] = value
+        if is_secret(key):
+            typer.echo(
+                f"warning: {key.strip()} on a command line can be read by every user of this machine (ps). Put it into "
+                "--properties-file, a file that only you can read, or into the environment (STREAMS_KAFKA).",
+                err=True,
+            )
     if bootstrap_servers:
         client["bootstrap.servers"] = bootstrap_servers
     remember(client)
     return client
 
 
-def embedded_bootstrap_servers(data_dir: Path = DEFAULT_DATA_DIR) -> str | None:
-    """Returns the addresses of the embedded broker that runs in the data folder; None if none is running.
-
-    Raises:
-        DataFolderError: The folder's record cannot be read.
-    """
+def _running(data_dir: Path) -> ClusterRecord | None:
+    """The cluster of the data folder, if one of its nodes runs."""
     cluster = ClusterRecord.load(data_dir)
-    if cluster is None or not any(node.is_running() for node in cluster.nodes):
-        return None
-    return cluster.bootstrap_servers
+    return cluster if cluster is not None and any(node.is_running() for node in cluster.nodes) else None
 
 
 def with_embedded_default(client: Mapping[str, str], data_dir: Path = DEFAULT_DATA_DIR) -> dict[str, str]:
@@ -141,14 +141,19 @@ def with_embedded_default(client: Mapping[str, str], data_dir: Path = DEFAULT_DA
     """
     if client.get("bootstrap.servers"):
         return dict(client)
-    embedded = embedded_bootstrap_servers(data_dir)
-    if embedded is None:
+    cluster = _running(data_dir)
+    if cluster is None:
         there = "" if data_dir == DEFAULT_DATA_DIR else f" --data-dir {data_dir}"
         raise ConfigError(
             "No Kafka cluster is given, and no embedded broker runs in "
             f"{data_dir}. Start one with: streams broker start{there}; or name a cluster with --bootstrap-servers."
         )
-    return {**client, "bootstrap.servers": embedded}
+    if cluster.secured and "security.protocol" not in client:
+        raise ConfigError(
+            f"The embedded broker in {data_dir} is secured, so a user is needed: --properties-file "
+            f"{data_dir}/security/USER.properties. `streams broker status --data-dir {data_dir}` lists the users' files."
+        )
+    return {**client, "bootstrap.servers": cluster.bootstrap_servers}
 
 
 def printable(client: Mapping[str, str]) -> str:
@@ -158,7 +163,10 @@ def printable(client: Mapping[str, str]) -> str:
 
 def _read_file(path: Path) -> dict[str, str]:
     try:
-        return parse_java_properties(path.read_text(encoding="utf-8"))
+        client = parse_java_properties(path.read_text(encoding="utf-8"))
+        if any(map(is_secret, client)) and path.stat().st_mode & 0o077:
+            typer.echo(f"warning: {path} has secrets that other users can read: chmod 600 {path}", err=True)
+        return client
     except OSError as error:
         raise ConfigError(f"The properties file {path} cannot be read: {error.strerror}.") from error
     except ValueError as error:

@@ -41,6 +41,7 @@ COMMANDS = {
     "check": LazyCommand("streams.cli.check", "check", "Check a topology for problems that would show up later."),
     "describe": LazyCommand("streams.cli.describe", "describe", "Print a topology as text, as a chart or as JSON."),
     "diff": LazyCommand("streams.cli.diff", "diff", "Show what a changed topology does to an application's state."),
+    "acls": LazyCommand("streams.cli.acls", "acls", "Print or grant the rights that an application needs."),
     "config": LazyCommand("streams.cli.config", "config", "Print all settings, or those in force, as TOML or JSON."),
     "state": LazyCommand("streams.cli.state", "state", "Print or count the rows of a store."),
     "pause": LazyCommand(

@@ -10,9 +10,11 @@ import typer
 
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
+from state.kafka.rights import RightsProbe
 from streams.application.reset import ResetPlan, plan_reset
 from streams.application.reset import reset as reset_application
 from streams.application.reset_positions import start_positions
+from streams.application.rights.check import check_reset_rights
 from streams.cli.command import command
 from streams.cli.operations.positions import WAIT, PositionOptions, as_offsets, move_positions
 from streams.cli.output import print_json
@@ -84,6 +86,8 @@ def _carry_out(
         )
     if not (yes or positions.execute):
         typer.confirm("Delete all of this?", abort=True)
+    client = plan.config.client
+    check_reset_rights(plan.config.application_id, plan.topics.keys(), RightsProbe(client), client)
     reset_application(plan, admin, say)
     return True
 

@@ -11,7 +11,7 @@ import typer
 
 from streams.cli.command import OptionGroup, PlainCommand, command, expose
 from streams.cli.config import show_settings
-from streams.cli.settings import ApplicationOptions, Target, reachable, with_embedded_broker
+from streams.cli.settings import ApplicationOptions, Target, with_embedded_broker
 from streams.cli.target import Build, TopologyTarget, register
 from streams.config import ErrorPolicy, Mode, StreamsConfig, config_of
 from streams.logs.output import set_up_command
@@ -132,7 +132,7 @@ def run(
 
     # Java starts while the program is imported and its topics are looked up.
     with session_ahead(config.application_id, config.spark, config.checkpoint_dir):
-        run_topology(program.load(), reachable(config))
+        run_topology(program.load(), config)
 
 
 def run_topology(topology: Topology, config: StreamsConfig, until_ms: int | None = None) -> None:

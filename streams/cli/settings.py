@@ -120,7 +120,7 @@ def with_embedded_broker(layers: Sequence[Layer], *, needs_cluster: bool = True)
         return list(layers)
     data_dir = Path(os.environ.get("STREAMS_BROKER_DIR") or DEFAULT_DATA_DIR)
     try:
-        servers = with_embedded_default({}, data_dir)["bootstrap.servers"]
+        servers = with_embedded_default(config.kafka, data_dir)["bootstrap.servers"]
     except ConfigError:
         if needs_cluster:
             raise

@@ -17,12 +17,17 @@ from state.commit.crash_points import CrashPoints
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from state.kafka.patience import Patience
+from state.kafka.rights import RightsProbe
 from state.secrets import mask
 from state.snapshots.location import open_location
+from state.tables.private_folder import check_owner
 from streams.application.check_start import check_start
 from streams.application.preflight import Preflight
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application
-from streams.application.topology_manifest import write_manifest
+from streams.application.rights.check import check_created, check_rights
+from streams.application.rights.needed import needed_rights
+from streams.application.topology_manifest import local_folder, write_manifest
+from streams.broker.topics import check_reachable
 from streams.config import StreamsConfig
 from streams.logs.errors import tell
 from streams.logs.events import EventListener, Events
@@ -146,12 +151,19 @@ class StreamsApplication:
         open_location(self.config.snapshot_dir)
         if session is not None:
             check_session(session, self.progress.say)
+        for folder in (self.config.state_dir, local_folder(self.config.checkpoint_dir)):
+            if folder is not None:
+                check_owner(folder)
+        check_reachable(self.config.client)
+        needed, probe = needed_rights(self.topology, self.config), RightsProbe(self.config.client)
+        missing = check_rights(needed, probe, self.config.client)
         admin = KafkaAdmin(self.config.client)
         try:
             application = plan_application(self.topology, self.config, admin)
             log = LiveKafka(self.config.client, self.config.transaction_timeout_ms, bulk=self.config.bulk_io)
             check_start(application, admin, log)
             counts = ensure_internal_topics(application, admin, self._tell_created)
+            check_created(needed, missing, probe, self.config.client)
             self._pauses.take(read_pauses(LiveLog(self.config.client, admin), self.config.application_id))
         finally:
             admin.close()

@@ -13,6 +13,7 @@ from pathlib import Path
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from state.tables.private_folder import private_temporary_folder
 from streams.errors import ConfigError
 from streams.spark.jvm import class_archive
 from streams.spark.jvm.java_output import java_ahead, start_java_quietly
@@ -99,6 +100,9 @@ def session_settings(application_id: str, user: Mapping[str, str], checkpoint_di
     if settings["spark.master"].startswith("local["):
         settings.setdefault("spark.driver.extraJavaOptions", LOCAL_JAVA_OPTIONS + class_archive.java_options())
         settings.setdefault("spark.driver.memory", LOCAL_MEMORY)
+        if "SPARK_LOCAL_DIRS" not in os.environ:
+            # Shuffle files hold records, and Spark makes their folders readable for all; cluster managers have private ones.
+            settings.setdefault("spark.local.dir", str(private_temporary_folder("streams-spark")))
         # The web server would be a part of each start; `--set spark.ui.enabled=true` starts it.
         settings.setdefault("spark.ui.enabled", "false")
     if settings["spark.master"].startswith("local-cluster["):

@@ -1,11 +1,15 @@
 """Client properties from options and Java properties files."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+from streams.broker.jars import KAFKA_VERSION
+from streams.broker.java_properties import parse_java_properties
+from streams.broker.processes import ProcessId, started_at
+from streams.broker.record import ClusterRecord, NodeRecord
 from streams.cli.connection import client_properties, printable, with_embedded_default
-from streams.cli.java_properties import parse_java_properties
 from streams.errors import ConfigError
 
 JAVA_FILE = r"""
@@ -65,6 +69,17 @@ def test_a_damaged_properties_file_is_refused(tmp_path: Path) -> None:
 def test_without_a_cluster_the_option_that_names_one_is_suggested(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--bootstrap-servers"):
         with_embedded_default({}, tmp_path)
+
+
+def test_a_secured_embedded_broker_asks_for_a_user(tmp_path: Path) -> None:
+    process = ProcessId(os.getpid(), started_at(os.getpid()) or "")
+    ClusterRecord("id", KAFKA_VERSION, (NodeRecord(1, 9092, 9093, process),), {}, secured=True).save(tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"is secured, so a user is needed: --properties-file .*/security/USER\.properties"
+    ):
+        with_embedded_default({}, tmp_path)
+    client = with_embedded_default({"security.protocol": "SASL_SSL"}, tmp_path)
+    assert client == {"security.protocol": "SASL_SSL", "bootstrap.servers": "127.0.0.1:9092"}
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_explain_says_where_each_value_comes_from(streams, tmp_path: Path, monke
 def test_explain_gives_json_with_secrets_masked(streams) -> None:
     result = streams("config", "--json", "-X", "sasl.password=hidden", "-X", "sasl.username=ann")
     assert "hidden" not in result.output
-    found = json.loads(result.output)["kafka"]
+    found = json.loads(result.stdout)["kafka"]
     assert (found["value"]["sasl.username"], found["from"]) == ("ann", "command line")
 
 

@@ -30,6 +30,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(command, "KafkaAdmin", admin)
     monkeypatch.setattr(command, "LiveKafka", lambda *_, **__: world.kafka)
     monkeypatch.setattr(command, "reachable", lambda config: config)
+    monkeypatch.setattr(command, "check_reset_rights", lambda *_: None)
     monkeypatch.setattr(positions.time, "time", lambda: LATER_S)
     return world
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from state.tables.private_folder import make_private
+from state.tables.private_folder import make_private, write_private
 from streams.errors import ConfigError
 
 INCOMPLETE = "restore.incomplete"
@@ -36,7 +36,7 @@ def restore_folder(
     _check(folder, given, application_id)
     make_private(folder)
     note = folder / INCOMPLETE
-    note.write_text(application_id, encoding="utf-8")
+    write_private(note, application_id.encode())
     try:
         yield folder
     except BaseException:

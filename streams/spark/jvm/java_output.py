@@ -30,6 +30,7 @@ _CHATTER = re.compile(
     rb"|To adjust logging level use sc\.setLogLevel"
     rb"|\S+ \S+ WARN Utils: Your hostname, .* resolves to a loopback address"
     rb"|\S+ \S+ WARN Utils: Set SPARK_LOCAL_IP if you need to bind to another address"
+    rb"|\S+ \S+ WARN SparkConf: Note that spark\.local\.dir will be overridden by the value set by the cluster manager"
     rb"|\S+ \S+ WARN NativeCodeLoader: Unable to load native-hadoop library"
     rb'|\{.*"msg":"(?:Your hostname, |Set SPARK_LOCAL_IP if |Unable to load native-hadoop library)'
 )

@@ -1,0 +1,154 @@
+"""`RightsProbe`: what the brokers allow these credentials to do, without doing any of it.
+
+Kafka names the allowed operations on what exists. Of what does not exist yet, only refusals tell: a creation that is only
+validated, and an offset for a partition that no topic has. Both are refused for want of a right before anything else is checked,
+and neither changes anything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AclOperation, AdminClient, NewTopic
+
+from state.errors import KafkaClientError
+from state.kafka.config import QUIET, ClientConfig, admin_config, producer_config
+from state.kafka.error_mapping import TOPIC_NOT_FOUND, UNAUTHORIZED, failure_of, request_error
+
+_NO_PARTITION = 2**31 - 1
+_PROBE_TIMEOUT_MS = 10_000
+_SILENT = logging.getLogger(f"{__name__}.silent")
+"""A refusal is fatal to a producer, which librdkafka would print whatever the log level; here it is an answer."""
+_SILENT.disabled = True
+_EVERYTHING = frozenset(AclOperation.__members__)
+
+
+class RightsProbe:
+    """Asks a cluster about the rights of these credentials.
+
+    Args:
+        config: The user's client properties.
+        timeout_s: Seconds that one request may take.
+    """
+
+    def __init__(self, config: ClientConfig, timeout_s: float = 30.0) -> None:
+        self._config = config
+        self._timeout_s = timeout_s
+        self._admin = AdminClient(admin_config({**QUIET, **config}))
+
+    def unlimited(self) -> bool:
+        """Whether everything is allowed: the cluster has no authorizer, or this is a super user."""
+        future = self._admin.describe_cluster(include_authorized_operations=True, request_timeout=self._timeout_s)
+        try:
+            allowed = future.result().authorized_operations or []
+        except KafkaException as error:
+            raise _failed("describing the cluster", error) from error
+        return {"ALTER", "CLUSTER_ACTION"} <= {one.name for one in allowed}
+
+    def operations(self, topics: Collection[str]) -> dict[str, frozenset[str]]:
+        """The allowed operations on topics, such as `READ`; without topics that do not exist. No `DESCRIBE`: nothing at all."""
+        if not topics:
+            return {}
+        futures = self._admin.describe_topics(
+            TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=self._timeout_s
+        )
+        found: dict[str, frozenset[str]] = {}
+        for name, future in futures.items():
+            try:
+                allowed = future.result().authorized_operations
+                # Whoever may describe a topic has at least that right: these brokers do not name any, and so they are not judged.
+                found[name] = frozenset(one.name for one in allowed) if allowed else _EVERYTHING
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code in UNAUTHORIZED:
+                    found[name] = frozenset()
+                elif code not in TOPIC_NOT_FOUND:
+                    raise _failed(f"describing topic {name!r}", error) from error
+        return found
+
+    def not_creatable(self, topics: Iterable[str]) -> set[str]:
+        """Those of some missing topics that may not be created."""
+        new = [NewTopic(name, 1, 1) for name in sorted(topics)]
+        if not new:
+            return set()
+        futures = self._admin.create_topics(new, validate_only=True, request_timeout=self._timeout_s)
+        # Any other failure, such as a policy of the cluster's, is for the creation itself to report.
+        return {name for name, future in futures.items() if _refused(future.exception())}
+
+    def not_readable(self, group: str, topics: Iterable[str]) -> tuple[bool, set[str]]:
+        """Whether the group's offsets may not be committed, and otherwise those of some topics that may not be read.
+
+        Args:
+            group: The consumer group.
+            topics: At least one topic; they need not exist.
+        """
+        places = [TopicPartition(name, _NO_PARTITION, 0) for name in sorted(topics)]
+        asked = [ConsumerGroupTopicPartitions(group, places)]
+        (future,) = self._admin.alter_consumer_group_offsets(asked, request_timeout=self._timeout_s).values()
+        try:
+            answers = future.result().topic_partitions
+        except KafkaException as error:
+            if _group_refused(error):
+                return True, set()
+            if _refused(error):
+                return False, {place.topic for place in places}
+            # Any other failure is no matter of rights: a group with members, for example, refuses offsets from outside.
+            return False, set()
+        refused = [place for place in answers if place.error is not None and place.error.code() in UNAUTHORIZED]
+        if any(place.error.name() == "GROUP_AUTHORIZATION_FAILED" for place in refused):
+            return True, set()
+        return False, {place.topic for place in refused}
+
+    def may_delete_group(self, group: str) -> bool:
+        """Whether a consumer group may be deleted; a group that does not exist need not be.
+
+        Raises:
+            KafkaClientError: The brokers did not say.
+        """
+        futures = self._admin.describe_consumer_groups(
+            [group], include_authorized_operations=True, request_timeout=self._timeout_s
+        )
+        try:
+            allowed = futures[group].result().authorized_operations
+        except KafkaException as error:
+            if _refused(error):
+                return False
+            if error.args[0].name() == "GROUP_ID_NOT_FOUND":
+                return True
+            raise _failed(f"describing consumer group {group!r}", error) from error
+        return not allowed or "DELETE" in {one.name for one in allowed}
+
+    def may_write_transactions(self, transactional_id: str) -> bool:
+        """Whether a producer may use a transactional id, one that nothing else uses: another producer of it would be fenced.
+
+        Raises:
+            KafkaClientError: The brokers did not say.
+        """
+        # confluent-kafka handles the last property itself and expects a bool.
+        own = {"delivery.report.only.error": False, "logger": _SILENT}
+        producer = Producer({**producer_config(self._config, transactional_id, _PROBE_TIMEOUT_MS), **own})
+        try:
+            producer.init_transactions(self._timeout_s)
+        except KafkaException as error:
+            if _refused(error):
+                return False
+            raise _failed(f"asking for transactional id {transactional_id!r}", error) from error
+        return True
+
+
+def _refused(error: BaseException | None) -> bool:
+    if not isinstance(error, KafkaException):
+        return False
+    cause = error.args[0]
+    # A producer's fatal error may have a code of its own, with the broker's reason in its text.
+    return cause.code() in UNAUTHORIZED or (cause.fatal() and "authorization failed" in cause.str().lower())
+
+
+def _group_refused(error: KafkaException) -> bool:
+    return bool(error.args[0].name() == "GROUP_AUTHORIZATION_FAILED")
+
+
+def _failed(what: str, error: KafkaException) -> KafkaClientError:
+    return request_error(what, "check the brokers and the rights", failure_of(error.args[0]))
