@@ -19,6 +19,7 @@ from rich.table import Table
 from streams.config.durations import age_in_words
 from streams.runtime.counters import ONE_BY_ONE, Counters
 from streams.source.offsets import SourceOffsets
+from streams.spark.placement import MOVED, Placement
 
 PARTS = ("fence", "decide", "restore", "process", "commit", "apply")
 LINE_INTERVAL_S = 2.0
@@ -136,6 +137,7 @@ class Progress:
         self._wall_clock = wall_clock
         self.console = console or Console(stderr=True)
         self.subs: dict[str, SubProgress] = {}
+        self._placement = Placement()
         self._lock = threading.Lock()
         self._live: Live | None = None
         self._last_line = 0.0
@@ -171,6 +173,7 @@ class Progress:
             of = self.subs[sub]
             of.batch_id = batch_id
             for report in reports:
+                of.counters.add(MOVED, int(self._placement.moved(sub, report)))
                 task = of.per_task.setdefault(report["task"], TaskProgress())
                 task.version = report["version"]
                 task.seconds = report["seconds"]
@@ -187,6 +190,9 @@ class Progress:
                 new += of.add_counters(report["counters"])
             of.committed_at = self._clock()
             of.count(of.committed_at)
+            moves, self._placement.lines = self._placement.lines, []
+        for move in moves:
+            self.say(f"{self.title}/{sub}: {move}")
         for name in new:
             if name.startswith(ONE_BY_ONE):
                 node, _, reason = name.removeprefix(ONE_BY_ONE).partition(":")
@@ -240,6 +246,7 @@ class Progress:
             *([] if behind is None else [f"event time {behind} behind"]),
             *([f"last commit {age_in_words(int(since * 1000))} ago"] if since >= SILENT_S else []),
             f"slowest task {slowest * 1000:.0f} ms",
+            *([f"moved {sub.counters[MOVED]:,}"] if MOVED in sub.counters else []),
             *sub.left_out(),
         ]
 

@@ -18,6 +18,7 @@ from state.commit.decide import Decision
 from state.commit.live import LiveKafka
 from state.commit.marker import MarkerCopy
 from state.commit.step import CommitStep, StepResult
+from state.restore.listener import RestoreReport
 from state.restore.task_stores import TaskStateManager, worker_memory
 from state.stores.task_store import open_task_store
 from state.tables.kept import kept_tables
@@ -28,6 +29,7 @@ from streams.microbatch.step import BatchContext, run_step
 from streams.source.offsets import topics_from_json
 from streams.spark.global_tables import count_global_tables, global_stores
 from streams.spark.job import job_of_worker
+from streams.spark.placement import host_name, restored
 from streams.spark.shuffle_keys import shuffle_keys
 
 STATE_SCHEMA = "marker BINARY, offset BIGINT"
@@ -57,7 +59,7 @@ def _run(
     job = job_of_worker(payload)
     task = shuffle_keys(job.tasks).index(int(key[0]))
     started, cpu = time.perf_counter(), time.process_time()
-    result, given = _step(job, task, frames, state)
+    result, given, restore = _step(job, task, frames, state)
     state.update((result.copy.data, result.copy.offset))
     marker = result.copy.marker
     job.crash.reach("before_report", task, marker.version)
@@ -74,13 +76,17 @@ def _run(
         "seconds": {name: round(s, 6) for name, s in result.seconds.items()},
         "total_s": round(time.perf_counter() - started, 6),
         "cpu_s": round(time.process_time() - cpu, 6),
+        "host": host_name(),
+        "restored": restored(restore),
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
     yield pd.DataFrame({"report": [orjson.dumps(report).decode()]})
     job.crash.reach("report_given", task, marker.version)
 
 
-def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: GroupState) -> tuple[StepResult, TaskInput]:
+def _step(
+    job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: GroupState
+) -> tuple[StepResult, TaskInput, RestoreReport | None]:
     """One step on the real Kafka and the worker's disk."""
     context = TaskContext.get()
     assert context is not None
@@ -127,4 +133,4 @@ def _step(job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: Group
         given.counters.add("restored_from_copy", 1)
     if result.decision is not Decision.SKIP:
         count_global_tables(job, topics_from_json(given.global_topics), given.counters)
-    return result, given
+    return result, given, stores.report
