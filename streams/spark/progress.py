@@ -17,9 +17,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from streams.config.durations import age_in_words
+from streams.microbatch.placement import MOVED, Placement
 from streams.runtime.counters import ONE_BY_ONE, Counters
 from streams.source.offsets import SourceOffsets
-from streams.spark.placement import MOVED, Placement
 
 PARTS = ("fence", "decide", "restore", "process", "commit", "apply")
 LINE_INTERVAL_S = 2.0

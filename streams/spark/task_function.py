@@ -24,12 +24,12 @@ from state.stores.task_store import open_task_store
 from state.tables.kept import kept_tables
 from state.tables.rocks_options import rocks_settings
 from streams.microbatch.job import QueryJob
+from streams.microbatch.placement import host_name, restored
 from streams.microbatch.rows import TaskInput
 from streams.microbatch.step import BatchContext, run_step
 from streams.source.offsets import topics_from_json
 from streams.spark.global_tables import count_global_tables, global_stores
 from streams.spark.job import job_of_worker
-from streams.spark.placement import host_name, restored
 from streams.spark.shuffle_keys import shuffle_keys
 
 STATE_SCHEMA = "marker BINARY, offset BIGINT"

@@ -23,9 +23,13 @@ def started(world: World) -> tuple[LoopbackHost, LoopbackHost]:
     world.start()
     first, second = world.cluster.hosts
     world.wait_for(lambda: bool(first.tasks(APPLICATION_ID) and second.tasks(APPLICATION_ID)), "tasks on both hosts")
-    how = "namespaces" if world.cluster.isolated else f"loopback addresses ({network.why_not()})"
-    world.say(f"the hosts are {how}; they have the tasks {names(first)} and {names(second)}")
+    world.say(f"the hosts are {kind(world)}; they have the tasks {names(first)} and {names(second)}")
     return first, second
+
+
+def kind(world: World) -> str:
+    """What the hosts are."""
+    return "namespaces" if world.cluster.isolated else f"loopback addresses ({network.why_not()})"
 
 
 def names(host: LoopbackHost) -> str:
@@ -46,7 +50,7 @@ def executor_killed(world: World) -> None:
     executor.kill()
     killed = time.monotonic()
     world.wait_for(lambda: executor.pid not in [one.pid for one in host.executors()], "the executor ends")
-    world.saw(f"the executor of {host.name} was killed, which had the tasks {names(host)}")
+    world.saw(f"the executor of {host.name} was killed, which had the tasks {names(host)}; the hosts are {kind(world)}")
     world.recovers("an executor was killed", killed)
 
 

@@ -23,7 +23,11 @@ _START_S = 90.0
 _GONE_S = 60.0
 _JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _DEPLOY = "org.apache.spark.deploy"
-SOON_MISSED = ("spark.network.timeout=20s", "spark.executor.heartbeatInterval=4s")
+SOON_MISSED = (
+    "spark.network.timeout=20s",
+    "spark.network.timeoutInterval=5s",
+    "spark.executor.heartbeatInterval=4s",
+)
 """An executor that says nothing for so long is given up; Spark's default is two minutes."""
 _WORKER_MISSED_S = 15
 
