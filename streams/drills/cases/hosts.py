@@ -11,7 +11,7 @@ from streams.drills.hosts.spark_cluster import step_of
 from streams.drills.world import APPLICATION_ID, World
 
 NAMESPACES = "root, for namespaces"
-EXCLUDING = ("--set", "spark.excludeOnFailure.enabled=true")
+EXCLUDING = ("--set", "spark.excludeOnFailure.taskAndStage.enabled=true")
 """Attempts of a task that has failed on a host go to the other hosts."""
 SLOW_ROUNDS = 12
 STILL_S, MOVING_S = 1.5, 0.5
