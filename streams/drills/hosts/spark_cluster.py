@@ -65,6 +65,9 @@ class SparkCluster:
             "spark.executor.memory=512m",
             f"spark.executor.extraJavaOptions={_JAVA}",
             *SOON_MISSED,
+            # Tasks stay where they have begun: an executor that comes late would get none.
+            f"spark.cores.max={CORES * len(self.hosts)}",
+            "spark.scheduler.minRegisteredResourcesRatio=1.0",
             f"state_dir={self._on_each_host('state')}",
             f"replica_dir={self._on_each_host('replicas')}",
         ]
