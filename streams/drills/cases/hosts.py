@@ -72,10 +72,26 @@ def lose(world: World, host: LoopbackHost, how: str) -> None:
     host.lose()
     lost = time.monotonic()
     world.saw(f"{host.name} was lost with its disk, which had the tasks {had}")
+    world.saw(moved(world, host, how))
     world.recovers(f"{host.name} was lost", lost)
-    moves = [line for line in application(world).moves() if f"moved from {host.name} " in line]
-    world.require(any(how in line for line in moves), f"no task was{how.removeprefix(':')}: {moves}")
-    world.saw(moves[-1])
+
+
+def moved(world: World, host: LoopbackHost, how: str = "") -> str:
+    """Waits until a task has moved from a host; returns what the application says about that.
+
+    Args:
+        world: The world.
+        host: The host.
+        how: What the task must have done.
+    """
+    lines: list[str] = []
+
+    def said() -> bool:
+        lines[:] = [line for line in application(world).moves() if f"moved from {host.name} " in line and how in line]
+        return bool(lines)
+
+    world.wait_for(said, f"a task that moved from {host.name}{how}")
+    return lines[-1]
 
 
 def slow_host(world: World) -> None:
@@ -100,10 +116,8 @@ def cut_off_from_broker(world: World) -> None:
     _, host = started(world)
     host.cut_off(world.cluster.broker)
     cut = time.monotonic()
+    world.saw(f"{host.name} was cut off from the broker; {moved(world, host)}")
     world.recovers(f"{host.name} was cut off from the broker", cut)
-    moves = [line for line in application(world).moves() if f"moved from {host.name} " in line]
-    world.require(bool(moves), "no task has moved, so the host was not cut off")
-    world.saw(f"{host.name} was cut off from the broker; {moves[0]}")
     host.connect_again(world.cluster.broker)
     world.recovers(f"{host.name} reached the broker again")
 
