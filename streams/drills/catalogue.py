@@ -293,12 +293,11 @@ DRILLS = (
     Drill(
         "D33",
         "host lost",
-        "a power cut of one of two hosts, whose disk is lost; later an empty host in its place",
-        "its tasks are restored on the other host",
+        "a power cut of a host, whose disk is lost; an empty one with replicas takes its place; then the other one is lost",
+        "the tasks are restored on the other host, and taken over from its replicas",
         hosts.host_lost,
         minutes=2,
         conditions=Conditions(hosts=True),
-        needs=hosts.NAMESPACES,
     ),
     Drill(
         "D34",

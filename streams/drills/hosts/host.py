@@ -182,7 +182,7 @@ class NamespaceHost(LoopbackHost):
     def end(self) -> None:
         """Ends everything on the host as a power cut does: the others get no answer any more, not even a refusal."""
         if self.running:
-            network.ip("link", "set", "eth0", "down", inside=self.command.process.pid)
+            network.ip("link", "delete", self.name)
         super().end()
 
     def cut_off(self, address: str) -> None:
