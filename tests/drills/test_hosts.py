@@ -61,7 +61,8 @@ def test_hosts_have_a_name_a_network_and_a_disk_of_their_own_and_leave_nothing_b
         hosts = [NamespaceHost(f"host-{n}", f"{network.PREFIX}1{n}", tmp_path, guard) for n in (1, 2)]
         for host in hosts:
             stack.callback(host.end)
-            host.run(["sh", "-c", f"echo {host.name} > {host.inside}/mine; exec sleep 600"], {})
+            host.run(["sh", "-c", f"echo {host.name} > {host.inside}/mine; echo written; exec sleep 600"], {})
+            host.command.wait_until(lambda host=host: "written" in host.command.log(), "the command runs", 30)
         first, second = hosts
         listener = stack.enter_context(socket.create_server(("0.0.0.0", 0)))
         port = listener.getsockname()[1]
