@@ -33,6 +33,7 @@ class Supervised:
         guard: Ends what is left if this process dies.
 
     Attributes:
+        base: The base folder of state and checkpoint.
         state: The folder of the local stores.
         checkpoint: The folder of Spark's checkpoints.
         starts: The number of starts.
@@ -44,7 +45,7 @@ class Supervised:
         self, servers: str, folder: Path, target: str, application_id: str, options: Sequence[str], guard: Guard
     ) -> None:
         self._guard = guard
-        self._servers, self._folder = servers, folder
+        self.servers, self._folder = servers, folder
         self.target, self.id, self.options = target, application_id, tuple(options)
         self.base = folder / "var"
         self.state, self.checkpoint = self.base / "state", self.base / "checkpoint" / application_id
@@ -76,7 +77,7 @@ class Supervised:
     ) -> CommandProcess:
         """Starts another driver with the same settings, unless `options` or `target` say otherwise."""
         command = [sys.executable, "-m", "streams", "run", target or self.target, "--continuous"]
-        common = ["-a", self.id, "-b", self._servers, "--base-dir", str(self.base)]
+        common = ["-a", self.id, "-b", self.servers, "--base-dir", str(self.base)]
         spark = ["spark.ui.enabled=false", "spark.driver.memory=512m", "spark.master=local[2,4]"]
         settings = ["transaction_timeout_ms=20000", *spark]
         given = [part for setting in settings for part in ("--set", setting)]

@@ -19,7 +19,7 @@ _SKIPPED_MARKERS = "while trying to send transaction markers"
 
 @contextmanager
 def scratch_broker(
-    folder: Path, nodes: int, properties: Mapping[str, str]
+    folder: Path, nodes: int, properties: Mapping[str, str], host: str = HOST
 ) -> Iterator[tuple[EmbeddedBroker, Proxy | None]]:
     """A broker behind a proxy, or a cluster of three without one; it ends with the block.
 
@@ -27,9 +27,10 @@ def scratch_broker(
         folder: The data folder.
         nodes: 1 or 3.
         properties: Settings of the brokers.
+        host: The address that clients of a single broker are told.
     """
     if nodes == 1:
-        with proxied_broker(folder, properties) as one:
+        with proxied_broker(folder, properties, host) as one:
             yield one
         return
     fetch_jars()
@@ -44,15 +45,18 @@ def scratch_broker(
 
 
 @contextmanager
-def proxied_broker(folder: Path, properties: Mapping[str, str] | None = None) -> Iterator[tuple[EmbeddedBroker, Proxy]]:
+def proxied_broker(
+    folder: Path, properties: Mapping[str, str] | None = None, host: str = HOST
+) -> Iterator[tuple[EmbeddedBroker, Proxy]]:
     """A scratch broker behind a proxy; both end with the block.
 
     Args:
         folder: The broker's data folder.
         properties: Settings of the broker.
+        host: The address of the proxy, which is the one that clients are told.
     """
     fetch_jars()
-    proxy = Proxy()
+    proxy = Proxy(host)
     ports = free_ports(1, taken=frozenset([proxy.port]))
     given = {**proxy.advertised, **(properties or {})}
     broker = EmbeddedBroker(folder, ports=ports, properties=given, die_with_parent=True, start_timeout_s=START_S)

@@ -8,6 +8,7 @@ from streams.drills.cases import (
     cluster,
     disk,
     drivers,
+    hosts,
     inputs,
     records,
     requests,
@@ -15,8 +16,8 @@ from streams.drills.cases import (
     state,
     tasks,
 )
+from streams.drills.conditions import Conditions
 from streams.drills.drill import Drill
-from streams.drills.world import Conditions
 
 DRILLS = (
     Drill(
@@ -279,6 +280,52 @@ DRILLS = (
         "a program of another structure on the state of one that was killed within a step",
         "a `TopologyMismatchError` before anything is written; the right program goes on",
         drivers.changed_program,
+    ),
+    Drill(
+        "D32",
+        "executor killed",
+        "SIGKILL to an executor with its workers, on one of two hosts",
+        "its tasks go on in another executor",
+        hosts.executor_killed,
+        conditions=Conditions(hosts=True),
+        quick=True,
+    ),
+    Drill(
+        "D33",
+        "host lost",
+        "a power cut of a host, whose disk is lost; an empty one with replicas takes its place; then the other one is lost",
+        "the tasks are restored on the other host, and taken over from its replicas",
+        hosts.host_lost,
+        minutes=2,
+        conditions=Conditions(hosts=True),
+    ),
+    Drill(
+        "D34",
+        "slow host",
+        "one of two hosts stands still for 1.5 s of every 2 s",
+        "every task goes on writing results",
+        hosts.slow_host,
+        minutes=1.5,
+        conditions=Conditions(hosts=True),
+    ),
+    Drill(
+        "D35",
+        "host without broker",
+        "one of two hosts cannot reach the broker any more",
+        "the other host takes over its tasks",
+        hosts.cut_off_from_broker,
+        minutes=3,
+        conditions=Conditions(hosts=True, options=hosts.EXCLUDING),
+        needs=hosts.NAMESPACES,
+    ),
+    Drill(
+        "D36",
+        "driver of a cluster killed",
+        "SIGKILL to driver and JVM, several times, while the hosts run",
+        "tasks go on wherever Spark starts them, over old copies of their state",
+        hosts.driver_killed,
+        minutes=2,
+        conditions=Conditions(hosts=True),
     ),
 )
 """The drills, in order of their numbers."""

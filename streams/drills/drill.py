@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from streams.drills.world import Conditions, World
+from streams.drills.conditions import Conditions
+from streams.drills.world import World
 
 
 @dataclass(frozen=True)

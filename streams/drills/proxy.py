@@ -105,13 +105,17 @@ class Rule:
 class Proxy:
     """The proxy, in a thread of its own.
 
+    Args:
+        host: The address that it listens on.
+
     Attributes:
         seen: how many requests of each API key came.
         delay_s: how long each request is kept before it is forwarded.
         refusing: whether connections are closed as soon as they are made, as by a network that is away.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = HOST) -> None:
+        self._host = host
         (self.port,) = free_ports(1)
         self.seen: Counter[int] = Counter()
         self.delay_s = 0.0
@@ -127,7 +131,7 @@ class Proxy:
     @property
     def bootstrap_servers(self) -> str:
         """The address for clients."""
-        return f"{HOST}:{self.port}"
+        return f"{self._host}:{self.port}"
 
     @property
     def advertised(self) -> Mapping[str, str]:
@@ -138,7 +142,7 @@ class Proxy:
         """Starts to forward to a broker, which may come and go."""
         self._target = int(bootstrap_servers.rpartition(":")[2])
         self._thread.start()
-        self._server = self._call(lambda: asyncio.start_server(self._accept, HOST, self.port))
+        self._server = self._call(lambda: asyncio.start_server(self._accept, self._host, self.port))
 
     def stop(self) -> None:
         """Closes everything."""

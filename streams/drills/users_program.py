@@ -21,11 +21,12 @@ from state.kafka.admin import KafkaAdmin
 from streams.application.prepare import Application, plan_application
 from streams.application.restore import stored_tasks
 from streams.config import StreamsConfig
+from streams.drills.conditions import Conditions
 from streams.drills.failure import DrillFailed
 from streams.drills.reader import Follower, Read, read_committed, read_first
 from streams.drills.subject import Place
 from streams.drills.verify import store_rows, wrong_commits, wrong_restore
-from streams.drills.world import START_S, Conditions, World
+from streams.drills.world import START_S, World
 from streams.errors import ConfigError
 from streams.topology.plan import build_plan
 from streams.topology.topology import Topology

@@ -11,7 +11,6 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
@@ -20,9 +19,13 @@ from state.kafka.topics import TopicSpec
 from state.kafka.transactions import wait_until_decided
 from streams.broker import EmbeddedBroker
 from streams.broker.guard import Guard
+from streams.broker.ports import HOST
 from streams.drills.application import Supervised
 from streams.drills.brokers import scratch_broker
+from streams.drills.conditions import Conditions
 from streams.drills.failure import DrillFailed
+from streams.drills.hosts.application import ClusterApplication
+from streams.drills.hosts.spark_cluster import SparkCluster, spark_cluster
 from streams.drills.proxy import Proxy
 from streams.drills.reader import DECIDED_S, Follower
 from streams.drills.subject import Place, Subject
@@ -37,25 +40,6 @@ LONGEST_AWAY_S = 30.0
 REST_S = 3.0
 """Seconds without a commit after which an application without input has nothing to do any more."""
 _POLL_S = 0.1
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """What a drill needs of its world.
-
-    Attributes:
-        nodes: Brokers: 1, behind a proxy that knows requests, or 3 without one.
-        broker: Settings of the brokers.
-        options: Options of `streams run`.
-        begin_ms: The event time of the first record; None: yesterday.
-        soak_s: How long random faults fall in a soak, in seconds.
-    """
-
-    nodes: int = 1
-    broker: Mapping[str, str] = field(default_factory=dict)
-    options: tuple[str, ...] = ()
-    begin_ms: int | None = None
-    soak_s: float = 60.0
 
 
 class World:
@@ -89,6 +73,7 @@ class World:
         self.longest_away_s = LONGEST_AWAY_S
         self.broker = EmbeddedBroker(folder / "broker")
         self._proxy: Proxy | None = None
+        self._cluster: SparkCluster | None = None
         self._stack = ExitStack()
 
     @property
@@ -98,6 +83,12 @@ class World:
         return self._proxy
 
     @property
+    def cluster(self) -> SparkCluster:
+        """The Spark cluster; only a world with hosts has one."""
+        assert self._cluster is not None, "the application runs on this host"
+        return self._cluster
+
+    @property
     def servers(self) -> str:
         """The address for clients."""
         return self._proxy.bootstrap_servers if self._proxy is not None else self.broker.bootstrap_servers
@@ -105,21 +96,17 @@ class World:
     def __enter__(self) -> World:
         with ExitStack() as stack:
             self.folder.mkdir(parents=True, exist_ok=True)
-            made = scratch_broker(self.folder / "broker", self.conditions.nodes, self.conditions.broker)
+            if self.conditions.hosts:
+                self._cluster = stack.enter_context(spark_cluster(self.folder))
+            host = HOST if self._cluster is None else self._cluster.broker
+            made = scratch_broker(self.folder / "broker", self.conditions.nodes, self.conditions.broker, host)
             self.broker, self._proxy = stack.enter_context(made)
             replicas = self.conditions.nodes
             topics = {**self.subject.inputs, **self.subject.outputs}
             with self.admin() as admin:
                 kept = {"retention.ms": "-1"}
                 admin.create_topics(TopicSpec(name, count, kept, replicas) for name, count in topics.items())
-            self.application = Supervised(
-                self.servers,
-                self.folder,
-                self.subject.target,
-                APPLICATION_ID,
-                (*self.subject.options, *self.conditions.options),
-                stack.enter_context(Guard()),
-            )
+            self.application = self._application(stack.enter_context(Guard()))
             stack.callback(self.application.close)
             self.readers = {topic: Follower(self.servers, topic, n) for topic, n in self.subject.outputs.items()}
             for reader in self.readers.values():
@@ -130,6 +117,13 @@ class World:
             self.load.start()
             self._stack = stack.pop_all()
         return self
+
+    def _application(self, guard: Guard) -> Supervised:
+        options = (*self.subject.options, *self.conditions.options)
+        common = self.servers, self.folder, self.subject.target, APPLICATION_ID
+        if self._cluster is None:
+            return Supervised(*common, options, guard)
+        return ClusterApplication(*common, options, guard, self._cluster)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -25,8 +25,8 @@ _ROLES = (("kafka.Kafka", "broker"), ("streaming_source_runner", "planner"), (".
 
 
 def host_name() -> str:
-    """The name of this host in figures."""
-    return socket.gethostname()
+    """The name of this host, as Spark calls it where that is configured."""
+    return os.environ.get("SPARK_LOCAL_HOSTNAME") or socket.gethostname()
 
 
 def about_this_process() -> dict[str, str | int]:

@@ -15,9 +15,15 @@ import gc
 import importlib.util
 import sys
 
+from streams.spark.startup.sitecustomize import drop_own_archives
+
 
 def drop_archives() -> None:
-    """Removes zips and jars from `sys.path`, except the one that pyspark itself is imported from."""
+    """Removes zips and jars from `sys.path`, except the one of another Spark that pyspark is imported from.
+
+    On a cluster, executors do not get the driver's PYTHONPATH, so `sitecustomize` has not run there.
+    """
+    sys.path[:] = drop_own_archives(sys.path)
     spec = importlib.util.find_spec("pyspark")
     origin = (spec.origin or "") if spec else ""
     sys.path[:] = [entry for entry in sys.path if not entry.endswith((".zip", ".jar")) or origin.startswith(entry)]

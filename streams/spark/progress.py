@@ -21,6 +21,7 @@ from streams.config.durations import age_in_words
 from streams.metrics.application import SubTopologyMetrics
 from streams.metrics.figures import PARTS, StepFigures
 from streams.metrics.recorder import MetricsRecorder
+from streams.microbatch.placement import MOVED, Placement
 from streams.runtime.counters import ONE_BY_ONE
 from streams.source.offsets import SourceOffsets
 
@@ -108,6 +109,7 @@ class Progress:
         self.console = console or Console(stderr=True)
         self.metrics = MetricsRecorder(title, lambda: int(wall_clock() * 1000))
         self._paces: dict[str, Pace] = {}
+        self._placement = Placement()
         self._lock = threading.Lock()
         self._live: Live | None = None
         self._last_line = 0.0
@@ -145,12 +147,18 @@ class Progress:
     def step(self, sub: str, batch_id: int, reports: list[Mapping[str, Any]]) -> None:
         """Takes in the reports of a finished micro-batch's tasks."""
         before = self.subs[sub].counters
+        for report in reports:
+            if self._placement.moved(sub, report):
+                report["counters"][MOVED] = 1
         self.metrics.step(sub, batch_id, tuple(StepFigures.of(report) for report in reports))
         after = self.subs[sub]
         with self._lock:
             pace = self._paces[sub]
             pace.committed_at = self._clock()
             pace.count(pace.committed_at, after.records_in)
+            moves, self._placement.lines = self._placement.lines, []
+        for move in moves:
+            self.say(f"{self.title}/{sub}: {move}")
         for name in after.counters.keys() - before.keys():
             if name.startswith(ONE_BY_ONE):
                 node, _, reason = name.removeprefix(ONE_BY_ONE).partition(":")
@@ -201,6 +209,7 @@ class Progress:
             *([] if behind is None else [f"event time {behind} behind"]),
             *([f"last commit {age_in_words(int(since * 1000))} ago"] if since >= SILENT_S else []),
             f"slowest task {slowest * 1000:.0f} ms",
+            *([f"moved {sub.counters[MOVED]:,}"] if MOVED in sub.counters else []),
             *left_out(sub.counters),
         ]
 

@@ -105,6 +105,10 @@ def session_settings(application_id: str, user: Mapping[str, str], checkpoint_di
             settings.setdefault("spark.local.dir", str(private_temporary_folder("streams-spark")))
         # The web server would be a part of each start; `--set spark.ui.enabled=true` starts it.
         settings.setdefault("spark.ui.enabled", "false")
+    else:
+        # Executors elsewhere do not have this process's environment.
+        for name, value in MEMORY_ENVIRONMENT.items():
+            settings.setdefault(f"spark.executorEnv.{name}", value)
     if settings["spark.master"].startswith("local-cluster["):
         # Executors run in folders of their own, but must find the modules of this folder as `local` does.
         paths = [os.getcwd(), *filter(None, [_with_startup(os.environ.get("PYTHONPATH", ""))])]

@@ -27,6 +27,7 @@ from streams.logs.json_lines import set_context
 from streams.metrics.figures import RestoreFigures
 from streams.metrics.memory import about_this_process
 from streams.microbatch.job import QueryJob
+from streams.microbatch.placement import restored
 from streams.microbatch.rows import TaskInput
 from streams.microbatch.step import BatchContext, run_step
 from streams.microbatch.step_events import log_failed_attempt, step_events
@@ -144,7 +145,7 @@ def _step(
     if result.decision is not Decision.SKIP:
         count_global_tables(job, topics_from_json(given.global_topics), given.counters)
     events = step_events(context.attemptNumber(), batch.batch_id, stores.report)
-    return result, given, {**_about_stores(stores), "events": events}
+    return result, given, {**_about_stores(stores), "restored": restored(stores.report), "events": events}
 
 
 def _about_stores(stores: TaskStateManager) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from streams.spark.progress import Pace, Progress
 
 def report(counters: dict[str, int]) -> dict[str, object]:
     counts = {"in": 5, "out": 3, "changelog": 2}
-    times = {"seconds": {}, "total_s": 0.25, "cpu_s": 0.1, "peak_rss_mb": 100}
+    times = {"seconds": {}, "total_s": 0.25, "cpu_s": 0.1, "peak_rss_mb": 100, "host": "here", "restored": None}
     return {
         "task": 0,
         "version": 1,

@@ -11,12 +11,13 @@ import pytest
 
 from state.errors import StreamsError
 from streams.drills import runner
+from streams.drills.conditions import Conditions
 from streams.drills.drill import Drill
 from streams.drills.failure import DrillFailed, NotPossibleHere
 from streams.drills.program.subject import OwnProgram
 from streams.drills.report import page
 from streams.drills.runner import ATTEMPTS, DrillResult, Outcome, run_drill
-from streams.drills.world import Conditions, World
+from streams.drills.world import World
 
 SKIPPED_MARKERS = (
     "Couldn't find leader endpoint for partitions Set(a-1) while trying to send transaction markers for a-1, these partitions "

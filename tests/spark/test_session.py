@@ -11,7 +11,7 @@ from streams.config import StreamsConfig
 from streams.errors import ConfigError
 from streams.spark import runner
 from streams.spark.runner import StreamsApplication
-from streams.spark.session import check_session
+from streams.spark.session import MEMORY_ENVIRONMENT, check_session, session_settings
 
 GOOD = {"spark.master": "local[2,4]", "spark.python.daemon.module": "streams.spark.daemon"}
 
@@ -48,3 +48,15 @@ def test_the_user_s_own_session_is_looked_at_too(monkeypatch: pytest.MonkeyPatch
     application = StreamsApplication(None, config)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"spark\.speculation=true is refused"):
         application.run(session(spark_speculation="true"))
+
+
+def test_executors_of_a_cluster_allocate_memory_as_local_processes_do() -> None:
+    given = {"spark.master": "spark://host:7077", "spark.executorEnv.MALLOC_ARENA_MAX": "8"}
+    settings = session_settings("app", given, "hdfs:///checkpoint")
+    there = {
+        name.removeprefix("spark.executorEnv."): value for name, value in settings.items() if "executorEnv" in name
+    }
+    assert there == {**MEMORY_ENVIRONMENT, "MALLOC_ARENA_MAX": "8"}, "the user's own values take precedence"
+    assert not any(
+        "executorEnv" in name for name in session_settings("app", {"spark.master": "local[2]"}, "/checkpoint")
+    )

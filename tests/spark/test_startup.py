@@ -34,6 +34,16 @@ def test_pyspark_comes_from_the_installed_package(tmp_path: Path) -> None:
     assert not any(str(archive) in archives for archive in ARCHIVES)
 
 
+def test_the_daemon_of_a_cluster_s_executor_needs_no_sitecustomize_for_that(tmp_path: Path) -> None:
+    other = tmp_path / "pyspark.zip"
+    other.write_bytes(ARCHIVES[1].read_bytes())
+    program = f"from streams.spark.daemon import drop_archives; drop_archives(); {PROGRAM}"
+    file, archives = run(*ARCHIVES, program=program)
+    assert file == str(PACKAGE / "__init__.py")
+    assert not any(str(archive) in archives for archive in ARCHIVES)
+    assert run(other, ARCHIVES[0], program=program)[0].startswith(str(other)), "of another Spark"
+
+
 def test_another_spark_s_archives_stay(tmp_path: Path) -> None:
     other = tmp_path / "pyspark.zip"
     other.write_bytes(ARCHIVES[1].read_bytes())

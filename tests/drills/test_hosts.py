@@ -1,0 +1,112 @@
+"""Hosts of drills: each sees only its own disk, they reach each other, faults hit one of them, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+from streams.broker.guard import Guard
+from streams.drills.failure import DrillFailed, NotPossibleHere
+from streams.drills.hosts import network
+from streams.drills.hosts.host import LoopbackHost, NamespaceHost
+
+needs_namespaces = pytest.mark.skipif(bool(network.why_not()), reason=network.why_not() or "namespaces work")
+REACHES = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=2).close()
+    print("reached")
+except OSError:
+    print("not reached")
+"""
+
+
+@pytest.fixture
+def guard() -> Iterator[Guard]:
+    with Guard() as one:
+        yield one
+
+
+def namespace() -> str:
+    return os.readlink("/proc/thread-self/ns/net")
+
+
+def inside(host: NamespaceHost, *command: str) -> str:
+    """The output of a command on a host."""
+    pid = str(host.command.process.pid)
+    spaces = ["nsenter", "--target", pid, "--net", "--mount", "--uts"]
+    return subprocess.run([*spaces, *command], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def reaches(host: NamespaceHost, address: str, port: int) -> bool:
+    return inside(host, sys.executable, "-S", "-c", REACHES, address, str(port)) == "reached"
+
+
+@needs_namespaces
+def test_hosts_have_a_name_a_network_and_a_disk_of_their_own_and_leave_nothing_behind(
+    tmp_path: Path, guard: Guard
+) -> None:
+    before = namespace()
+    with ExitStack() as stack:
+        stack.enter_context(network.own_network())
+        assert namespace() != before
+        hosts = [NamespaceHost(f"host-{n}", f"{network.PREFIX}1{n}", tmp_path, guard) for n in (1, 2)]
+        for host in hosts:
+            stack.callback(host.end)
+            host.run(["sh", "-c", f"echo {host.name} > {host.inside}/mine; echo written; exec sleep 600"], {})
+            host.command.wait_until(lambda host=host: "written" in host.command.log(), "the command runs", 30)
+        first, second = hosts
+        listener = stack.enter_context(socket.create_server(("0.0.0.0", 0)))
+        port = listener.getsockname()[1]
+        assert inside(first, "hostname") == "host-1"
+        assert inside(first, "cat", f"{first.inside}/mine") == "host-1"
+        assert inside(second, "cat", f"{second.inside}/mine") == "host-2"
+        assert inside(first, "sh", "-c", f"ls {tmp_path}/hosts") == "", "the disks of the others are hidden"
+        assert reaches(first, network.CENTRE, port)
+        assert reaches(first, network.BROKER, port)
+        first.cut_off(network.BROKER)
+        assert not reaches(first, network.BROKER, port)
+        assert reaches(first, network.CENTRE, port), "only this address is cut off"
+        assert reaches(second, network.BROKER, port), "only this host is cut off"
+        first.connect_again(network.BROKER)
+        assert reaches(first, network.BROKER, port)
+        ran = psutil.Process(second.command.process.pid).children(recursive=True)
+        assert ran
+        second.lose()
+        assert not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in ran)
+        assert not second.disk.exists()
+        second.run(["sleep", "600"], {})
+        assert inside(second, "ls", str(second.inside)) == "joined", "it comes back empty"
+    assert namespace() == before
+    assert network.BRIDGE not in subprocess.run(["ip", "link"], check=True, capture_output=True, text=True).stdout
+
+
+@needs_namespaces
+def test_a_failed_command_says_so(tmp_path: Path) -> None:
+    before = namespace()
+    with pytest.raises(DrillFailed, match="ip link set nothing up"), network.own_network():
+        network.ip("link", "set", "nothing", "up")
+    assert namespace() == before
+
+
+def test_without_namespaces_a_host_has_an_address_and_a_folder_and_cannot_be_cut_off(
+    tmp_path: Path, guard: Guard
+) -> None:
+    host = LoopbackHost("host-a", "127.0.0.11", tmp_path, guard)
+    host.run(["sh", "-c", "echo $SPARK_LOCAL_IP; exec sleep 600"], {})
+    try:
+        host.command.wait_until(lambda: "127.0.0.11" in host.command.log(), "the command starts", 30)
+        with pytest.raises(NotPossibleHere, match="cannot be cut off"):
+            host.cut_off("127.0.0.1")
+    finally:
+        host.lose()
+    assert not host.running
+    assert not host.disk.exists()
