@@ -28,7 +28,7 @@ from state.restore.plan import Action, RestoreTarget
 from state.restore.replica_copies import replica_copies
 from state.restore.restorer import ChangelogSource, Restorer
 from state.restore.snapshot_copies import snapshot_copies
-from state.snapshots.ledger import Ledger
+from state.snapshots.ledger import Ledger, forget
 from state.snapshots.manifest import Snapshot
 from state.snapshots.settings import NO_SNAPSHOTS, SnapshotSettings
 from state.snapshots.taking import SnapshotTaker, snapshots_of
@@ -186,6 +186,12 @@ class TaskStateManager:
         self.report = restorer.restore_to(store, target, self._clock_ms(), reach)
         if copies is None:
             distrusted.unlink(missing_ok=True)
+        on_disk = {spec.name for spec in self._specs if spec.persistent}
+        if not self.report.copy and any(
+            done.action is Action.FROM_START and done.store in on_disk for done in self.report.stores
+        ):
+            # Nobody wants to read that much again, so the end of the step takes a snapshot, whenever the last one was taken.
+            forget(self.directory.path, self._memory.ledgers)
         if self.report.copy:
             _log.info(
                 "%s: taken over: %s; then read %d changelog records",
@@ -194,10 +200,10 @@ class TaskStateManager:
                 self.report.records,
             )
 
-    def snapshot(self, store: TaskStore) -> None:
+    def snapshot(self, store: TaskStore, reach: Reach = nowhere) -> None:
         """Takes a snapshot of the stores if one is due. `publishing` is the one that was begun last; no error comes from here."""
         if self._snapshots.location:
-            taker = SnapshotTaker(self._snapshots, self._identity, self.directory.path, self._memory.ledgers)
+            taker = SnapshotTaker(self._snapshots, self._identity, self.directory.path, self._memory.ledgers, reach)
             self.publishing = taker.take_if_due(store, self._clock_ms()) or self.publishing
 
     def trim(self, store: TaskStore) -> None:
