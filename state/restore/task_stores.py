@@ -19,7 +19,7 @@ from typing import Protocol
 from state.changelog.trim import Noted, RecordDeleter, TopicPartition, due, trim, trim_notes, trim_targets
 from state.commit.decide import TaskIdentity
 from state.commit.marker import CommitMarker
-from state.errors import StateCorruptedError
+from state.errors import StateCorruptedError, StateError
 from state.restore.copies import Copies, CopySource, StateCopy
 from state.restore.directory import StateDirectory, TaskDirectory
 from state.restore.listener import RestoreListener, RestoreReport
@@ -155,19 +155,22 @@ class TaskStateManager:
 
         Raises:
             StateLockedError: Another process has the stores open and does not release them.
+            StateError: The disk refuses.
         """
         quick = DEFAULT_SETTINGS.lock_timeout_s
         wait_s = self._lock_timeout_s if patient else min(self._lock_timeout_s, quick)
-        try:
-            store = self._open(wait_s)
-        except StateCorruptedError:
-            self.directory.wipe()
-            store = self._open(wait_s)
+        with self._disk():
+            try:
+                store = self._open(wait_s)
+            except StateCorruptedError:
+                self.directory.wipe()
+                store = self._open(wait_s)
         try:
             yield store
         except StateCorruptedError:
             store.close(failed=True)
-            self._wipe_with_distrust()
+            with self._disk():
+                self._wipe_with_distrust()
             raise
         except BaseException:
             store.close(failed=True)
@@ -235,6 +238,18 @@ class TaskStateManager:
     def _snapshot_copies(self) -> Iterable[StateCopy]:
         found = snapshot_copies(snapshots_of(self._snapshots.location, self._identity))
         return (copy for copy in found if copy.snapshot.tasks == self._identity.tasks)
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        """Names what the disk refuses: the errors of the system have neither a cause nor a cure."""
+        try:
+            yield
+        except OSError as error:
+            raise StateError(
+                f"the disk with the local state of {self._identity}, {self.directory.path}, refuses: {error.strerror or error}. "
+                "Mend the disk, or choose another folder (state_dir), and start again: what is missing is restored from the "
+                "changelogs"
+            ) from error
 
     def _open(self, wait_s: float) -> TaskStore:
         settings = replace(self._settings, lock_timeout_s=wait_s)
