@@ -49,6 +49,14 @@ POINTS = (
     "report_given",  # Spark has taken the report; the task runs to its end
 )
 
+SNAPSHOT_POINTS = (
+    # A snapshot of the step is under way, if one was due; from the second point on in a thread, while further steps may run.
+    "snapshot_taken",  # RocksDB's checkpoint is on the local disk
+    "snapshot_half_stored",  # some files are stored, and no manifest names them
+    "snapshot_stored",  # the manifest is, too; older snapshots and their files are not collected yet
+)
+"""Only reached with snapshots, and not in a certain order with the points of later steps."""
+
 _FAULT = re.compile(r"(?:(kill|freeze) )?(\w+)(?:@(\*|\d+)(?::(\*|\d+))?)?")
 
 
@@ -72,8 +80,8 @@ class Fault:
         if match is None:
             raise ValueError(f"STREAMS_FAULT has {text.strip()!r}, expected [kill|freeze] POINT[@TASK[:VERSION]]")
         how, point, task, version = match.groups()
-        if point not in POINTS:
-            raise ValueError(f"STREAMS_FAULT names the unknown crash point {point!r}; known: {', '.join(POINTS)}")
+        if point not in (known := POINTS + SNAPSHOT_POINTS):
+            raise ValueError(f"STREAMS_FAULT names the unknown crash point {point!r}; known: {', '.join(known)}")
         return cls(point, task or "*", version or "*", how == "freeze")
 
     def is_at(self, point: str, task: int, version: int) -> bool:

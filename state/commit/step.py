@@ -166,7 +166,7 @@ class CommitStep:
                 watch.lap("commit")
                 store.apply(position, points.at("store_half_applied"))
                 points.reach("store_applied")
-                self._stores.snapshot(store)
+                self._stores.snapshot(store, points.reach)
                 watch.lap("apply")
             return StepResult(result, Decision.RUN, effects.counters, watch.seconds)
         finally:

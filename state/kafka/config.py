@@ -19,6 +19,9 @@ _CONSUMER_TUNING = {
     **QUIET,
     "group.id": "streams-reader",
     "topic.metadata.propagation.max.ms": "3000",
+    # A leader that stands still answers nothing, and refuses nothing: without a look at the metadata, its successor would only be
+    # found when the request has timed out, after a minute.
+    "topic.metadata.refresh.interval.ms": "5000",
     "fetch.queue.backoff.ms": "5",
     "fetch.error.backoff.ms": "100",
     "fetch.wait.max.ms": "100",

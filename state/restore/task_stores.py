@@ -28,7 +28,7 @@ from state.restore.plan import Action, RestoreTarget
 from state.restore.replica_copies import replica_copies
 from state.restore.restorer import ChangelogSource, Restorer
 from state.restore.snapshot_copies import snapshot_copies
-from state.snapshots.ledger import Ledger
+from state.snapshots.ledger import Ledger, forget
 from state.snapshots.manifest import Snapshot
 from state.snapshots.settings import NO_SNAPSHOTS, SnapshotSettings
 from state.snapshots.taking import SnapshotTaker, snapshots_of
@@ -176,19 +176,22 @@ class TaskStateManager:
 
         Raises:
             StateLockedError: Another process has the stores open and does not release them.
+            StateError: The disk refuses.
         """
         quick = DEFAULT_SETTINGS.lock_timeout_s
         wait_s = self._lock_timeout_s if patient else min(self._lock_timeout_s, quick)
-        try:
-            store = self._open(wait_s)
-        except StateCorruptedError:
-            self.directory.wipe()
-            store = self._open(wait_s)
+        with self._disk():
+            try:
+                store = self._open(wait_s)
+            except StateCorruptedError:
+                self.directory.wipe()
+                store = self._open(wait_s)
         try:
             yield store
         except StateCorruptedError:
             store.close(failed=True)
-            self._wipe_with_distrust()
+            with self._disk():
+                self._wipe_with_distrust()
             raise
         except BaseException:
             store.close(failed=True)
@@ -208,6 +211,12 @@ class TaskStateManager:
         self.report = restorer.restore_to(store, target, self._clock_ms(), reach)
         if copies is None:
             distrusted.unlink(missing_ok=True)
+        on_disk = {spec.name for spec in self._specs if spec.persistent}
+        if not self.report.copy and any(
+            done.action is Action.FROM_START and done.store in on_disk for done in self.report.stores
+        ):
+            # Nobody wants to read that much again, so the end of the step takes a snapshot, whenever the last one was taken.
+            forget(self.directory.path, self._memory.ledgers)
         if self.report.copy:
             _log.info(
                 "%s: taken over: %s; then read %d changelog records",
@@ -216,10 +225,10 @@ class TaskStateManager:
                 self.report.records,
             )
 
-    def snapshot(self, store: TaskStore) -> None:
+    def snapshot(self, store: TaskStore, reach: Reach = nowhere) -> None:
         """Takes a snapshot of the stores if one is due. `publishing` is the one that was begun last; no error comes from here."""
         if self._snapshots.location:
-            taker = SnapshotTaker(self._snapshots, self._identity, self.directory.path, self._memory.ledgers)
+            taker = SnapshotTaker(self._snapshots, self._identity, self.directory.path, self._memory.ledgers, reach)
             self.publishing = taker.take_if_due(store, self._clock_ms()) or self.publishing
 
     def trim(self, store: TaskStore) -> None:
@@ -263,6 +272,18 @@ class TaskStateManager:
     def _snapshot_copies(self) -> Iterable[StateCopy]:
         found = snapshot_copies(snapshots_of(self._snapshots.location, self._identity))
         return (copy for copy in found if copy.snapshot.tasks == self._identity.tasks)
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        """Names what the disk refuses: the errors of the system have neither a cause nor a cure."""
+        try:
+            yield
+        except OSError as error:
+            raise StateError(
+                f"the disk with the local state of {self._identity}, {self.directory.path}, refuses: {error.strerror or error}. "
+                "Mend the disk, or choose another folder (state_dir), and start again: what is missing is restored from the "
+                "changelogs"
+            ) from error
 
     def _open(self, wait_s: float) -> TaskStore:
         settings = replace(self._settings, lock_timeout_s=wait_s)

@@ -61,6 +61,19 @@ class Ledger:
         self.checksums = {name: known for name, known in self.checksums.items() if name in names}
 
 
+def forget(folder: Path, ledgers: dict[Path, Ledger]) -> None:
+    """Forgets when a task's last snapshot was taken, so that the next one is due at once.
+
+    Args:
+        folder: The task's folder.
+        ledgers: What the process knows, by folder.
+    """
+    known = ledgers.get(folder) or Ledger.read(folder)
+    if known.version:
+        known.version = 0
+        ledgers[folder] = known
+
+
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file's content."""
     digest = hashlib.sha256()

@@ -12,6 +12,7 @@ import fcntl
 import logging
 import os
 import shutil
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -39,11 +40,18 @@ class SnapshotTaker:
         identity: The task.
         folder: The task's folder of local state.
         ledgers: What the process knows of each task's snapshots, by folder; retained from step to step.
+        reach: Called with the name of each crash point.
     """
 
     def __init__(
-        self, settings: SnapshotSettings, identity: TaskIdentity, folder: Path, ledgers: dict[Path, Ledger]
+        self,
+        settings: SnapshotSettings,
+        identity: TaskIdentity,
+        folder: Path,
+        ledgers: dict[Path, Ledger],
+        reach: Callable[[str], None] = lambda point: None,
     ) -> None:
+        self._reach = reach
         self._settings = settings
         self._identity = identity
         self._folder = folder
@@ -91,6 +99,7 @@ class SnapshotTaker:
             if not store.checkpoint(checkpoint):
                 lock.close()
                 return None
+            self._reach("snapshot_taken")
             snapshot = self._describe(store, position, now_ms)
             return _thread(os.getpid()).submit(self._store, snapshot, checkpoint, ledger, lock)
         except BaseException:
@@ -118,7 +127,8 @@ class SnapshotTaker:
         settings = self._settings
         try:
             place = snapshots_of(settings.location, self._identity)
-            stored = place.publish(snapshot, checkpoint, ledger)
+            stored = place.publish(snapshot, checkpoint, ledger, self._reach)
+            self._reach("snapshot_stored")
             place.collect(settings.keep, settings.grace_ms, snapshot.taken_ms)
             ledger.write(self._folder)
             return stored

@@ -9,7 +9,7 @@ grace, because another host may be just about to name it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -64,16 +64,22 @@ class TaskSnapshots:
             except SnapshotError as error:
                 _log.warning("snapshot %s of %s is left out: %s", name, self, error)
 
-    def publish(self, snapshot: Snapshot, folder: Path, ledger: Ledger) -> Snapshot:
+    def publish(
+        self, snapshot: Snapshot, folder: Path, ledger: Ledger, reach: Callable[[str], None] = lambda point: None
+    ) -> Snapshot:
         """Stores a database as a snapshot: first the files that are not there yet, last the manifest.
 
         Args:
             snapshot: What it holds, without its files.
             folder: The database's files, which do not change meanwhile.
             ledger: Known checksums; gets those of new files.
+            reach: Called with the name of a crash point once a part is stored.
         """
-        files = []
-        for path in sorted(folder.iterdir()):
+        files: list[SnapshotFile] = []
+        paths = sorted(folder.iterdir())
+        for path in paths:
+            if len(files) == len(paths) // 2:
+                reach("snapshot_half_stored")
             size, sha256 = ledger.checksum(path)
             files.append(SnapshotFile(path.name, size, sha256))
             if self._location.size(self._file(sha256)) != size:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from state.commit.last_marker import MarkerLog
 from state.kafka.topics import TopicInfo, TopicPartition
-from streams.application.belongings import belongings, commits_topics_of
+from streams.application.belongings import REPARTITION, belongings, commits_topics_of
 from streams.application.newest_marker import newest_markers
 from streams.application.topology_manifest import described_repartitions, local_folder, own_manifest
 from streams.config import StreamsConfig
@@ -126,7 +126,11 @@ def _inputs(config: StreamsConfig, admin: Admin, log: MarkerLog) -> dict[str, se
     for topic, name in sorted(commits_topics_of(app, own).items()):
         info = admin.describe_topics([topic]).get(topic)
         for marker in newest_markers(log, topic, range(info.partitions)) if info else ():
-            found.setdefault(name, set()).update(set(marker.topic_ids) - own)
+            # Without topology.json only their names tell what a reset deletes: nobody else reads such a topic.
+            internal = {
+                topic for topic in marker.topic_ids if topic.startswith(f"{app}-") and topic.endswith(REPARTITION)
+            }
+            found.setdefault(name, set()).update(set(marker.topic_ids) - own - internal)
     if not any(found.values()):
         raise ConfigError(
             f"which topics {app} reads is not known: there is neither a topology.json in {config.checkpoint_dir} nor any commit "

@@ -77,19 +77,34 @@ def _end(broker: EmbeddedBroker) -> None:
     broker.stop()
 
 
-def check_transactions(folder: Path) -> None:
-    """Checks whether a broker has left a transaction hanging (KAFKA-20734), which no client can end.
+class BrokerLogs:
+    """Looks in the logs of brokers whether one has left a transaction hanging (KAFKA-20734), which no client can end.
 
     A coordinator that restarts with a committed transaction looks for the leaders of its partitions. Partitions without a
     leader, as right after a restart, are treated as deleted by Kafka 4.3, which never writes their control records.
 
     Args:
         folder: The data folder.
-
-    Raises:
-        SpoiledByBroker: It has.
     """
-    for log in sorted(folder.glob("node-*/server.log")):
-        found = [line for line in log.read_text(errors="replace").splitlines() if _SKIPPED_MARKERS in line]
-        if found:
-            raise SpoiledByBroker(found[0])
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[Path, int] = {}
+
+    def check(self) -> None:
+        """Reads what is new.
+
+        Raises:
+            SpoiledByBroker: A transaction hangs. It is worth knowing at once: whoever waits for results would wait in vain.
+        """
+        for log in sorted(self._folder.glob("node-*/server.log")):
+            size, begin = log.stat().st_size, self._read.get(log, 0)
+            with log.open("rb") as file:
+                # A shorter log is a new one.
+                file.seek(begin if begin <= size else 0)
+                new = file.read()
+                whole = new[: new.rfind(b"\n") + 1]
+                self._read[log] = file.tell() - len(new) + len(whole)
+            for line in whole.decode(errors="replace").splitlines():
+                if _SKIPPED_MARKERS in line:
+                    raise SpoiledByBroker(line)

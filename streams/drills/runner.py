@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from streams.drills.brokers import check_transactions
 from streams.drills.drill import Drill
 from streams.drills.failure import DrillFailed, NotPossibleHere, SpoiledByBroker
 from streams.drills.subject import Subject
 from streams.drills.world import World
 
-ATTEMPTS = 3
+ATTEMPTS = 5
 """Worlds that a drill may use up if a known defect of the broker spoils them."""
 Say = Callable[[str], None]
 
@@ -112,7 +111,7 @@ def _attempt(drill: Drill, subject: Subject, seed: int, folder: Path, say: Say) 
                 result.wrong = world.settle() if drill.settles else []
             finally:
                 # Whatever failed, a broker that has left a transaction hanging is the first thing to know.
-                check_transactions(world.folder / "broker")
+                world.logs.check()
     except NotPossibleHere as reason:
         result.outcome, result.wrong = Outcome.SKIPPED, [str(reason)]
     except SpoiledByBroker as reason:

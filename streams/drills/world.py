@@ -21,7 +21,7 @@ from streams.broker import EmbeddedBroker
 from streams.broker.guard import Guard
 from streams.broker.ports import HOST
 from streams.drills.application import Supervised
-from streams.drills.brokers import scratch_broker
+from streams.drills.brokers import BrokerLogs, scratch_broker
 from streams.drills.conditions import Conditions
 from streams.drills.failure import DrillFailed
 from streams.drills.hosts.application import ClusterApplication
@@ -56,6 +56,7 @@ class World:
         evidence: The proofs that the fault has happened.
         recoveries: What the application recovered from, and the seconds until new results.
         drawn: Random numbers from the seed.
+        logs: What the brokers have said.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class World:
         self.drawn = random.Random(seed)
         self.longest_away_s = LONGEST_AWAY_S
         self.broker = EmbeddedBroker(folder / "broker")
+        self.logs = BrokerLogs(folder / "broker")
         self._proxy: Proxy | None = None
         self._cluster: SparkCluster | None = None
         self._stack = ExitStack()
@@ -161,9 +163,11 @@ class World:
 
         Raises:
             DrillFailed: The application has ended, or the timeout is over.
+            SpoiledByBroker: A known defect of the broker keeps the application waiting.
         """
         deadline = time.monotonic() + timeout_s
         while not condition():
+            self.logs.check()
             if not self.application.current.running:
                 raise DrillFailed(
                     f"{what}: the application has ended by itself: {self.application.current.last_words()}"
@@ -264,11 +268,18 @@ class World:
         return sum(self._ends(self.internal_topics("-commits")).values())
 
     def at_rest(self) -> None:
-        """Waits until nothing has been committed for some seconds; the input should be paused."""
+        """Waits until all input is read, and nothing has been committed for some seconds; the input must be paused."""
+        self.wait_for(self._all_read, "all input is read")
         last = -1
         while (now := self.commits()) != last:
             last = now
             time.sleep(REST_S)
+
+    def _all_read(self) -> bool:
+        ends = self._ends([*self.subject.inputs])
+        with self.admin() as admin:
+            read = admin.group_offsets(APPLICATION_ID)
+        return all(read.get(place, 0) >= end for place, end in ends.items())
 
     def _ends(self, topics: list[str]) -> dict[tuple[str, int], int]:
         with self.admin() as admin:

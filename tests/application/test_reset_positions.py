@@ -11,6 +11,7 @@ import pytest
 from state.changelog.topics import pauses_topic
 from state.errors import KafkaClientError
 from state.kafka.topics import TopicSpec
+from streams import Processor, Retry, StreamsBuilder
 from streams.application.markers import MarkerAccess
 from streams.application.move_positions import carry_out, plan_moves
 from streams.application.preflight import Preflight
@@ -24,6 +25,13 @@ from streams.source.offsets import FirstBatch
 from streams.source.pauses import WHOLE, pause_record
 from tests.doctor.world import NOW_MS, World
 from tests.simulation.spark import Checkpoint
+
+
+class Shipping(Processor):
+    """Never fails."""
+
+    def process(self, record: Any) -> None:
+        pass
 
 
 @pytest.fixture
@@ -133,6 +141,19 @@ def test_a_pause_is_neither_a_commit_nor_in_the_way(world: World) -> None:
     assert plan.topics[pauses] == "its pauses"
     assert plan.warnings == ()
     assert "resumes" in "\n".join(plan.lines())
+
+
+def test_retry_topics_are_no_inputs_even_without_a_description(tmp_path: Path) -> None:
+    """A reset deletes them, so there is nothing to begin at."""
+    builder = StreamsBuilder()
+    again = Retry((1_000,), dead_letters="dead")
+    builder.stream("in").process_values(Shipping, named="ship", on_error=again).to("out")
+    world = World(tmp_path, topology=builder.build())
+    world.kafka.create_topics([TopicSpec("dead", 1), TopicSpec("app-ship-retry-1-repartition", 2, {})])
+    world.run("a")
+    (Path(world.config.checkpoint_dir) / "topology.json").unlink()
+    start = start_positions(world.config, world.kafka, world.kafka, Wanted(NOW_MS))
+    assert [(sub, list(first.start.topics)) for sub, first in start.items()] == [("in", ["in"])]
 
 
 def test_an_unknown_application_has_no_inputs(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from state.commit.crash_points import POINTS, CrashPoints, Fault
+from state.commit.crash_points import POINTS, SNAPSHOT_POINTS, CrashPoints, Fault
 
 
 def in_a_child(work: Callable[[], None]) -> int:
@@ -47,10 +47,10 @@ def test_nothing_happens_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
         nowhere.reach(point, 0, 1)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", [*POINTS, *SNAPSHOT_POINTS])
 def test_it_dies_there_and_nowhere_else(point: str) -> None:
     crash = CrashPoints((Fault(point, "0", "3"),))
-    for other in POINTS:
+    for other in (*POINTS, *SNAPSHOT_POINTS):
         crash.reach(other, 1, 3)
         crash.reach(other, 0, 2)
         assert end_of(in_a_child(lambda: crash.reach(other, 0, 3))) == (signal.SIGKILL if other == point else None)  # noqa: B023

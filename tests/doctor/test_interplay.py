@@ -112,6 +112,11 @@ def test_retry_topics_have_the_partitions_of_the_first_start(tmp_path: Path) -> 
     )
     ensure_internal_topics(application, world.kafka, lambda _: None)  # type: ignore[arg-type]
     assert world.findings() == {}
+    # Of several letters with one key only the last would stay; a start refuses that, too.
+    world.kafka.settings["dead"] = {"cleanup.policy": "compact"}
+    found = only(world.findings(), "output topics")
+    assert found.says.startswith("the topic of dead letters 'dead' is compacted")
+    assert (found.severity, str(found.place)) == (Severity.ERROR, "topic dead")
 
 
 # --- snapshots

@@ -24,6 +24,8 @@ def events(seed: int, count: int) -> list[tuple[str, Event]]:
 def test_the_model_agrees_with_the_engine() -> None:
     given = events(1, 1500)
     end = max(event.time for _, event in given) + 2 * GRACE_MS
+    # A key whose last order is long before the end of its task's time.
+    given.append((ORDERS, Event("key-99", "only", 1_000_000 + 100 * 1500)))
     given += [(ORDERS, Event(f"key-{n}", f"last-{n}", end)) for n in range(KEYS)]
     with TopologyTestDriver(build(), partitions=dict.fromkeys(INPUTS, PARTITIONS)) as driver:
         with driver.batch():

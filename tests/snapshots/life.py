@@ -63,8 +63,8 @@ class Life:
             write_random(store, self._random, now=self.version * 20)
             store.store("plain").put(b"sure", b"v%d" % self.version, self.version)
             self.target = commit(store, self.logs, self.version, self.now_ms)
-            stores.snapshot(store)
             self.digests = self._digests(store)
+            stores.snapshot(store)
         return stores.publishing.result() if wait and stores.publishing else None
 
     def restored(self, host, **options):

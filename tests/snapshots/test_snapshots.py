@@ -326,3 +326,13 @@ def test_a_manifest_says_what_is_wrong_with_it():
     for data, found in ((b"", "damaged"), (b"{}", "damaged"), (b'{"format": 9, "snapshot": {}}', "format 9")):
         with pytest.raises(SnapshotError, match=found):
             Snapshot.from_bytes(data)
+
+
+def test_a_task_that_had_to_read_its_whole_changelog_takes_a_snapshot_at_once(tmp_path):
+    life = Life(tmp_path, steps=10**9)
+    assert [bool(life.step()) for _ in range(3)] == [True, False, False]
+    # The disk with state and snapshots is lost; the process goes on, and knows when it took the last snapshot.
+    shutil.rmtree(tmp_path / "first")
+    shutil.rmtree(tmp_path / "snapshots")
+    assert life.step().version == 4
+    assert life.step() is None, "the next one only after the interval"

@@ -91,7 +91,7 @@ def _missing(inspection: Inspection, look: SubLook, topic: str) -> Iterator[Find
 
 
 def outputs(inspection: Inspection) -> Iterator[Finding]:
-    """Checks that the user's output topics exist, and that the dead letter topic is one."""
+    """Checks that the user's output topics exist, and that dead letters can stay in theirs."""
     found = inspection.admin.describe_topics(sorted(inspection.output_topics))
     for topic in sorted(inspection.output_topics - found.keys()):
         yield Finding(
@@ -100,15 +100,17 @@ def outputs(inspection: Inspection) -> Iterator[Finding]:
             f"streams topic create {topic} --partitions N",
             Place(topic=topic),
         )
-    name = inspection.config.dead_letter_topic
-    if name and name in found:
+    for name in inspection.application.dead_letter_topics:
+        if name not in found:
+            continue
         try:
             check_dead_letter_topic(name, inspection.application.plan, inspection.admin)
         except ConfigError as error:
+            configured = name == inspection.config.dead_letter_topic
             yield Finding(
                 Severity.ERROR,
                 str(error),
-                inspection.command("run", "--dead-letter-topic TOPIC"),
+                inspection.command("run", "--dead-letter-topic TOPIC") if configured else None,
                 Place(topic=name),
             )
 

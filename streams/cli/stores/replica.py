@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from state.commit.live import LiveKafka
-from state.errors import KafkaClientError
+from state.errors import KafkaClientError, TopicNotFoundError
 from state.kafka.group_member import GroupMember
 from state.tables.private_folder import make_private
 from streams.application.replica import Replica, ReplicaPosition, ReplicaTask
@@ -99,12 +99,14 @@ def _follow(
         assigned = member.poll(_POLL_S)
         try:
             positions = kept.follow(assigned)
+        except TopicNotFoundError as error:
+            # As while a rescale makes the changelogs anew, or a reset deletes them: once they are there, the copies follow them.
+            away = _say(f"a topic of the application is missing, trying on: {error}", away)
+            continue
         except KafkaClientError as error:
             if not error.transient:
                 raise
-            if not away:
-                typer.echo(f"the brokers do not answer, trying on: {error}", err=True)
-            away = True
+            away = _say(f"the brokers do not answer, trying on: {error}", away)
             continue
         away = False
         member.commit(kept.offsets())
@@ -114,6 +116,13 @@ def _follow(
             _report(positions, config, as_json)
         if done:
             return
+
+
+def _say(text: str, said: bool) -> bool:
+    """Says why it waits, once."""
+    if not said:
+        typer.echo(text, err=True)
+    return True
 
 
 def _report(positions: list[ReplicaPosition], config: StreamsConfig, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from streams.drills.failure import DrillFailed
 from streams.drills.proxy import END_TXN, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, Action
 from streams.drills.world import APPLICATION_ID, STUCK_S, World
 
-SECOND_DRIVER_S = 150.0
+SECOND_DRIVER_S = 300.0
 LATE_S = 12.0
 """Seconds in which a driver that has lost against another one notices that, in every sub-topology."""
 REFUSED = (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED)

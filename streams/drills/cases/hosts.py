@@ -44,7 +44,7 @@ def application(world: World) -> ClusterApplication:
 
 
 def executor_killed(world: World) -> None:
-    """D32: the executor of a host dies, with all Python workers; the host and its disk remain."""
+    """D36: the executor of a host dies, with all Python workers; the host and its disk remain."""
     _, host = started(world)
     (executor,) = host.executors()
     executor.kill()
@@ -55,7 +55,7 @@ def executor_killed(world: World) -> None:
 
 
 def host_lost(world: World) -> None:
-    """D33: a host vanishes with its disk, comes back empty, keeps replicas, and takes over from the other one."""
+    """D37: a host vanishes with its disk, comes back empty, keeps replicas, and takes over from the other one."""
     other, host = started(world)
     lose(world, host, ": restored from")
     world.cluster.run_worker(host)
@@ -95,7 +95,7 @@ def moved(world: World, host: LoopbackHost, how: str = "") -> str:
 
 
 def slow_host(world: World) -> None:
-    """D34: all processes of a host stand still most of the time."""
+    """D38: all processes of a host stand still most of the time."""
     _, host = started(world)
     grown, seen = world.grows(), world.results()
     for _ in range(SLOW_ROUNDS):
@@ -112,7 +112,7 @@ def slow_host(world: World) -> None:
 
 
 def cut_off_from_broker(world: World) -> None:
-    """D35: a host reaches all but the broker: its attempts fail, and Spark gives them to the other host."""
+    """D39: a host reaches all but the broker: its attempts fail, and Spark gives them to the other host."""
     _, host = started(world)
     host.cut_off(world.cluster.broker)
     cut = time.monotonic()
@@ -123,7 +123,7 @@ def cut_off_from_broker(world: World) -> None:
 
 
 def driver_killed(world: World) -> None:
-    """D36: the driver dies again and again, and each new one places the tasks anew, where older copies of their state may be."""
+    """D40: the driver dies again and again, and each new one places the tasks anew, where older copies of their state may be."""
     hosts = started(world)
     for number in range(1, DRIVERS + 1):
         world.application.kill_all()

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 
 from streams.drills.blows import WEIGHTS, Blow
-from streams.drills.brokers import check_transactions
 from streams.drills.failure import DrillFailed
 from streams.drills.world import STUCK_S, World
 
@@ -40,7 +39,7 @@ def soak(world: World, seconds: float, blows: Sequence[Blow] = tuple(WEIGHTS)) -
         world.say(f"{number}. {blow.__name__} …")
         what = blow(world)
         world.saw(f"{number}. {what}")
-        check_transactions(world.folder / "broker")
+        world.logs.check()
         if world.drawn.random() >= AT_ONCE:
             _await(world, world.grows(), blow.__name__, what)
         world.pause(2)
@@ -51,11 +50,10 @@ def _await(world: World, there: Callable[[], bool], name: str, after: str) -> No
     """Waits for new results; an application that has ended by itself is a failure, unless its start found no broker."""
     began = time.monotonic()
     while not there():
+        world.logs.check()
         if world.application.revive():
-            check_transactions(world.folder / "broker")
             raise DrillFailed(f"after {after}: the application ended by itself: {world.application.died[-1]}")
         if time.monotonic() - began > STUCK_S:
-            check_transactions(world.folder / "broker")
             raise DrillFailed(f"after {after}: no results within {STUCK_S:g} s")
         time.sleep(_POLL_S)
     if world.application.died:

@@ -6,6 +6,8 @@ import shutil
 import time
 
 from state.changelog.topics import changelog_topic
+from state.commit.crash_points import SNAPSHOT_POINTS
+from streams.drills.cases.failover import files_of
 from streams.drills.cases.tasks import RESTORING, frozen_worker
 from streams.drills.program.topology import ORDERS, TOTALS
 from streams.drills.reader import read_aborted, read_committed
@@ -108,6 +110,29 @@ def odd_ends(world: World) -> None:
     world.saw(
         f"aborted records at the ends of changelogs: {', '.join(f'{log}: {n}' for log, n in aborted.items() if n)}"
     )
+
+
+def within_snapshots(world: World) -> None:
+    """D34: workers die within snapshots; then local state is lost, and restored from the snapshots that are whole."""
+    place = world.folder / "snapshots"
+    often = ("--set", f"snapshot_dir={place}", "--set", "snapshot_steps=2")
+    world.start(*often, faults=",".join(f"kill {point}" for point in SNAPSHOT_POINTS))
+    world.wait_for(
+        lambda: len(world.application.happened()) == len(SNAPSHOT_POINTS),
+        "a worker killed at every point of a snapshot",
+    )
+    world.saw(f"workers killed at {', '.join(fault for _, fault in world.application.happened())}")
+    world.recovers("the last kill within a snapshot")
+    tasks = len(world.application.databases())
+    world.wait_for(lambda: len({one.parents[1] for one in place.rglob("manifests/*.json")}) == tasks, "all snapshots")
+    world.application.kill_all()
+    world.application.delete_state()
+    stored = files_of(place)
+    killed = time.monotonic()
+    world.application.start(*often)
+    world.wait_for(lambda: bool(files_of(world.application.state, "*.sst") & stored), "a snapshot is restored")
+    world.saw("table files of the new local state were those of snapshots, by hard links")
+    world.recovers("state was restored from snapshots", killed)
 
 
 def lost_changelog(world: World) -> None:

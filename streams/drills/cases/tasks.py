@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
-
-import psutil
 
 from state.commit.crash_points import POINTS
 from state.commit.marker import CommitMarker
-from streams.drills.failure import NotPossibleHere
+from streams.drills.memory import limit_of_workers
 from streams.drills.reader import read_aborted
 from streams.drills.world import World
 
@@ -18,9 +15,8 @@ RESTORING = ("restore_halfway", "restore_read", "restore_done")
 """Only reached while a store is brought to its marker: drill D19 has these."""
 SENT = ("marker_sent", "before_commit")
 """The marker is in the log, in a transaction that nobody has committed."""
+ALL_S = 900.0
 FREEZE_S = 120.0
-IDLE_S = 50.0
-"""Less than the minute after which Spark ends workers that nobody uses."""
 MANY_ATTEMPTS = ("--set", "spark.master=local[2,40]")
 """Spark ends a query after a few failed attempts of a task; here a task dies far more often, perhaps in one micro-batch."""
 
@@ -30,7 +26,7 @@ def crash_points(world: World) -> None:
     points = [point for point in POINTS if point not in RESTORING]
     # One in each step. Both sub-topologies have the versions, so whichever comes first dies, and goes on to the next one.
     world.start(faults=",".join(f"kill {point}@*:{version}" for version, point in enumerate(points, 2)))
-    world.wait_for(lambda: len(world.application.happened()) == len(points), "a worker killed at every crash point")
+    world.wait_for(lambda: len(world.application.happened()) == len(points), "a worker killed at every point", ALL_S)
     happened = [fault for _, fault in world.application.happened()]
     world.saw(f"{len(happened)} workers killed by SIGKILL: {', '.join(happened)}")
     world.recovers("the last kill")
@@ -59,7 +55,7 @@ def frozen_worker(world: World) -> int:
 
 def transaction_timeout(world: World) -> None:
     """D06: a step takes longer than the transaction timeout, so the broker aborts its transaction."""
-    world.start("--set", "transaction_timeout_ms=2000", faults="freeze before_commit@0:4")
+    world.start("--set", "transaction_timeout_ms=5000", faults="freeze before_commit@0:4")
     worker = frozen_worker(world)
     step = world.application.happened()[0][1].partition("@")[2]
     # The broker aborts a transaction by itself; the step's records are then in the log, and nobody will ever read them.
@@ -70,21 +66,15 @@ def transaction_timeout(world: World) -> None:
 
 
 def short_of_memory(world: World) -> None:
-    """D29: a worker gets no more memory from the system; its attempt fails, and another worker does the step."""
-    try:
-        import resource
-    except ImportError:
-        raise NotPossibleHere("this system has no resource limits") from None
-    world.start()
-    workers = world.application.workers()
-    if not hasattr(workers[0], "rlimit"):
-        raise NotPossibleHere("only Linux can limit the memory of a running process")
-    for worker in workers:
-        # Below what it has already: the next allocation fails, as for a process in a full cgroup.
-        with suppress(psutil.NoSuchProcess):
-            worker.rlimit(resource.RLIMIT_AS, (64 * 1024 * 1024, 64 * 1024 * 1024))
-    # Sooner than Spark ends workers that have nothing to do.
-    world.wait_for(lambda: any(not one.is_running() for one in workers), "a worker without memory ends", IDLE_S)
-    ended = sum(not one.is_running() for one in workers)
-    world.saw(f"{ended} of {len(workers)} workers without further memory had ended")
-    world.recovers("workers without memory ended")
+    """D29: the workers may use less and less memory, until one is killed for that; other workers do the steps."""
+    with limit_of_workers(world.folder, world.application.workers) as limit:
+        world.start(environment={"PYSPARK_PYTHON": str(limit.python)})
+
+        def struck() -> bool:
+            limit.lower()
+            return limit.killed > 0
+
+        world.wait_for(struck, "a worker is killed for want of memory")
+        limit.lift()
+        world.saw(f"workers killed for want of memory: {limit.killed}, by {limit}")
+        world.recovers("a worker was killed for want of memory")

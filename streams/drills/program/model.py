@@ -8,7 +8,18 @@ from typing import NamedTuple
 
 import orjson
 
-from streams.drills.program.topology import CLOSED, GRACE_MS, NEAR_MS, PAIRS, REGIONS, TOTALS, WINDOW_MS, region
+from state.kafka.partitioner import partition_for_key
+from streams.drills.program.topology import (
+    CLOSED,
+    GRACE_MS,
+    NEAR_MS,
+    PAIRS,
+    PARTITIONS,
+    REGIONS,
+    TOTALS,
+    WINDOW_MS,
+    region,
+)
 
 LARGEST = 1_000_000
 """Characters of a pair that the client would refuse to send; it becomes a dead letter instead."""
@@ -30,16 +41,23 @@ def expected(orders: Iterable[Event], payments: Iterable[Event]) -> Results:
     orders = sorted(orders, key=lambda order: order.time)
     pairs = list(_pairs(orders, payments))
     windows = Counter((order.key, order.time // WINDOW_MS * WINDOW_MS) for order in orders)
-    # A key's windows close as stream time of its task advances, which the key's last order moves far enough.
-    last = {order.key: order.time for order in orders}
+    # Windows close as stream time of their task advances, whichever key's order moves it.
+    last = {task_of(order.key): order.time for order in orders}
     return {
         PAIRS: Counter((key, order, payment) for key, order, payment in pairs),
         CLOSED: Counter(
-            (key, start, count) for (key, start), count in windows.items() if start + WINDOW_MS + GRACE_MS <= last[key]
+            (key, start, count)
+            for (key, start), count in windows.items()
+            if start + WINDOW_MS + GRACE_MS <= last[task_of(key)]
         ),
         TOTALS: _numbered(order.key for order in orders),
         REGIONS: _numbered(region(key) for key, _, _ in pairs),
     }
+
+
+def task_of(key: str) -> int:
+    """The task of a key."""
+    return partition_for_key(key.encode(), PARTITIONS)
 
 
 def _pairs(orders: Iterable[Event], payments: Iterable[Event]) -> Iterator[tuple[str, str, str]]:
