@@ -57,7 +57,19 @@ class Application:
         Raises:
             KafkaClientError: A transaction stays open for longer than the transaction timeout allows.
         """
-        found = admin.describe_topics(set(prepared.sub.topics) & set(self.plan.repartition_topics))
+        self._await_decided(admin, set(prepared.sub.topics) & set(self.plan.repartition_topics))
+
+    def await_lake_topics(self, admin: KafkaAdmin) -> None:
+        """Waits until everything that has been committed for lake sinks is readable.
+
+        Raises:
+            KafkaClientError: A transaction stays open for longer than the transaction timeout allows.
+        """
+        sinks = self.plan.topology.lake_sinks.values()
+        self._await_decided(admin, {sink.topic.topic_name(self.config.application_id) for sink in sinks})
+
+    def _await_decided(self, admin: KafkaAdmin, topics: Iterable[str]) -> None:
+        found = admin.describe_topics(topics)
         places = [(name, p) for name, info in found.items() for p in range(info.partitions)]
         wait_until_decided(admin, places, self.decide_s)
 
@@ -86,7 +98,9 @@ class Application:
         """Those of the given repartition topics that have unread records."""
         ends = _written_ends(admin, topics)
         read = admin.group_offsets(self.config.application_id, list(ends)) if ends else {}
-        return {place[0] for place, end in ends.items() if read.get(place, 0) < end}
+        # What was read is deleted soon; a lake sink has no positions in the group, only these.
+        begins = admin.begin_offsets(ends) if ends else {}
+        return {place[0] for place, end in ends.items() if max(read.get(place, 0), begins[place]) < end}
 
     def ends(self, admin: KafkaAdmin, time_ms: int | None = None) -> dict[tuple[str, int], int]:
         """The end offsets of the external source topics, by topic and partition.

@@ -151,10 +151,13 @@ class StreamsApplication:
         ):
             if self._stop.is_set():
                 return
+            lakes = self._lake_starts(spark, application)
             if self.config.available_now:
                 self._run_once(spark, application, counts)
+                self._run_lakes_once(application, lakes)
                 return
-            self._await([partial(self._start, spark, application, prepared, counts) for prepared in application.subs])
+            starts = [partial(self._start, spark, application, prepared, counts) for prepared in application.subs]
+            self._await([*starts, *lakes])
 
     def _run_once(self, spark: SparkSession, application: Application, counts: dict[str, int]) -> None:
         """Processes the existing input: a later sub-topology reads what an earlier one writes, so it starts after that one.
@@ -178,6 +181,27 @@ class StreamsApplication:
             waiting = self._ask(partial(application.unfinished, read=self._read))
             if waiting and not self._until:
                 self._until = self._ask(application.ends)
+
+    def _lake_starts(self, spark: SparkSession, application: Application) -> list[Callable[[], StreamingQuery]]:
+        """What starts the query of each lake sink."""
+        sinks = application.plan.topology.lake_sinks
+        if not sinks:
+            return []
+        from streams.spark.lake.runner import lake_starts
+
+        return lake_starts(spark, application, self._trigger(), self._gates, self.progress)
+
+    def _run_lakes_once(self, application: Application, starts: Sequence[Callable[[], StreamingQuery]]) -> None:
+        """Writes what the steps have left in the internal topics of lake sinks."""
+        if starts and not self._stop.is_set():
+            self._ask(application.await_lake_topics)
+            self._await(starts)
+
+    def _trigger(self) -> dict[str, Any]:
+        """The arguments of `DataStreamWriter.trigger`."""
+        if self.config.available_now:
+            return {"availableNow": True}
+        return {"processingTime": f"{self.config.trigger_interval_ms} milliseconds"}
 
     def _start(
         self, spark: SparkSession, application: Application, prepared: PreparedSub, counts: dict[str, int]
@@ -205,9 +229,6 @@ class StreamsApplication:
             snapshots=config.snapshots,
             replica_dir=config.replica_dir,
         )
-        trigger: dict[str, Any] = {"availableNow": True}
-        if not config.available_now:
-            trigger = {"processingTime": f"{config.trigger_interval_ms} milliseconds"}
         self.progress.started(sub.name, prepared.tasks, sub.topics)
         if job.settings.idle_timeout_ms is not None and sub.reads_internal:
             self.progress.say(f"{sub.name} reads what another step writes: idle_timeout_ms has no effect there")
@@ -217,7 +238,7 @@ class StreamsApplication:
             self.progress.step(sub.name, batch_id, reports)
 
         gate = StopGate()
-        query = start_query(spark, job, config.checkpoint_dir, trigger, report, gate, self.make_source)
+        query = start_query(spark, job, config.checkpoint_dir, self._trigger(), report, gate, self.make_source)
         self._gates[query.runId] = gate
         return query
 

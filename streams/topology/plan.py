@@ -140,13 +140,11 @@ def internal_topics(topology: Graph, application_id: str, sub_topology_names: It
 
 
 def repartition_topics(topology: Graph, application_id: str) -> dict[str, int | None]:
-    """The real names of the repartition topics, and their numbers of partitions; None: as many as the tasks of the writer."""
-    return {
-        topic.topic_name(application_id): topic.partitions
-        for source in topology.sources()
-        for topic in source.topics
-        if isinstance(topic, InternalTopic)
-    }
+    """The real names of the repartition topics, those of lake sinks included, and their numbers of partitions.
+
+    None: as many as the tasks of the writer.
+    """
+    return {topic.topic_name(application_id): topic.partitions for topic in topology.internal_topics()}
 
 
 def plan_alone(topology: Graph, known: Sequence[str] = ()) -> Plan:

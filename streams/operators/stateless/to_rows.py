@@ -1,0 +1,27 @@
+"""The operator in front of a lake sink: each record becomes a row of the sink's columns.
+
+A record that does not fit is the record's fault, so the processing policy decides (fail, skip, dead letter), and a lake sink
+itself meets no bad records any more.
+"""
+
+from __future__ import annotations
+
+from streams.model.record import Record
+from streams.model.row_layout import RowLayout
+from streams.operators.operator import Operator
+
+
+class ToRows(Operator):
+    """Maps each record to the key and the row that the sink's internal topic has.
+
+    Args:
+        layout: The columns.
+    """
+
+    def __init__(self, layout: RowLayout) -> None:
+        self.layout = layout
+
+    def process(self, record: Record) -> None:
+        """Forward the row, with the record's timestamp; headers are no part of a table."""
+        key, row = self.layout.row(record)
+        self.ctx.forward(Record(key, row, record.timestamp))

@@ -1,0 +1,179 @@
+"""`SparkDeltaTable`: the Delta table of a sink, written with `txnAppId` and `txnVersion`.
+
+`append` and MERGE take the two from different places (options of the writer, settings of the session), and so does the commit's
+`userMetadata`; here they are set for one write and removed after it, so that an OPTIMIZE never carries them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from delta.exceptions import DeltaConcurrentModificationException
+from delta.tables import DeltaTable as Delta
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as sql
+from pyspark.sql.types import StructType
+
+from streams.errors import LakeSchemaError
+from streams.lake.commit import SinkCommit, SinkId, newest
+from streams.lake.rows import DELETED, OFFSET, PARTITION, sql_columns
+from streams.lake.writer import WriteConflictError
+from streams.model.row_layout import RowLayout
+from streams.model.table_columns import quoted
+from streams.topology.graph import DeltaTable
+
+log = logging.getLogger(__name__)
+
+_RECENT = 20
+"""How many commits of a table's history are looked at first; other writers' are among them."""
+_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+
+
+class SparkDeltaTable:
+    """The table of one sink.
+
+    Args:
+        session: The Spark session.
+        of: The sink.
+        target: The table.
+        layout: The sink's columns.
+    """
+
+    def __init__(self, session: SparkSession, of: SinkId, target: DeltaTable, layout: RowLayout) -> None:
+        self._session, self._of, self._target, self._layout = session, of, target, layout
+
+    def prepare(self) -> str:
+        """Creates the table if it is missing, and checks its columns.
+
+        Returns:
+            Delta's id of the table.
+
+        Raises:
+            LakeSchemaError: The table has other columns than the sink.
+        """
+        target, layout = self._target, self._layout
+        wanted = StructType.fromDDL(sql_columns(layout))
+        builder = Delta.createIfNotExists(self._session).addColumns(wanted)
+        builder = builder.location(target.name) if target.is_path else builder.tableName(target.name)
+        for name, value in target.properties:
+            builder = builder.property(name, value)
+        if not self._exists():
+            builder.partitionedBy(*target.partition_by).execute()
+        self._check(wanted)
+        return str(self._delta(self._session).detail().select("id").collect()[0][0])
+
+    def write(self, frame: DataFrame, commit: SinkCommit) -> None:
+        """Appends or merges the rows in one commit; see `streams.lake.writer.Table`."""
+        app = self._of.transactions(commit.position.topic_id)
+        settings = {_METADATA: commit.text(self._of), _APP: app, _VERSION: str(commit.version)}
+        # A query runs in a session of its own, in which other queries' writes do not see these settings.
+        with _settings(frame.sparkSession, settings):
+            try:
+                if self._layout.keys:
+                    self._merge(frame)
+                else:
+                    self._append(frame, settings)
+            except DeltaConcurrentModificationException as error:
+                raise WriteConflictError(str(error).partition("\n")[0]) from error
+
+    def newest_commit(self) -> SinkCommit | None:
+        """The sink's newest commit in the table's history; None: there is none."""
+        table = self._delta(self._session)
+        for limit in (_RECENT, None):
+            found = newest(
+                (row.userMetadata for row in table.history(limit).select("userMetadata").collect()), self._of
+            )
+            if found is not None:
+                return found
+        return None
+
+    def optimize(self) -> None:
+        """Compacts small files. A failure is only logged: the rows are complete without."""
+        try:
+            self._delta(self._session).optimize().executeCompaction()
+        except Exception as error:
+            log.warning("%s: OPTIMIZE has failed and is left out: %s", self._of, str(error).partition("\n")[0])
+
+    def _append(self, frame: DataFrame, settings: Mapping[str, str]) -> None:
+        rows = frame.select(*map(_column, self._layout.names))
+        if self._target.partition_by:
+            rows = rows.repartition(*map(_column, self._target.partition_by))
+        writer = rows.write.format("delta").mode("append").option("userMetadata", settings[_METADATA])
+        writer = writer.option("txnAppId", settings[_APP]).option("txnVersion", settings[_VERSION])
+        if self._target.is_path:
+            writer.save(self._target.name)
+        else:
+            writer.saveAsTable(self._target.name)
+
+    def _merge(self, frame: DataFrame) -> None:
+        keys = self._layout.keys
+        latest = Window.partitionBy(*map(_column, keys)).orderBy(sql.col(PARTITION).desc(), sql.col(OFFSET).desc())
+        last = frame.withColumn("_row", sql.row_number().over(latest)).where("_row = 1").alias("new")
+        same = " AND ".join(f"old.{quoted(key)} = new.{quoted(key)}" for key in keys)
+        cells = {quoted(name): f"new.{quoted(name)}" for name in self._layout.names}
+        (
+            self._delta(frame.sparkSession)
+            .alias("old")
+            .merge(last, same)
+            .whenMatchedDelete(f"new.{DELETED}")
+            .whenMatchedUpdate(set=cells)
+            .whenNotMatchedInsert(f"NOT new.{DELETED}", cells)
+            .execute()
+        )
+
+    def _delta(self, session: SparkSession) -> Delta:
+        target = self._target
+        return Delta.forPath(session, target.name) if target.is_path else Delta.forName(session, target.name)
+
+    def _exists(self) -> bool:
+        if self._target.is_path:
+            return bool(Delta.isDeltaTable(self._session, self._target.name))
+        return bool(self._session.catalog.tableExists(self._target.name))
+
+    def _check(self, wanted: StructType) -> None:
+        """Compares the table's columns with the sink's, and adds missing ones if the sink may."""
+        has = {field.name.lower(): field for field in self._delta(self._session).toDF().schema}
+        for field in wanted:
+            known = has.get(field.name.lower())
+            if known is not None and known.dataType.simpleString() != field.dataType.simpleString():
+                raise LakeSchemaError(
+                    f"{self._of}: the column {field.name!r} of the table {self._target.name} is {known.dataType.simpleString()}, and the "
+                    f"sink writes {field.dataType.simpleString()}. Nothing was written. Declare the table's type with schema=..., "
+                    f"or write the field under another name (map_values()), or write a new table."
+                )
+        missing = [field for field in wanted if field.name.lower() not in has]
+        if not missing:
+            return
+        names = ", ".join(field.name for field in missing)
+        if not self._target.add_columns:
+            raise LakeSchemaError(
+                f"{self._of}: the table {self._target.name} has no column {names}. Nothing was written. Let the sink add what is "
+                f"missing with to_delta(..., add_columns=True), where older rows are null there; or write a new table."
+            )
+        columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in missing)
+        name = f"delta.`{self._target.name}`" if self._target.is_path else self._target.name
+        self._session.sql(f"ALTER TABLE {name} ADD COLUMNS ({columns})")
+
+
+def _column(name: str) -> Any:
+    return sql.col(quoted(name))
+
+
+@contextmanager
+def _settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a session for a while."""
+    before = {name: session.conf.get(name, None) for name in values}
+    for name, value in values.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, old)
