@@ -43,8 +43,8 @@ $(STAMP): requirements.lock pyproject.toml scripts/check-prerequisites.sh script
 	@touch $(STAMP)
 
 .PHONY: jars
-jars: venv ## Fetch the jars of the embedded Kafka broker into the cache folder (once)
-	@$(BIN)/streams broker fetch
+jars: venv ## Fetch the jars of the embedded Kafka broker and of Delta Lake into the cache folder (once)
+	@$(BIN)/streams broker fetch --delta
 
 .PHONY: lint
 lint: venv ## Check style, formatting and types

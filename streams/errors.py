@@ -10,6 +10,7 @@
     ├── RescaleError                 the number of tasks cannot be changed like this, or not now: nothing was replaced
     ├── RescaleUnfinishedError       a rescale was begun and has not come to its end
     ├── ConfigError                  a setting is wrong: change the configuration
+    │   └── DeltaMissingError        the Spark session was started without Delta Lake, which the topology needs
     ├── EnrichError                  a function of enrich() cannot be used as it is: no record's fault, no policy applies
     ├── RegistryError                the schema registry does not answer, or refuses: no record's fault, no policy applies
     ├── RangeTooLargeError           a micro-batch holds far more bytes than it was planned for
@@ -52,6 +53,7 @@ __all__ = [
     "ClusterUnreachableError",
     "ConfigError",
     "DamagedCheckpointError",
+    "DeltaMissingError",
     "EnrichError",
     "ErrorKind",
     "ForbiddenTopicError",
@@ -133,6 +135,10 @@ class RescaleUnfinishedError(StreamsError):
 
 class ConfigError(StreamsError):
     """A setting is missing, unknown or out of its range."""
+
+
+class DeltaMissingError(ConfigError):
+    """The Spark session was started without Delta's jars or settings, so it can neither read nor write Delta tables."""
 
 
 class ApplicationFailedError(StreamsError):

@@ -30,6 +30,7 @@ from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.source.pauses import WHOLE, Pauses, read_pauses
 from streams.spark.broker_watch import BrokerWatch, probe_of
 from streams.spark.checkpoint_files import checkpoint_files
+from streams.spark.delta.session import check_delta, fetch_delta
 from streams.spark.jvm.java_process import has_gone, needs_java
 from streams.spark.progress import Progress
 from streams.spark.query import Report, start_query
@@ -107,6 +108,8 @@ class StreamsApplication:
         open_location(self.config.snapshot_dir)
         if session is not None:
             check_session(session, self.progress.say)
+            if self.topology.needs_delta:
+                check_delta(session)
         admin = KafkaAdmin(self.config.client)
         try:
             application = plan_application(self.topology, self.config, admin)
@@ -123,7 +126,7 @@ class StreamsApplication:
                 return
             if own:
                 self.progress.say("starting Spark …")
-            spark = session or start_session(self.config.application_id, self.config.spark, self.config.checkpoint_dir)
+            spark = session or self._start_session()
             start_workers(spark)
             try:
                 # Installed again, because pyspark replaces the handler for Ctrl-C by its own when it starts.
@@ -132,6 +135,12 @@ class StreamsApplication:
             finally:
                 if own and not has_gone():
                     spark.stop()
+
+    def _start_session(self) -> SparkSession:
+        config, delta = self.config, self.topology.needs_delta
+        if delta:
+            fetch_delta(self.progress.say)
+        return start_session(config.application_id, config.spark, config.checkpoint_dir, delta=delta)
 
     def _tell_pauses(self, pauses: Pauses) -> None:
         """Says what is paused, since an application without progress would look broken."""

@@ -280,6 +280,11 @@ class Graph:
     lake_sinks: dict[str, LakeSink] = field(default_factory=dict)
     declared_at: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
+    @property
+    def needs_delta(self) -> bool:
+        """Whether a source or a sink is a Delta table, for which Spark's session must be started with Delta Lake."""
+        return False
+
     def children(self, name: str) -> tuple[str, ...]:
         """Names of the nodes that a node forwards to, in the order in which they run."""
         return tuple(node.name for node in self.nodes.values() if name in node.parents)
