@@ -66,9 +66,9 @@ def resume(
         if saved.table_id != table_id:
             raise LakePositionError(
                 f"{of}: the table {table} is not the one that was written last: it was dropped or replaced, and the rows of "
-                f"commits 1 to {saved.commit.version} are missing in it. Nothing was written. Put the old table back; or begin anew "
-                f"with `streams reset`, which lets the application write all results again; or name the sink anew (named=...) to "
-                f"continue in this table without the old rows."
+                f"commits 1 to {saved.commit.version} are missing in it. Nothing was written. Put the old table back; or begin "
+                f"anew with `streams reset`, which lets the application write all results again; or name the sink anew (named=...) "
+                f"to continue in this table without the old rows."
             )
         found = saved.commit  # its entry in the history is older than the table keeps
     if found is None:
@@ -76,8 +76,8 @@ def resume(
     if found.position.topic_id != log.topic_id:
         raise LakePositionError(
             f"{of}: the table {table} has rows of the internal topic {log.name} as it was before it was deleted and created again "
-            f"(by a reset, for example), so new rows would come on top of those. Nothing was written. Delete the table to write all "
-            f"results again; or name the sink anew (named=...) to keep the rows and add to them."
+            f"(by a reset, for example), so new rows would come on top of those. Nothing was written. Delete the table to write "
+            f"all results again; or name the sink anew (named=...) to keep the rows and add to them."
         )
     return SinkCommit(found.version, _checked(of, table, found, log), found.attempt)
 
@@ -89,14 +89,14 @@ def _checked(of: SinkId, table: str, found: SinkCommit, log: TopicLog) -> TopicO
     for partition, (at, begin, end) in enumerate(zip(offsets, log.begins, log.ends, strict=False)):
         if at < begin:
             raise LakePositionError(
-                f"{of}: the table {table} has the rows of {log.name}-{partition} up to offset {at}, but the topic begins at {begin}: "
-                f"the {begin - at} offsets between were deleted after they had been written, to a table (or a version of it) that is "
-                f"no longer here. Nothing was written. Put that table back; or begin anew with `streams reset`."
+                f"{of}: the table {table} has the rows of {log.name}-{partition} up to offset {at}, but the topic begins at "
+                f"{begin}: the {begin - at} offsets between were deleted after they had been written, to a table (or a version of "
+                f"it) that is no longer here. Nothing was written. Put that table back; or begin anew with `streams reset`."
             )
         if at > end:
             raise LakePositionError(
-                f"{of}: the table {table} has the rows of {log.name}-{partition} up to offset {at}, but the topic ends at {end}: the "
-                f"topic has lost records. Nothing was written. Begin anew with `streams reset` and a new table."
+                f"{of}: the table {table} has the rows of {log.name}-{partition} up to offset {at}, but the topic ends at {end}: "
+                f"the topic has lost records. Nothing was written. Begin anew with `streams reset` and a new table."
             )
     if len(known) > len(log.begins):
         raise LakePositionError(

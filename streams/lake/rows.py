@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -68,9 +69,9 @@ def row_batch(records: RecordColumns, layout: RowLayout, schema: pa.Schema) -> p
     values = records.values.to_pylist()
     rows = [_row(key, value, layout) for key, value in zip(records.keys.to_pylist(), values, strict=True)]
     columns: list[Any] = []
-    for at, column in enumerate(layout.columns):
+    for at, (name, column) in enumerate(zip(layout.names, layout.columns, strict=True)):
         read = column.type.read
-        cells = [None if (cell := row[at]) is None else read(cell) for row in rows]
+        cells = [None if (cell := row.get(name)) is None else read(cell) for row in rows]
         columns.append(pa.array(cells, schema.field(at).type))
     columns.append(pa.array(np.full(len(records), records.partition, np.int32)))
     columns.append(pa.array(records.offsets))
@@ -78,12 +79,9 @@ def row_batch(records: RecordColumns, layout: RowLayout, schema: pa.Schema) -> p
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _row(key: bytes | None, value: bytes | None, layout: RowLayout) -> list[Cell]:
-    """The cells of a record; one without a value has those of its key only."""
-    if value is not None:
-        row: list[Cell] = orjson.loads(value)
-        return row
-    cells: list[Cell] = [None] * len(layout.columns)
-    for at, cell in zip(layout.key_places, orjson.loads(key or b"[]"), strict=True):
-        cells[at] = cell
-    return cells
+def _row(key: bytes | None, value: bytes | None, layout: RowLayout) -> Mapping[str, Cell]:
+    """The cells of a record by column; one without a value has those of its key only."""
+    if value is None:
+        return dict(zip(layout.keys, orjson.loads(key or b"[]"), strict=True))
+    row: dict[str, Cell] = orjson.loads(value)
+    return row

@@ -16,7 +16,7 @@ from streams.errors import LakeConflictError
 from streams.lake.commit import SinkCommit, SinkId
 from streams.source.offsets import TopicOffsets
 
-Frame = TypeVar("Frame", contravariant=True)
+FrameT_contra = TypeVar("FrameT_contra", contravariant=True)
 
 TRIES = 6
 FIRST_PAUSE_S = 0.5
@@ -26,10 +26,10 @@ class WriteConflictError(Exception):
     """Another writer of the table was faster: Delta has refused the commit as a whole."""
 
 
-class Table(Protocol[Frame]):
+class Table(Protocol[FrameT_contra]):
     """The table of a sink."""
 
-    def write(self, frame: Frame, commit: SinkCommit) -> None:
+    def write(self, frame: FrameT_contra, commit: SinkCommit) -> None:
         """Writes rows and the commit in one transaction, unless the table has a commit of that version or a higher one.
 
         Raises:
@@ -40,7 +40,7 @@ class Table(Protocol[Frame]):
         """The sink's newest commit in the table; None: there is none."""
 
 
-class LakeWriter(Generic[Frame]):
+class LakeWriter(Generic[FrameT_contra]):
     """Writes the batches of one run.
 
     Args:
@@ -55,7 +55,7 @@ class LakeWriter(Generic[Frame]):
     def __init__(
         self,
         of: SinkId,
-        table: Table[Frame],
+        table: Table[FrameT_contra],
         at: SinkCommit,
         saved: Callable[[SinkCommit], object] = lambda commit: None,
         pause: Callable[[float], object] = time.sleep,
@@ -64,7 +64,7 @@ class LakeWriter(Generic[Frame]):
         self._of, self._table, self._saved, self._pause, self._attempt_id = of, table, saved, pause, attempt_id
         self.at = at
 
-    def write(self, frame: Frame, end: TopicOffsets) -> None:
+    def write(self, frame: FrameT_contra, end: TopicOffsets) -> None:
         """Writes the rows between the last commit's positions and these.
 
         Raises:
@@ -80,12 +80,12 @@ class LakeWriter(Generic[Frame]):
                 self._saved(commit)
                 return
         raise LakeConflictError(
-            f"{self._of}: other writers of the table were faster {TRIES} times in a row, the last time with: {conflict}. Nothing is "
-            f"lost: the rows wait in the sink's internal topic. Start the application again once the others write less, or let "
+            f"{self._of}: other writers of the table were faster {TRIES} times in a row, the last time with: {conflict}. Nothing "
+            f"is lost: the rows wait in the sink's internal topic. Start the application again once the others write less, or let "
             f"them write other partitions of the table."
         )
 
-    def _tried(self, frame: Frame, commit: SinkCommit) -> WriteConflictError | None:
+    def _tried(self, frame: FrameT_contra, commit: SinkCommit) -> WriteConflictError | None:
         """Tries once; returns the conflict if the table does not have the commit."""
         conflict: WriteConflictError | None = None
         try:

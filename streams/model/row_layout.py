@@ -83,8 +83,10 @@ class RowLayout:
         """The places of the key columns."""
         return tuple(self.names.index(name) for name in self.keys)
 
-    def row(self, record: Record[Any, Any]) -> tuple[list[Cell] | None, list[Cell] | None]:
+    def row(self, record: Record[Any, Any]) -> tuple[list[Cell] | None, dict[str, Cell] | None]:
         """The record's key and row in the internal topic; a row None deletes.
+
+        A row names its columns, so that the next version of a program, with more or fewer of them, can read it.
 
         Raises:
             RowError: A part of the record does not fit its column, or a column of the key is null.
@@ -92,11 +94,11 @@ class RowLayout:
         if not self.keys:
             cells = self._cells(record)
             key = [cell for column, cell in zip(self.columns, cells, strict=True) if column.origin is Origin.KEY]
-            return (key if key and key[0] is not None else None), cells
+            return (key if key and key[0] is not None else None), dict(zip(self.names, cells, strict=True))
         if record.value is None:
             return self._checked([self._deleted(self.columns[at], record) for at in self.key_places]), None
         cells = self._cells(record)
-        return self._checked([cells[at] for at in self.key_places]), cells
+        return self._checked([cells[at] for at in self.key_places]), dict(zip(self.names, cells, strict=True))
 
     def _cells(self, record: Record[Any, Any]) -> list[Cell]:
         if record.value is not None and any(column.origin is Origin.FIELD for column in self.columns):

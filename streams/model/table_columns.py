@@ -1,6 +1,6 @@
 """Columns of tables outside Kafka: their types, derived from Python's, and the cells of a row as JSON.
 
-A row travels through an internal topic as a JSON array with one cell for each column. Each type says what it is called in Spark
+A row travels through an internal topic as a JSON object with a cell for each column. Each type says what it is called in Spark
 SQL, makes a cell of a value (`cell`, which refuses what does not fit), and reads the cell back (`read`).
 
 Invariants: `read(cell(value))` is the same for equal values in every process; types are frozen and picklable.

@@ -283,7 +283,7 @@ class Graph:
     @property
     def needs_delta(self) -> bool:
         """Whether a source or a sink is a Delta table, for which Spark's session must be started with Delta Lake."""
-        return False
+        return any(isinstance(sink.target, DeltaTable) for sink in self.lake_sinks.values())
 
     def children(self, name: str) -> tuple[str, ...]:
         """Names of the nodes that a node forwards to, in the order in which they run."""

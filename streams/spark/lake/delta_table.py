@@ -141,9 +141,9 @@ class SparkDeltaTable:
             known = has.get(field.name.lower())
             if known is not None and known.dataType.simpleString() != field.dataType.simpleString():
                 raise LakeSchemaError(
-                    f"{self._of}: the column {field.name!r} of the table {self._target.name} is {known.dataType.simpleString()}, and the "
-                    f"sink writes {field.dataType.simpleString()}. Nothing was written. Declare the table's type with schema=..., "
-                    f"or write the field under another name (map_values()), or write a new table."
+                    f"{self._of}: the column {field.name!r} of the table {self._target.name} is {known.dataType.simpleString()}, "
+                    f"and the sink writes {field.dataType.simpleString()}. Nothing was written. Declare the table's type with "
+                    f"schema=..., or write the field under another name (map_values()), or write a new table."
                 )
         missing = [field for field in wanted if field.name.lower() not in has]
         if not missing:

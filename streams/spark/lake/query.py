@@ -115,10 +115,10 @@ class LakeRun:
     ) -> StreamingQuery:
         if query_id_of(files, sink.name) is None and any(log.begins):
             raise LakePositionError(
-                f"{self.application.config.application_id}/{sink.name}: the checkpoint of this foreach_batch sink is missing, though "
-                f"batches before have been handed over and deleted from {log.name}. A new checkpoint would begin to count at 0 again, "
-                f"and a function that skips numbers it has seen would lose records. Nothing was read. Put the folder {sink.name} of "
-                f"the checkpoint back; or name the sink anew (named=...) after its internal topic is read to its end."
+                f"{self.application.config.application_id}/{sink.name}: the checkpoint of this foreach_batch sink is missing, but "
+                f"batches have been handed over before and deleted from {log.name}. A new checkpoint would count from 0 again, and "
+                f"a function that skips numbers it has seen would lose records. Nothing was read. Put the folder {sink.name} of "
+                f"the checkpoint back; or begin anew with `streams reset`; or name the sink anew (named=...) to count from 0."
             )
 
         def hand_over(frame: DataFrame, batch_id: int) -> None:
