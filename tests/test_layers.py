@@ -35,6 +35,7 @@ FLOORS = [
     "streams/broker",
     "streams/source",
     "streams/runtime",
+    "streams/lake",
     "streams/microbatch",
     "streams/checkpoint",
     "streams/application",

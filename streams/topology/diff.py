@@ -50,9 +50,8 @@ def compare_plan(old: Mapping[str, Any], new: Plan) -> list[TopologyChange]:
             f"`streams describe --format json MODULE:TOPOLOGY`."
         )
     now = plan_manifest(new, sorted(old["sub_topologies"]))
-    return worst_first(
-        [*_sub_topologies(old, now), *_repartition_topics(old, now), *_global_tables(old, now), *_lake_sinks(old, now)]
-    )
+    topics = (*_repartition_topics(old, now), *_global_tables(old, now), *_lake_sinks(old, now))
+    return worst_first([*_sub_topologies(old, now), *topics])
 
 
 def _sub_topologies(old: Mapping[str, Any], now: Manifest) -> Iterator[TopologyChange]:
