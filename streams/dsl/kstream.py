@@ -21,7 +21,7 @@ from streams.dsl.kstream_enrich import EnrichMixin
 from streams.dsl.kstream_extras import ExtrasMixin
 from streams.dsl.kstream_joins import JoinMixin
 from streams.dsl.kstream_records import RecordsMixin
-from streams.dsl.lake import LakeMixin
+from streams.dsl.lake.mixin import LakeMixin
 from streams.dsl.nodes.dropped import add_dropped
 from streams.dsl.nodes.graph_builder import Port
 from streams.dsl.nodes.materialize import table_names

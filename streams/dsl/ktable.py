@@ -17,7 +17,7 @@ from streams.dsl.arguments import named_option, names, operator_name
 from streams.dsl.grouped_table import KGroupedTable
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable_joins import TableJoinMixin
-from streams.dsl.lake import LakeMixin, Mode
+from streams.dsl.lake.mixin import LakeMixin, Mode
 from streams.dsl.nodes.dropped import add_dropped
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.result_types import pair_types, result_type

@@ -34,7 +34,8 @@ from streams.source.planner import SourceSpec
 from streams.spark.checkpoint_files import checkpoint_files
 from streams.spark.lake.crash import Faults, no_faults
 from streams.spark.lake.delta_table import SparkDeltaTable
-from streams.spark.lake.source import RowsJob, lake_source
+from streams.spark.lake.rows_job import RowsJob
+from streams.spark.lake.source import lake_source
 from streams.spark.session import processes_of
 from streams.spark.stopping import BatchInterruptedError, StopGate
 from streams.topology.graph import DeltaTable, LakeSink

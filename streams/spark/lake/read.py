@@ -12,7 +12,7 @@ from state.kafka.reader import shared_reader
 from streams.lake.rows import arrow_schema, row_batch
 from streams.microbatch.partitions import PlannedPartition, PlannedRange
 from streams.source.range_size import bounded
-from streams.spark.lake.source import RowsJob
+from streams.spark.lake.rows_job import RowsJob
 
 CHUNK_RECORDS = 10_000
 """Rows decoded at once: some MB of Python objects."""

@@ -6,8 +6,7 @@ is imported where it is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark import cloudpickle
@@ -19,27 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from streams.model.row_layout import RowLayout
     from streams.source.planner import SourceSpec
-
-
-@dataclass(frozen=True)
-class RowsJob:
-    """What the readers of a sink's rows need.
-
-    Attributes:
-        layout: The columns.
-        client: Librdkafka client properties; excluded from `repr`.
-        max_bytes: The planned size of a batch.
-        bulk_io: Use librdkafka's C API instead of the ordinary client.
-        prefetch_bytes: How much a process may prefetch.
-    """
-
-    layout: RowLayout
-    client: Mapping[str, str] = field(repr=False)
-    max_bytes: int
-    bulk_io: bool
-    prefetch_bytes: int
+    from streams.spark.lake.rows_job import RowsJob
 
 
 class RowsReader(KafkaStreamReader):

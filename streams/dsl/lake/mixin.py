@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from streams.dsl.arguments import names as several
 from streams.dsl.arguments import operator_name
+from streams.dsl.lake.columns import ColumnNames, Schema, add_lake_sink, layout_of
 from streams.dsl.nodes.abstract_stream import AbstractStream
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
-from streams.dsl.nodes.lake import ColumnNames, Schema, add_lake_sink, layout_of
 from streams.dsl.options import NameLike
 from streams.errors import TopologyError
 from streams.model.row_layout import RowLayout
