@@ -88,7 +88,7 @@ class ResetPlan:
             yield f"{name} then begins to read at {', '.join(places)}, with empty stores: older records are not in them"
         for name, target in self.lake_sinks.items():
             yield (
-                f"not {target}: it stays as it is, with all rows of the sink {name}. Delete it yourself before the next start, which "
+                f"not {target}: it stays as it is, with all rows of the sink {name}. Delete it before the next start, which "
                 f"writes all results again and refuses a table that has them; or name the sink anew to add to it"
             )
         yield from (f"warning: {warning}" for warning in self.warnings)

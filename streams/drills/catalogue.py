@@ -9,6 +9,7 @@ from streams.drills.cases import (
     disk,
     drivers,
     inputs,
+    lake,
     records,
     requests,
     soak,
@@ -279,6 +280,15 @@ DRILLS = (
         "a program of another structure on the state of one that was killed within a step",
         "a `TopologyMismatchError` before anything is written; the right program goes on",
         drivers.changed_program,
+    ),
+    Drill(
+        "D32",
+        "driver killed around a Delta commit",
+        "SIGKILL to the driver before, within and after commits of two Delta tables, five times",
+        "each order is in the tables once, by a reader of their files that knows neither Spark nor Delta",
+        lake.killed_around_a_delta_commit,
+        minutes=4,
+        conditions=Conditions(options=("--set", "spark.driver.memory=1g")),
     ),
 )
 """The drills, in order of their numbers."""

@@ -15,7 +15,7 @@ IDS = [drill.id for drill in DRILLS]
 
 
 def test_the_drills_are_numbered_without_gaps() -> None:
-    assert [f"D{number:02}" for number in range(1, 32)] == IDS
+    assert [f"D{number:02}" for number in range(1, 33)] == IDS
 
 
 def test_the_quick_drills_are_quick() -> None:

@@ -101,7 +101,7 @@ def test_a_table_takes_a_version_once_and_evolves_only_when_asked(spark: SparkSe
     with pytest.raises(LakeSchemaError, match="has no column note"):
         SparkDeltaTable(spark, SINK, target, wider).prepare()
     other = TableColumn("amount", ScalarType("STRING"), Origin.FIELD)
-    with pytest.raises(LakeSchemaError, match="'amount' of the table .* is bigint, and the sink writes string"):
+    with pytest.raises(LakeSchemaError, match=r"'amount' of the table .* is bigint, and the sink writes string"):
         SparkDeltaTable(spark, SINK, target, RowLayout((KEY, other))).prepare()
     grown = SparkDeltaTable(spark, SINK, DeltaTable(str(path), True, add_columns=True), wider)
     assert grown.prepare() == table_id
@@ -110,6 +110,10 @@ def test_a_table_takes_a_version_once_and_evolves_only_when_asked(spark: SparkSe
     assert read(spark, path) == [("a", 1, None), ("b", 3, "n")]
     grown.optimize()
     assert grown.newest_commit() == commit(2, "mine")
+    grown.write(new.limit(0), commit(3, "no rows: only what ends transactions"))
+    assert grown.newest_commit() == commit(3, "no rows: only what ends transactions")
+    with pytest.raises(LakeSchemaError, match="is partitioned by nothing, and the sink by key"):
+        SparkDeltaTable(spark, SINK, DeltaTable(str(path), True, ("key",)), RowLayout((KEY, AMOUNT))).prepare()
 
 
 def test_an_upsert_takes_the_last_row_of_a_key_and_deletes(spark: SparkSession, tmp_path: Path) -> None:
@@ -122,3 +126,5 @@ def test_an_upsert_takes_the_last_row_of_a_key_and_deletes(spark: SparkSession, 
     table.write(frame(spark, [("b", 5, 1, 2, False), ("b", None, 1, 3, True)]), commit(2, "mine"))
     table.write(frame(spark, [("a", 0, 0, 0, False)]), commit(1, "an older batch"))
     assert read(spark, path) == [("a", 3)]
+    table.write(frame(spark, [("unknown", None, 0, 9, True)]), commit(3, "nothing to delete"))
+    assert table.newest_commit() == commit(3, "nothing to delete")

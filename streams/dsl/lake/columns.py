@@ -77,7 +77,7 @@ def layout_of(
     )
     found = [column.name for column in columns]
     for name in found:
-        if found.count(name) > 1:
+        if [other.lower() for other in found].count(name.lower()) > 1:  # SQL does not tell cases apart
             raise TopologyError(
                 f"{method}: two columns are called {name!r}. Rename the one that is no field of the value, with key=..., "
                 f"timestamp=... or value=..., or leave it out with None."

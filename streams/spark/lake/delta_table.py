@@ -23,6 +23,7 @@ from streams.lake.rows import DELETED, OFFSET, PARTITION, sql_columns
 from streams.lake.writer import WriteConflictError
 from streams.model.row_layout import RowLayout
 from streams.model.table_columns import quoted
+from streams.spark.checkpoint_files import qualified
 from streams.topology.graph import DeltaTable
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class SparkDeltaTable:
 
     def __init__(self, session: SparkSession, of: SinkId, target: DeltaTable, layout: RowLayout) -> None:
         self._session, self._of, self._target, self._layout = session, of, target, layout
+        self._name = qualified(session, target.name) if target.is_path else target.name
 
     def prepare(self) -> str:
         """Creates the table if it is missing, and checks its columns.
@@ -58,13 +60,20 @@ class SparkDeltaTable:
         target, layout = self._target, self._layout
         wanted = StructType.fromDDL(sql_columns(layout))
         builder = Delta.createIfNotExists(self._session).addColumns(wanted)
-        builder = builder.location(target.name) if target.is_path else builder.tableName(target.name)
+        builder = builder.location(self._name) if target.is_path else builder.tableName(self._name)
         for name, value in target.properties:
             builder = builder.property(name, value)
         if not self._exists():
             builder.partitionedBy(*target.partition_by).execute()
         self._check(wanted)
-        return str(self._delta(self._session).detail().select("id").collect()[0][0])
+        detail = self._delta(self._session).detail().select("id", "partitionColumns").collect()[0]
+        if target.partition_by and tuple(detail.partitionColumns) != target.partition_by:
+            raise LakeSchemaError(
+                f"{self._of}: the table {target.name} is partitioned by {', '.join(detail.partitionColumns) or 'nothing'}, and "
+                f"the sink by {', '.join(target.partition_by)}. Nothing was written. Leave partition_by out to write "
+                f"the table as it is; or write a new table."
+            )
+        return str(detail.id)
 
     def write(self, frame: DataFrame, commit: SinkCommit) -> None:
         """Appends or merges the rows in one commit; see `streams.lake.writer.Table`."""
@@ -105,9 +114,9 @@ class SparkDeltaTable:
         writer = rows.write.format("delta").mode("append").option("userMetadata", settings[_METADATA])
         writer = writer.option("txnAppId", settings[_APP]).option("txnVersion", settings[_VERSION])
         if self._target.is_path:
-            writer.save(self._target.name)
+            writer.save(self._name)
         else:
-            writer.saveAsTable(self._target.name)
+            writer.saveAsTable(self._name)
 
     def _merge(self, frame: DataFrame) -> None:
         keys = self._layout.keys
@@ -126,13 +135,12 @@ class SparkDeltaTable:
         )
 
     def _delta(self, session: SparkSession) -> Delta:
-        target = self._target
-        return Delta.forPath(session, target.name) if target.is_path else Delta.forName(session, target.name)
+        return Delta.forPath(session, self._name) if self._target.is_path else Delta.forName(session, self._name)
 
     def _exists(self) -> bool:
         if self._target.is_path:
-            return bool(Delta.isDeltaTable(self._session, self._target.name))
-        return bool(self._session.catalog.tableExists(self._target.name))
+            return bool(Delta.isDeltaTable(self._session, self._name))
+        return bool(self._session.catalog.tableExists(self._name))
 
     def _check(self, wanted: StructType) -> None:
         """Compares the table's columns with the sink's, and adds missing ones if the sink may."""
@@ -155,7 +163,7 @@ class SparkDeltaTable:
                 f"missing with to_delta(..., add_columns=True), where older rows are null there; or write a new table."
             )
         columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in missing)
-        name = f"delta.`{self._target.name}`" if self._target.is_path else self._target.name
+        name = f"delta.`{self._name}`" if self._target.is_path else self._name
         self._session.sql(f"ALTER TABLE {name} ADD COLUMNS ({columns})")
 
 
