@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -49,9 +50,7 @@ class TableColumn:
         return self.origin in _OF_THE_KEY
 
     def cell(self, record: Record[Any, Any]) -> Cell:
-        """The column's cell of a record. Raises `RowError` if the record's part does not fit."""
-        if self.origin is Origin.FIELD:
-            return None if record.value is None else Field(self.name, self.type, self.nullable).cell(record.value)
+        """The cell of a column that is no field. Raises `RowError` if the record's part does not fit."""
         part = _part(self.origin, record)
         if part is None:
             return None
@@ -78,10 +77,20 @@ class RowLayout:
         """The names of the columns."""
         return tuple(column.name for column in self.columns)
 
-    @property
-    def key_places(self) -> tuple[int, ...]:
-        """The places of the key columns."""
-        return tuple(self.names.index(name) for name in self.keys)
+
+class RowMaker:
+    """Makes rows of records, as a step does for each record: what depends on the columns alone is computed once.
+
+    Args:
+        layout: The columns.
+    """
+
+    def __init__(self, layout: RowLayout) -> None:
+        self._keys = layout.keys
+        self._columns = {column.name: column for column in layout.columns}
+        self._cell_of = [(column.name, _cell_function(column)) for column in layout.columns]
+        self._has_fields = any(column.origin is Origin.FIELD for column in layout.columns)
+        self._key = next((column.name for column in layout.columns if column.origin is Origin.KEY), None)
 
     def row(self, record: Record[Any, Any]) -> tuple[list[Cell] | None, dict[str, Cell] | None]:
         """The record's key and row in the internal topic; a row None deletes.
@@ -91,19 +100,15 @@ class RowLayout:
         Raises:
             RowError: A part of the record does not fit its column, or a column of the key is null.
         """
-        if not self.keys:
-            cells = self._cells(record)
-            key = [cell for column, cell in zip(self.columns, cells, strict=True) if column.origin is Origin.KEY]
-            return (key if key and key[0] is not None else None), dict(zip(self.names, cells, strict=True))
-        if record.value is None:
-            return self._checked([self._deleted(self.columns[at], record) for at in self.key_places]), None
-        cells = self._cells(record)
-        return self._checked([cells[at] for at in self.key_places]), dict(zip(self.names, cells, strict=True))
-
-    def _cells(self, record: Record[Any, Any]) -> list[Cell]:
-        if record.value is not None and any(column.origin is Origin.FIELD for column in self.columns):
+        if self._keys and record.value is None:
+            return self._checked([self._deleted(self._columns[name], record) for name in self._keys]), None
+        if self._has_fields and record.value is not None:
             check_has_parts(record.value)
-        return [column.cell(record) for column in self.columns]
+        row = {name: cell_of(record) for name, cell_of in self._cell_of}
+        if self._keys:
+            return self._checked([row[name] for name in self._keys]), row
+        key = None if self._key is None else row[self._key]
+        return None if key is None else [key], row
 
     @staticmethod
     def _deleted(column: TableColumn, record: Record[Any, Any]) -> Cell:
@@ -115,10 +120,18 @@ class RowLayout:
         return column.cell(record)
 
     def _checked(self, key: list[Cell]) -> list[Cell]:
-        for name, cell in zip(self.keys, key, strict=True):
-            if cell is None:
-                raise RowError(f"the column {name!r} is a key of the table's rows, and the record has none")
+        if None in key:
+            name = self._keys[key.index(None)]
+            raise RowError(f"the column {name!r} is a key of the table's rows, and the record has none")
         return key
+
+
+def _cell_function(column: TableColumn) -> Callable[[Record[Any, Any]], Cell]:
+    """What makes a column's cell of a record."""
+    if column.origin is not Origin.FIELD:
+        return column.cell
+    cell = Field(column.name, column.type, column.nullable).cell
+    return lambda record: None if record.value is None else cell(record.value)
 
 
 def _part(origin: Origin, record: Record[Any, Any]) -> Any:

@@ -200,7 +200,9 @@ def check_has_parts(value: Any) -> None:
 
 def part_of(value: Any, name: str) -> Any:
     """A part of a dictionary or an object; None if it is missing."""
-    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    if type(value) is dict or isinstance(value, Mapping):
+        return value.get(name)
+    return getattr(value, name, None)
 
 
 def column_type(kind: Any) -> ColumnType | None:
@@ -260,6 +262,8 @@ def without_none(kind: Any) -> tuple[Any, bool]:
 
 
 def _text(value: Any) -> Cell:
+    if type(value) is str and value.isascii():
+        return value
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, UUID):
@@ -271,14 +275,14 @@ def _text(value: Any) -> Cell:
 
 
 def _whole(value: Any) -> Cell:
-    number = value.item() if hasattr(value, "item") else value
+    number = value.item() if type(value) is not int and hasattr(value, "item") else value
     if type(number) is not int or not -_INT64 <= number < _INT64:
         raise TypeError
     return number
 
 
 def _number(value: Any) -> Cell:
-    number = value.item() if hasattr(value, "item") else value
+    number = value.item() if type(value) is not float and hasattr(value, "item") else value
     if type(number) not in (int, float):
         raise TypeError
     return float(number) if math.isfinite(number) else str(float(number))
@@ -303,9 +307,8 @@ def _moment(value: Any) -> Cell:
         value = datetime.fromisoformat(value.replace("Z", "+00:00"))
     if not isinstance(value, datetime):
         raise TypeError
-    return (value if value.tzinfo else value.replace(tzinfo=timezone.utc)).astimezone(timezone.utc).__sub__(
-        _EPOCH
-    ) // _MICROSECOND
+    moment = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 def _day(value: Any) -> Cell:

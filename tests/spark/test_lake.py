@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streams import JsonSerde, StreamsBuilder, Topology
 from streams.errors import ApplicationFailedError, LakeSchemaError
 from streams.lake.commit import SinkCommit, SinkId
+from streams.lake.writer import WriteConflictError
 from streams.model.row_layout import Origin, RowLayout, TableColumn
 from streams.model.table_columns import ScalarType
 from streams.source.offsets import TopicOffsets
@@ -114,6 +117,30 @@ def test_a_table_takes_a_version_once_and_evolves_only_when_asked(spark: SparkSe
     assert grown.newest_commit() == commit(3, "no rows: only what ends transactions")
     with pytest.raises(LakeSchemaError, match="is partitioned by nothing, and the sink by key"):
         SparkDeltaTable(spark, SINK, DeltaTable(str(path), True, ("key",)), RowLayout((KEY, AMOUNT))).prepare()
+
+
+def test_of_two_writers_at_once_delta_refuses_the_slower_one(spark: SparkSession, tmp_path: Path) -> None:
+    path, begun, go_on = tmp_path / "orders", str(tmp_path / "begun"), str(tmp_path / "go-on")
+    table = SparkDeltaTable(spark, SINK, DeltaTable(str(path), True), RowLayout((KEY, AMOUNT)))
+    table.prepare()
+
+    def held(batches: Iterator[Any]) -> Iterator[Any]:
+        Path(begun).touch()
+        while not Path(go_on).exists():
+            time.sleep(0.05)
+        yield from batches
+
+    rows = frame(spark, [("a", 1, 0, 0, False)]).coalesce(1)
+    with ThreadPoolExecutor(1) as pool:
+        slower = pool.submit(table.write, rows.mapInPandas(held, rows.schema), commit(1, "slower"))
+        while not Path(begun).exists() and not slower.done():
+            time.sleep(0.05)
+        table.write(rows, commit(1, "faster"))
+        Path(go_on).touch()
+        with pytest.raises(WriteConflictError):
+            slower.result(60)
+    assert table.newest_commit() == commit(1, "faster")
+    assert read(spark, path) == [("a", 1)]
 
 
 def test_an_upsert_takes_the_last_row_of_a_key_and_deletes(spark: SparkSession, tmp_path: Path) -> None:

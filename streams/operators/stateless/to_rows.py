@@ -7,7 +7,7 @@ itself meets no bad records any more.
 from __future__ import annotations
 
 from streams.model.record import Record
-from streams.model.row_layout import RowLayout
+from streams.model.row_layout import RowLayout, RowMaker
 from streams.operators.operator import Operator
 
 
@@ -19,9 +19,9 @@ class ToRows(Operator):
     """
 
     def __init__(self, layout: RowLayout) -> None:
-        self.layout = layout
+        self._rows = RowMaker(layout)
 
     def process(self, record: Record) -> None:
         """Forward the row, with the record's timestamp; headers are no part of a table."""
-        key, row = self.layout.row(record)
+        key, row = self._rows.row(record)
         self.ctx.forward(Record(key, row, record.timestamp))

@@ -28,8 +28,8 @@ from streams.topology.graph import DeltaTable
 
 log = logging.getLogger(__name__)
 
-_RECENT = 20
-"""How many commits of a table's history are looked at first; other writers' are among them."""
+_LOOK_BACK = (5, 100, None)
+"""How many commits of a table's history are looked at, until an own one is found; other writers' are among them. None: all."""
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 
@@ -92,7 +92,7 @@ class SparkDeltaTable:
     def newest_commit(self) -> SinkCommit | None:
         """The sink's newest commit in the table's history; None: there is none."""
         table = self._delta(self._session)
-        for limit in (_RECENT, None):
+        for limit in _LOOK_BACK:
             found = newest(
                 (row.userMetadata for row in table.history(limit).select("userMetadata").collect()), self._of
             )
