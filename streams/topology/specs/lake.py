@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streams.model.row_layout import RowLayout
+from streams.operators.columnar import BatchProcessor
+from streams.operators.operator_batches import OperatorBatches
 from streams.operators.processor import AnyProcessor
 from streams.operators.stateless.to_rows import ToRows
 from streams.topology.node_kind import NodeKind
@@ -25,3 +27,8 @@ class ToRowsSpec(NodeSpec):
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator without stores."""
         return ToRows(self.layout)
+
+    @property
+    def batches(self) -> type[BatchProcessor] | str:
+        """Together."""
+        return OperatorBatches
