@@ -96,10 +96,11 @@ def test_the_copy_stands_in_for_commits_that_the_table_has_forgotten(sink: Model
     assert sorted(sink.table.rows) == sorted(rows_of(sink))
 
 
+@pytest.mark.parametrize("table_id", ["table-2", ""])
 @pytest.mark.parametrize("saved", [True, False])
-def test_a_table_that_was_made_anew_is_refused(sink: ModelSink, saved: bool) -> None:
+def test_a_table_that_was_dropped_or_made_anew_is_refused(sink: ModelSink, saved: bool, table_id: str) -> None:
     sink.run()
-    sink.table = ModelTable("table-2")
+    sink.table = ModelTable(table_id)
     sink.saved = sink.saved if saved else None
     with pytest.raises(LakePositionError, match=r"Put (the old|that) table back"):
         sink.run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from streams import JsonSerde, StreamsBuilder, Topology
-from streams.errors import ApplicationFailedError, LakeSchemaError
+from streams.errors import ApplicationFailedError, LakePositionError, LakeSchemaError
 from streams.lake.commit import SinkCommit, SinkId
 from streams.lake.writer import WriteConflictError
 from streams.model.row_layout import Origin, RowLayout, TableColumn
@@ -155,3 +156,7 @@ def test_an_upsert_takes_the_last_row_of_a_key_and_deletes(spark: SparkSession, 
     assert read(spark, path) == [("a", 3)]
     table.write(frame(spark, [("unknown", None, 0, 9, True)]), commit(3, "nothing to delete"))
     assert table.newest_commit() == commit(3, "nothing to delete")
+    shutil.rmtree(path)
+    with pytest.raises(LakePositionError, match="was dropped or replaced while the application ran"):
+        table.write(frame(spark, [("d", 1, 0, 10, False)]), commit(4, "mine"))
+    assert not path.exists()

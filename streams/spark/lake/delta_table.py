@@ -13,11 +13,11 @@ from typing import Any
 
 from delta.exceptions import DeltaConcurrentModificationException
 from delta.tables import DeltaTable as Delta
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
-from streams.errors import LakeSchemaError
+from streams.errors import LakePositionError, LakeSchemaError
 from streams.lake.commit import SinkCommit, SinkId, newest
 from streams.lake.rows import DELETED, OFFSET, PARTITION, sql_columns
 from streams.lake.writer import WriteConflictError
@@ -47,6 +47,17 @@ class SparkDeltaTable:
     def __init__(self, session: SparkSession, of: SinkId, target: DeltaTable, layout: RowLayout) -> None:
         self._session, self._of, self._target, self._layout = session, of, target, layout
         self._name = qualified(session, target.name) if target.is_path else target.name
+        self._id = ""
+
+    def exists(self) -> bool:
+        """Whether the table exists."""
+        if self._target.is_path:
+            return bool(Delta.isDeltaTable(self._session, self._name))
+        return bool(self._session.catalog.tableExists(self._name))
+
+    def table_id(self) -> str:
+        """Delta's id of the table; empty if it does not exist."""
+        return str(self._detail().id) if self.exists() else ""
 
     def prepare(self) -> str:
         """Creates the table if it is missing, and checks its columns.
@@ -57,26 +68,27 @@ class SparkDeltaTable:
         Raises:
             LakeSchemaError: The table has other columns than the sink.
         """
-        target, layout = self._target, self._layout
-        wanted = StructType.fromDDL(sql_columns(layout))
-        builder = Delta.createIfNotExists(self._session).addColumns(wanted)
-        builder = builder.location(self._name) if target.is_path else builder.tableName(self._name)
-        for name, value in target.properties:
-            builder = builder.property(name, value)
-        if not self._exists():
-            builder.partitionedBy(*target.partition_by).execute()
-        self._check(wanted)
-        detail = self._delta(self._session).detail().select("id", "partitionColumns").collect()[0]
-        if target.partition_by and tuple(detail.partitionColumns) != target.partition_by:
+        wanted = StructType.fromDDL(sql_columns(self._layout))
+        if not self.exists():
+            self._create(wanted)
+        detail, asked = self._detail(), self._target.partition_by
+        if asked and tuple(detail.partitionColumns) != asked:
             raise LakeSchemaError(
-                f"{self._of}: the table {target.name} is partitioned by {', '.join(detail.partitionColumns) or 'nothing'}, and "
-                f"the sink by {', '.join(target.partition_by)}. Nothing was written. Leave partition_by out to write "
-                f"the table as it is; or write a new table."
+                f"{self._of}: the table {self._target.name} is partitioned by {', '.join(detail.partitionColumns) or 'nothing'}, "
+                f"and the sink by {', '.join(asked)}. Nothing was written. Leave partition_by out to write the table as it is; or "
+                f"write a new table."
             )
-        return str(detail.id)
+        self._check_columns(wanted)
+        self._id = str(detail.id)
+        return self._id
 
     def write(self, frame: DataFrame, commit: SinkCommit) -> None:
         """Appends or merges the rows in one commit; see `streams.lake.writer.Table`."""
+        if self.table_id() != self._id:  # an append would make a new table without the rows so far
+            raise LakePositionError(
+                f"{self._of}: the table {self._target.name} was dropped or replaced while the application ran. Nothing was written, and "
+                f"the rows of this batch wait in the sink's internal topic. Put the table back, then start again."
+            )
         app = self._of.transactions(commit.position.topic_id)
         settings = {_METADATA: commit.text(self._of), _APP: app, _VERSION: str(commit.version)}
         # A query runs in a session of its own, in which other queries' writes do not see these settings.
@@ -134,15 +146,20 @@ class SparkDeltaTable:
             .execute()
         )
 
+    def _create(self, columns: StructType) -> None:
+        builder = Delta.createIfNotExists(self._session).addColumns(columns)
+        builder = builder.location(self._name) if self._target.is_path else builder.tableName(self._name)
+        for name, value in self._target.properties:
+            builder = builder.property(name, value)
+        builder.partitionedBy(*self._target.partition_by).execute()
+
+    def _detail(self) -> Row:
+        return self._delta(self._session).detail().select("id", "partitionColumns").collect()[0]
+
     def _delta(self, session: SparkSession) -> Delta:
         return Delta.forPath(session, self._name) if self._target.is_path else Delta.forName(session, self._name)
 
-    def _exists(self) -> bool:
-        if self._target.is_path:
-            return bool(Delta.isDeltaTable(self._session, self._name))
-        return bool(self._session.catalog.tableExists(self._name))
-
-    def _check(self, wanted: StructType) -> None:
+    def _check_columns(self, wanted: StructType) -> None:
         """Compares the table's columns with the sink's, and adds missing ones if the sink may."""
         has = {field.name.lower(): field for field in self._delta(self._session).toDF().schema}
         for field in wanted:

@@ -89,9 +89,11 @@ class LakeRun:
     ) -> StreamingQuery:
         of = SinkId(self.application.config.application_id, sink.name)
         table = SparkDeltaTable(self.session, of, target, sink.layout)
-        table_id = table.prepare()
         path = f"{sink.name}/{TABLE_COMMIT}"
-        at = resume(of, target.name, table.newest_commit(), table_id, _saved(files.read(path), of), log)
+        # Before the table is made or gets columns: where a table is missing, the user may want to put it back.
+        found = table.newest_commit() if table.exists() else None
+        at = resume(of, target.name, found, table.table_id(), _saved(files.read(path), of), log)
+        table_id = table.prepare()
         self.faults("resumed")
 
         def save(commit: SinkCommit) -> None:
