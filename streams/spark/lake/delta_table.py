@@ -86,8 +86,8 @@ class SparkDeltaTable:
         """Appends or merges the rows in one commit; see `streams.lake.writer.Table`."""
         if self.table_id() != self._id:  # an append would make a new table without the rows so far
             raise LakePositionError(
-                f"{self._of}: the table {self._target.name} was dropped or replaced while the application ran. Nothing was written, and "
-                f"the rows of this batch wait in the sink's internal topic. Put the table back, then start again."
+                f"{self._of}: the table {self._target.name} was dropped or replaced while the application ran. Nothing "
+                f"was written, and the rows of this batch wait in the sink's internal topic. Put the table back, then start again."
             )
         app = self._of.transactions(commit.position.topic_id)
         settings = {_METADATA: commit.text(self._of), _APP: app, _VERSION: str(commit.version)}
