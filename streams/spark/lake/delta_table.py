@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from delta.exceptions import DeltaConcurrentModificationException
+from delta import exceptions as delta_exceptions
 from delta.tables import DeltaTable as Delta
 from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as sql
@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 _LOOK_BACK = (5, 100, None)
 """How many commits of a table's history are looked at, until an own one is found; other writers' are among them. None: all."""
+_CONFLICTS = tuple(getattr(delta_exceptions, name) for name in delta_exceptions.__all__)
+"""What Delta raises where another commit was faster. In Python these classes do not derive from each other."""
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 
@@ -98,7 +100,7 @@ class SparkDeltaTable:
                     self._merge(frame)
                 else:
                     self._append(frame, settings)
-            except DeltaConcurrentModificationException as error:
+            except _CONFLICTS as error:
                 raise WriteConflictError(str(error).partition("\n")[0]) from error
 
     def newest_commit(self) -> SinkCommit | None:
