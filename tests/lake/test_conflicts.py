@@ -7,7 +7,9 @@ from delta.exceptions import captured
 
 from streams.spark.lake.delta_table import _CONFLICTS
 
-RAISED = [found for name, found in vars(captured).items() if name.endswith("Exception") and name.startswith(("Con", "M", "P"))]
+RAISED = [
+    found for name, found in vars(captured).items() if name.endswith("Exception") and name.startswith(("Con", "M", "P"))
+]
 
 
 @pytest.mark.parametrize("raised", RAISED, ids=lambda raised: raised.__name__)

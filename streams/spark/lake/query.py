@@ -11,7 +11,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,21 @@ OnBatch = Callable[[str, int, int, int, float], object]
 
 
 @dataclass(frozen=True)
+class _Ready:
+    """A sink that can continue.
+
+    Attributes:
+        log: Its internal topic.
+        table: The table, and its id; None: a function.
+        at: The commit to continue behind.
+    """
+
+    log: TopicLog
+    table: tuple[SparkDeltaTable, str] | None = None
+    at: SinkCommit | None = None
+
+
+@dataclass(frozen=True)
 class LakeRun:
     """What all lake sinks of a run share.
 
@@ -66,6 +81,15 @@ class LakeRun:
     gates: dict[str, StopGate]
     on_batch: OnBatch
     faults: Faults = no_faults
+    _ready: dict[str, _Ready] = field(default_factory=dict, init=False)
+
+    def check(self, sink: LakeSink) -> None:
+        """Checks that a sink can continue, before anything of the application runs; the next start need not look again.
+
+        Raises:
+            LakeError: The sink cannot continue; nothing was written.
+        """
+        self._ready[sink.name] = self._look(sink)
 
     def start(self, sink: LakeSink) -> StreamingQuery:
         """Starts a sink's query.
@@ -73,57 +97,63 @@ class LakeRun:
         Raises:
             LakeError: The sink cannot continue; nothing was written.
         """
-        with KafkaAdmin(self.application.config.client) as admin:
-            log = _topic_log(admin, sink.topic.topic_name(self.application.config.application_id))
-        files = checkpoint_files(self.session, self.application.config.checkpoint_dir)
+        ready = self._ready.pop(sink.name, None) or self._look(sink)
         gate = StopGate()
         if isinstance(sink.target, DeltaTable):
-            query = self._delta(sink, sink.target, log, files, gate)
+            query = self._delta(sink, sink.target, ready, gate)
         else:
-            query = self._function(sink, sink.target, log, files, gate)
+            query = self._function(sink, sink.target, ready.log, gate)
         self.gates[str(query.runId)] = gate
         return query
 
-    def _delta(
-        self, sink: LakeSink, target: DeltaTable, log: TopicLog, files: CheckpointFiles, gate: StopGate
-    ) -> StreamingQuery:
-        of = SinkId(self.application.config.application_id, sink.name)
-        table = SparkDeltaTable(self.session, of, target, sink.layout)
-        path = f"{sink.name}/{TABLE_COMMIT}"
+    @property
+    def _files(self) -> CheckpointFiles:
+        return checkpoint_files(self.session, self.application.config.checkpoint_dir)
+
+    def _look(self, sink: LakeSink) -> _Ready:
+        config = self.application.config
+        of = SinkId(config.application_id, sink.name)
+        with KafkaAdmin(config.client) as admin:
+            log = _topic_log(admin, sink.topic.topic_name(config.application_id))
+        if not isinstance(sink.target, DeltaTable):
+            self._check_checkpoint(of, log)
+            return _Ready(log)
+        table = SparkDeltaTable(self.session, of, sink.target, sink.layout)
         # Before the table is made or gets columns: where a table is missing, the user may want to put it back.
         found = table.newest_commit() if table.exists() else None
-        at = resume(of, target.name, found, table.table_id(), _saved(files.read(path), of), log)
-        table_id = table.prepare()
+        saved = _saved(self._files.read(f"{sink.name}/{TABLE_COMMIT}"), of)
+        at = resume(of, sink.target.name, found, table.table_id(), saved, log)
+        return _Ready(log, (table, table.prepare()), at)
+
+    def _check_checkpoint(self, of: SinkId, log: TopicLog) -> None:
+        if query_id_of(self._files, of.sink) is None and any(log.begins):
+            raise LakePositionError(
+                f"{of}: the checkpoint of this foreach_batch sink is missing, but batches have been handed over before and deleted "
+                f"from {log.name}. A new checkpoint would count from 0 again, and a function that skips numbers it has seen would "
+                f"lose records. Nothing was read. Put the folder {of.sink} of the checkpoint back; or begin anew with "
+                f"`streams reset`; or name the sink anew (named=...) to count from 0."
+            )
+
+    def _delta(self, sink: LakeSink, target: DeltaTable, ready: _Ready, gate: StopGate) -> StreamingQuery:
+        assert ready.table is not None, "see _look"
+        assert ready.at is not None, "see _look"
+        of = SinkId(self.application.config.application_id, sink.name)
+        (table, table_id), log, files = ready.table, ready.log, self._files
         self.faults("resumed")
 
         def save(commit: SinkCommit) -> None:
             self.faults("table_committed")
-            files.write(path, orjson.dumps({"table_id": table_id, **commit.to_json(of)}))
+            files.write(f"{sink.name}/{TABLE_COMMIT}", orjson.dumps({"table_id": table_id, **commit.to_json(of)}))
 
-        writer: LakeWriter[DataFrame] = LakeWriter(of, table, at, save)
+        writer: LakeWriter[DataFrame] = LakeWriter(of, table, ready.at, save)
         batches = _DeltaBatches(self, sink.name, target, table, writer, log.name)
-        folder = batches.folder
-        spec = replace(
-            self._source(sink.name, log.name), first=FirstBatch(SourceOffsets({log.name: at.position}), fixed=True)
-        )
-        return self._query(sink, spec, f"file://{folder / _QUERY}", len(log.ends), _gated(gate, batches.write))
+        first = FirstBatch(SourceOffsets({log.name: ready.at.position}), fixed=True)
+        spec = replace(self._source(sink.name, log.name), first=first)
+        return self._query(sink, spec, f"file://{batches.folder / _QUERY}", len(log.ends), _gated(gate, batches.write))
 
     def _function(
-        self,
-        sink: LakeSink,
-        function: Callable[[Any, int], object],
-        log: TopicLog,
-        files: CheckpointFiles,
-        gate: StopGate,
+        self, sink: LakeSink, function: Callable[[Any, int], object], log: TopicLog, gate: StopGate
     ) -> StreamingQuery:
-        if query_id_of(files, sink.name) is None and any(log.begins):
-            raise LakePositionError(
-                f"{self.application.config.application_id}/{sink.name}: the checkpoint of this foreach_batch sink is missing, but "
-                f"batches have been handed over before and deleted from {log.name}. A new checkpoint would count from 0 again, and "
-                f"a function that skips numbers it has seen would lose records. Nothing was read. Put the folder {sink.name} of "
-                f"the checkpoint back; or begin anew with `streams reset`; or name the sink anew (named=...) to count from 0."
-            )
-
         def hand_over(frame: DataFrame, batch_id: int) -> None:
             started = time.perf_counter()
             function(frame.drop("_deleted"), batch_id)

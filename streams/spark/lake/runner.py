@@ -32,18 +32,24 @@ def lake_starts(
         trigger: Arguments of `DataStreamWriter.trigger`.
         gates: Where the gates that stop the queries are put, by `runId`.
         progress: Shows each batch.
+
+    Raises:
+        LakeError: A sink cannot continue; nothing of the application has run.
     """
 
     def batch(sink: str, batch_id: int, version: int, offsets: int, seconds: float) -> None:
         progress.step(sink, batch_id, [_report(version, offsets, seconds)])
 
     run = LakeRun(session, application, trigger, gates, batch, faults_from_environment())
+    sinks = application.plan.topology.lake_sinks.values()
+    for sink in sinks:
+        run.check(sink)
 
     def start(sink: LakeSink) -> StreamingQuery:
         progress.started(sink.name, 1, (sink.topic.topic_name(application.config.application_id),))
         return run.start(sink)
 
-    return [partial(start, sink) for sink in application.plan.topology.lake_sinks.values()]
+    return [partial(start, sink) for sink in sinks]
 
 
 def _report(version: int, offsets: int, seconds: float) -> Mapping[str, Any]:
