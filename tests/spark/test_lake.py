@@ -60,7 +60,7 @@ def test_each_record_is_in_the_tables_once_after_faults_at_every_step(
         return lambda: reach
 
     sent = 0
-    for point in ("offsets_logged", "table_committed", "purged", "function_returned", "none"):
+    for point in ("offsets_logged", "table_committed", "function_returned", "none"):
         harness.send(orders, map(order, range(sent, sent + 5)))
         sent += 5
         monkeypatch.setattr("streams.spark.lake.runner.faults_from_environment", fails_at(point))
@@ -72,7 +72,7 @@ def test_each_record_is_in_the_tables_once_after_faults_at_every_step(
     rows = harness.spark.read.format("delta").load(str(appended)).collect()
     assert sorted(row.id for row in rows) == list(range(sent))
     counts = {row.key: row.orders for row in harness.spark.read.format("delta").load(str(counted)).collect()}
-    assert counts == {"k0": 9, "k1": 8, "k2": 8}
+    assert counts == {"k0": 7, "k1": 7, "k2": 6}
     by_number = dict(handed_over)
     assert all(by_number[number] == found for number, found in handed_over), "a repeated batch has the same rows"
     assert len(handed_over) > len(by_number), "a batch was repeated"
@@ -112,8 +112,6 @@ def test_a_table_takes_a_version_once_and_evolves_only_when_asked(spark: SparkSe
     new = frame(spark, [("b", 3, "n", 0, 1, False)], "key STRING, amount BIGINT, note STRING")
     grown.write(new, commit(2, "mine"))
     assert read(spark, path) == [("a", 1, None), ("b", 3, "n")]
-    grown.optimize()
-    assert grown.newest_commit() == commit(2, "mine")
     grown.write(new.limit(0), commit(3, "no rows: only what ends transactions"))
     assert grown.newest_commit() == commit(3, "no rows: only what ends transactions")
     with pytest.raises(LakeSchemaError, match="is partitioned by nothing, and the sink by key"):
