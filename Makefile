@@ -77,6 +77,10 @@ chaos: jars ## Random blows under load, verified; SEED= repeats a run, MINUTES= 
 demo: jars ## Show the engine at work: a broker, a topology, a crash and its recovery
 	$(BIN)/python -m topologies.demo
 
+.PHONY: demo-lake
+demo-lake: jars ## Show flights in Delta tables: exact through a kill, queried by SQL, compared
+	$(BIN)/python -m topologies.demo_lake
+
 .PHONY: bench
 bench: jars ## Run the benchmark of 1000 devices and print its figures
 	$(BIN)/python -m benchmarks run devices --no-save

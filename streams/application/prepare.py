@@ -13,6 +13,7 @@ from state.kafka.admin import KafkaAdmin, TopicInfo, TopicPartition
 from state.kafka.transactions import DECIDE_S, wait_until_decided
 from streams.application.belongings import belongings
 from streams.application.dead_letters.topic import check_dead_letter_topic
+from streams.application.ingests import ensure_ingests, ingest_partitions
 from streams.application.topology_manifest import own_manifest
 from streams.config import StreamsConfig
 from streams.runtime.globals.global_tables import global_table_settings
@@ -203,7 +204,7 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
         own = {*made, *belongings(app, written, admin, log).own}
         topology = with_matching_topics(topology, (name for name in admin.topic_names() if name not in own))
     plan = build_plan(topology, app, known)
-    counts = _source_partitions(plan, admin)
+    counts = _source_partitions(plan, admin) | ingest_partitions(topology, app)
     frozen = {name: info.partitions for name, info in commits.items()}
     subs: list[PreparedSub] = []
     waiting = list(plan.sub_topologies)
@@ -249,6 +250,8 @@ def ensure_internal_topics(
     _check_exist(outputs - set(application.plan.repartition_topics), admin)
     for topic in application.dead_letter_topics:
         check_dead_letter_topic(topic, application.plan, admin)
+    for topic in ensure_ingests(application.plan.topology, app, admin, config.replication_factor):
+        report(f"created topic {topic}")
     for prepared in application.subs:
         specs = [node.spec for node in prepared.sub.stores.values()]
         made = ensure_changelogs(admin, specs, app, prepared.tasks, config.replication_factor)

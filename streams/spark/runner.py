@@ -160,13 +160,16 @@ class StreamsApplication:
         ):
             if self._stop.is_set():
                 return
+            ingests = self._ingest_starts(spark, application)
             lakes = self._lake_starts(spark, application)
             if self.config.available_now:
+                if ingests:
+                    self._await(ingests)
                 self._run_once(spark, application, counts)
                 self._run_lakes_once(application, lakes)
                 return
             starts = [partial(self._start, spark, application, prepared, counts) for prepared in application.subs]
-            self._await([*starts, *lakes])
+            self._await([*ingests, *starts, *lakes])
 
     def _run_once(self, spark: SparkSession, application: Application, counts: dict[str, int]) -> None:
         """Processes the existing input: a later sub-topology reads what an earlier one writes, so it starts after that one.
@@ -190,6 +193,14 @@ class StreamsApplication:
             waiting = self._ask(partial(application.unfinished, read=self._read))
             if waiting and not self._until:
                 self._until = self._ask(application.ends)
+
+    def _ingest_starts(self, spark: SparkSession, application: Application) -> list[Callable[[], StreamingQuery]]:
+        """What starts the query of each source outside Kafka; static DataFrames are read at once."""
+        if not application.plan.topology.ingests:
+            return []
+        from streams.spark.ingest.query import IngestRun
+
+        return IngestRun(spark, application, self._trigger(), self._gates, self.progress).starts()
 
     def _lake_starts(self, spark: SparkSession, application: Application) -> list[Callable[[], StreamingQuery]]:
         """What starts the query of each lake sink."""

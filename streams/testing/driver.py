@@ -118,7 +118,7 @@ class TopologyTestDriver(StoreAccess):
         """Returns a `TestInputTopic`, which writes records to a source topic.
 
         Args:
-            name: The topic.
+            name: The topic, or the name of a source outside Kafka (`from_dataframe`, `from_delta`).
             key_serde: The serde that writes keys; default: the source's.
             value_serde: The serde that writes values; default: the source's.
             start_timestamp: The timestamp of the first record without one; default: the driver's clock.
@@ -127,6 +127,7 @@ class TopologyTestDriver(StoreAccess):
         Raises:
             LookupError: The topology does not read the topic.
         """
+        name = self._topics.input_topic(name)
         key, value = self._topics.input_serdes(name)
         now = lambda: self.now_ms  # noqa: E731
         return TestInputTopic(

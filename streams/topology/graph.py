@@ -20,6 +20,7 @@ from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, TimestampExtract
 from streams.operators.processor import AnyProcessor
 from streams.operators.wrapped import ProcessorWrapper, wrapped
 from streams.serdes.base import Serde
+from streams.topology.ingest import Ingest
 from streams.topology.node_kind import NodeKind
 from streams.topology.pattern_name import pattern_name, pattern_text
 from streams.topology.specs.base import NodeSpec, Parameters
@@ -267,6 +268,7 @@ class Graph:
         stores: All stores by name, without those of global tables.
         global_tables: All global tables by the names of their stores.
         lake_sinks: All sinks outside Kafka by name.
+        ingests: All sources outside Kafka by name.
         default_key_serde: The serde for keys without one.
         default_value_serde: The serde for values without one.
         declared_at: The line of the program that added each node and store, for messages.
@@ -278,12 +280,14 @@ class Graph:
     stores: dict[str, StoreNode] = field(default_factory=dict)
     global_tables: dict[str, GlobalTable] = field(default_factory=dict)
     lake_sinks: dict[str, LakeSink] = field(default_factory=dict)
+    ingests: dict[str, Ingest] = field(default_factory=dict)
     declared_at: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def needs_delta(self) -> bool:
         """Whether a source or a sink is a Delta table, for which Spark's session must be started with Delta Lake."""
-        return any(isinstance(sink.target, DeltaTable) for sink in self.lake_sinks.values())
+        reads = any(ingest.delta for ingest in self.ingests.values())
+        return reads or any(isinstance(sink.target, DeltaTable) for sink in self.lake_sinks.values())
 
     def children(self, name: str) -> tuple[str, ...]:
         """Names of the nodes that a node forwards to, in the order in which they run."""
@@ -362,6 +366,16 @@ class Graph:
             )
         self.lake_sinks[sink.name] = sink
         self._declare(sink.name)
+
+    def add_ingest(self, ingest: Ingest) -> None:
+        """Adds a source outside Kafka. Raises `TopologyError` if its name is taken."""
+        if ingest.name in self.ingests or ingest.name in self.lake_sinks:
+            raise TopologyError(
+                f"Two sources or sinks outside Kafka are called '{ingest.name}': give one of them a name of its own with "
+                f"named=..., which its internal topic and its commits are called after."
+            )
+        self.ingests[ingest.name] = ingest
+        self._declare(ingest.name)
 
     def internal_topics(self) -> Iterator[InternalTopic]:
         """The topics that hold records on their way within the application: to sources, and to sinks outside Kafka."""

@@ -1,4 +1,4 @@
-"""A session with Delta Lake: the settings it starts with, and what is said of one that was started without. Spark is not started."""
+"""A session with Delta Lake: the settings it starts with, and what is said of one without it. No Spark is started."""
 
 from __future__ import annotations
 

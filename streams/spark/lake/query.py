@@ -37,7 +37,7 @@ from streams.spark.lake.delta_table import SparkDeltaTable
 from streams.spark.lake.rows_job import RowsJob
 from streams.spark.lake.source import lake_source
 from streams.spark.session import processes_of
-from streams.spark.stopping import BatchInterruptedError, StopGate
+from streams.spark.stopping import StopGate, gated
 from streams.topology.graph import DeltaTable, LakeSink
 
 _QUERY = "query"
@@ -149,7 +149,7 @@ class LakeRun:
         batches = _DeltaBatches(self, sink.name, target, table, writer, log.name)
         first = FirstBatch(SourceOffsets({log.name: ready.at.position}), fixed=True)
         spec = replace(self._source(sink.name, log.name), first=first)
-        return self._query(sink, spec, f"file://{batches.folder / _QUERY}", len(log.ends), _gated(gate, batches.write))
+        return self._query(sink, spec, f"file://{batches.folder / _QUERY}", len(log.ends), gated(gate, batches.write))
 
     def _function(
         self, sink: LakeSink, function: Callable[[Any, int], object], log: TopicLog, gate: StopGate
@@ -162,7 +162,7 @@ class LakeRun:
 
         spec = replace(self._source(sink.name, log.name), trimmed=frozenset({log.name}))
         folder = f"{self.application.config.checkpoint_dir.rstrip('/')}/{sink.name}"
-        return self._query(sink, spec, folder, len(log.ends), _gated(gate, hand_over))
+        return self._query(sink, spec, folder, len(log.ends), gated(gate, hand_over))
 
     def _source(self, sink: str, topic: str) -> SourceSpec:
         config = self.application.config
@@ -241,21 +241,6 @@ class _DeltaBatches:
     def _purge(self, end: TopicOffsets) -> None:
         with KafkaAdmin(self._run.application.config.client) as admin:
             delete_if_possible(admin, {(self._topic, p): at for p, at in enumerate(end.offsets) if at})
-
-
-def _gated(gate: StopGate, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
-    """The function for `foreachBatch`: batches stop where the gate is closed."""
-
-    def gated(frame: DataFrame, batch_id: int) -> None:
-        gate.enter()
-        try:
-            write(frame, batch_id)
-        except Exception:
-            if gate.closed:
-                raise BatchInterruptedError from None
-            raise
-
-    return gated
 
 
 def _topic_log(admin: KafkaAdmin, topic: str) -> TopicLog:
