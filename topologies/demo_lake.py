@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 APPLICATION_ID = "flights-lake-demo"
-FLIGHTS = 100_000
+FLIGHTS = 40_000
 """How many flights there are by default, so that the demonstration takes a minute or two."""
 WIDTH = 120
 """The width of the tables if there is no terminal."""
