@@ -43,8 +43,8 @@ $(STAMP): requirements.lock pyproject.toml scripts/check-prerequisites.sh script
 	@touch $(STAMP)
 
 .PHONY: jars
-jars: venv ## Fetch the jars of the embedded Kafka broker into the cache folder (once)
-	@$(BIN)/streams broker fetch
+jars: venv ## Fetch the jars of the embedded Kafka broker and of Delta Lake into the cache folder (once)
+	@$(BIN)/streams broker fetch --delta
 
 .PHONY: lint
 lint: venv ## Check style, formatting and types
@@ -76,6 +76,10 @@ chaos: jars ## Random blows under load, verified; SEED= repeats a run, MINUTES= 
 .PHONY: demo
 demo: jars ## Show the engine at work: a broker, a topology, a crash and its recovery
 	$(BIN)/python -m topologies.demo
+
+.PHONY: demo-lake
+demo-lake: jars ## Show flights in Delta tables: exact through a kill, queried by SQL, compared
+	$(BIN)/python -m topologies.demo_lake
 
 .PHONY: bench
 bench: jars ## Run the benchmark of 1000 devices and print its figures

@@ -10,11 +10,16 @@
     ├── RescaleError                 the number of tasks cannot be changed like this, or not now: nothing was replaced
     ├── RescaleUnfinishedError       a rescale was begun and has not come to its end
     ├── ConfigError                  a setting is wrong: change the configuration
+    │   └── DeltaMissingError        the Spark session was started without Delta Lake, which the topology needs
     ├── EnrichError                  a function of enrich() cannot be used as it is: no record's fault, no policy applies
     ├── RegistryError                the schema registry does not answer, or refuses: no record's fault, no policy applies
     ├── RangeTooLargeError           a micro-batch holds far more bytes than it was planned for
     ├── ValueNotPicklableError       a value cannot be handed on to the tasks: the program's fault, no policy applies
     ├── OperatorStateError           `ctx.state` of the operators does not fit into the commit marker
+    ├── LakeError                    a lake sink cannot go on: its table, its internal topic or another writer is in the way
+    │   ├── LakePositionError        the table and the sink's internal topic no longer fit together
+    │   ├── LakeSchemaError          the table's columns are not those of the sink
+    │   └── LakeConflictError        another instance writes for the same sink, or other writers never let go of the table
     ├── SuppressBufferFullError      a buffer that must not emit early has reached its bound
     ├── ClusterUnreachableError      the cluster did not answer
     ├── DamagedCheckpointError       a file of Spark's checkpoint is missing or cut short
@@ -28,6 +33,7 @@
         ├── NoFieldsError            an aggregate or expression reads a field of a value that has none
         ├── OversizedRowError        its row of state is larger than the changelog takes
         ├── OversizedRecordError     its result is larger than the topic takes
+        ├── RowError                 it does not fit the columns of a table in the lake
         ├── RefusedRecordError       its result has no key or a time that the topic does not take
         ├── ForbiddenTopicError      it names an internal topic, or no topic at all
         ├── UnknownTopicError        it names a topic that does not exist
@@ -47,10 +53,15 @@ __all__ = [
     "ClusterUnreachableError",
     "ConfigError",
     "DamagedCheckpointError",
+    "DeltaMissingError",
     "EnrichError",
     "ErrorKind",
     "ForbiddenTopicError",
     "FutureTimestampError",
+    "LakeConflictError",
+    "LakeError",
+    "LakePositionError",
+    "LakeSchemaError",
     "NoFieldsError",
     "OperatorStateError",
     "OversizedRecordError",
@@ -63,6 +74,7 @@ __all__ = [
     "RescaleError",
     "RescaleUnfinishedError",
     "ResetUnfinishedError",
+    "RowError",
     "SerdeError",
     "StreamsError",
     "SuppressBufferFullError",
@@ -125,6 +137,10 @@ class ConfigError(StreamsError):
     """A setting is missing, unknown or out of its range."""
 
 
+class DeltaMissingError(ConfigError):
+    """The Spark session was started without Delta's jars or settings, so it can neither read nor write Delta tables."""
+
+
 class ApplicationFailedError(StreamsError):
     """A streaming query ended with an error; nothing half-done is visible, and a restart goes on where it stopped."""
 
@@ -151,6 +167,22 @@ class ValueNotPicklableError(StreamsError):
 
 class OperatorStateError(StreamsError):
     """What operators keep in `ctx.state` cannot be written into the commit marker; no record's fault, no policy applies."""
+
+
+class LakeError(StreamsError):
+    """A lake sink cannot go on; its records wait in its internal topic."""
+
+
+class LakePositionError(LakeError):
+    """A table and its sink's internal topic no longer fit together; nothing was written."""
+
+
+class LakeSchemaError(LakeError):
+    """A table has other columns than its sink; nothing was written."""
+
+
+class LakeConflictError(LakeError):
+    """Another instance of the application writes for the same sink, or other writers of the table never let go of it."""
 
 
 class SuppressBufferFullError(StreamsError):
@@ -197,6 +229,10 @@ class OversizedRowError(RecordError):
 
 class OversizedRecordError(RecordError):
     """A result is larger than may be sent; the broker or the client would refuse it and with it the whole step."""
+
+
+class RowError(RecordError):
+    """A record does not fit the columns of a table in the lake."""
 
 
 class RefusedRecordError(RecordError):

@@ -68,7 +68,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    """One Spark session for all tests of the session, started with the engine's own settings."""
+    """One Spark session for all tests of the session, started with the engine's own settings, and with Delta Lake."""
     from streams.spark.session import start_session
 
     folder = tmp_path_factory.mktemp("spark")
@@ -79,7 +79,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         "spark.local.dir": str(folder / "local"),
         "spark.driver.memory": "1g",
     }
-    session = start_session("tests", settings, str(folder))
+    session = start_session("tests", settings, str(folder), delta=True)
     yield session
     session.stop()
 

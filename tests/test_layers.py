@@ -37,6 +37,7 @@ FLOORS = [
     "streams/broker",
     "streams/source",
     "streams/runtime",
+    "streams/lake",
     "streams/metrics",
     "streams/microbatch",
     "streams/checkpoint",

@@ -42,6 +42,13 @@ def expected_weather_hours(data: FlightData) -> Table:
     return _table(rows.assign(hour=iso_minutes(rows["hour"])), ("origin", "hour"))
 
 
+def expected_daily_delays(data: FlightData) -> Table:
+    """The expected rows of the lake's table `daily_delays` (`topologies.flights_lake`), by `origin|carrier|day`."""
+    grouped = data.flights.assign(day=data.flights["event_time"].dt.floor("D")).groupby(["origin", "carrier", "day"])
+    rows = _delays(grouped).reset_index()
+    return _table(rows.assign(day=rows["day"].dt.strftime("%Y-%m-%d")), ("origin", "carrier", "day"))
+
+
 def _observed(data: FlightData) -> pd.DataFrame:
     """Each flight with the weather of its hour."""
     flights = data.flights.assign(observed=data.flights["event_time"].dt.floor("h"))

@@ -13,6 +13,7 @@ from state.kafka.admin import KafkaAdmin, TopicInfo, TopicPartition
 from state.kafka.transactions import DECIDE_S, wait_until_decided
 from streams.application.belongings import belongings
 from streams.application.dead_letters.topic import check_dead_letter_topic
+from streams.application.ingests import ensure_ingests, ingest_partitions
 from streams.application.topology_manifest import own_manifest
 from streams.config import StreamsConfig
 from streams.runtime.globals.global_tables import global_table_settings
@@ -57,7 +58,19 @@ class Application:
         Raises:
             KafkaClientError: A transaction stays open for longer than the transaction timeout allows.
         """
-        found = admin.describe_topics(set(prepared.sub.topics) & set(self.plan.repartition_topics))
+        self._await_decided(admin, set(prepared.sub.topics) & set(self.plan.repartition_topics))
+
+    def await_lake_topics(self, admin: KafkaAdmin) -> None:
+        """Waits until everything that has been committed for lake sinks is readable.
+
+        Raises:
+            KafkaClientError: A transaction stays open for longer than the transaction timeout allows.
+        """
+        sinks = self.plan.topology.lake_sinks.values()
+        self._await_decided(admin, {sink.topic.topic_name(self.config.application_id) for sink in sinks})
+
+    def _await_decided(self, admin: KafkaAdmin, topics: Iterable[str]) -> None:
+        found = admin.describe_topics(topics)
         places = [(name, p) for name, info in found.items() for p in range(info.partitions)]
         wait_until_decided(admin, places, self.decide_s)
 
@@ -86,7 +99,9 @@ class Application:
         """Those of the given repartition topics that have unread records."""
         ends = _written_ends(admin, topics)
         read = admin.group_offsets(self.config.application_id, list(ends)) if ends else {}
-        return {place[0] for place, end in ends.items() if read.get(place, 0) < end}
+        # What was read is deleted soon; a lake sink has no positions in the group, only these.
+        begins = admin.begin_offsets(ends) if ends else {}
+        return {place[0] for place, end in ends.items() if max(read.get(place, 0), begins[place]) < end}
 
     def ends(self, admin: KafkaAdmin, time_ms: int | None = None) -> dict[tuple[str, int], int]:
         """The end offsets of the external source topics, by topic and partition.
@@ -189,7 +204,7 @@ def plan_application(topology: Topology, config: StreamsConfig, admin: KafkaAdmi
         own = {*made, *belongings(app, written, admin, log).own}
         topology = with_matching_topics(topology, (name for name in admin.topic_names() if name not in own))
     plan = build_plan(topology, app, known)
-    counts = _source_partitions(plan, admin)
+    counts = _source_partitions(plan, admin) | ingest_partitions(topology, app)
     frozen = {name: info.partitions for name, info in commits.items()}
     subs: list[PreparedSub] = []
     waiting = list(plan.sub_topologies)
@@ -240,6 +255,8 @@ def ensure_internal_topics(
     _check_exist(outputs - set(application.plan.repartition_topics), admin)
     for topic in application.dead_letter_topics:
         check_dead_letter_topic(topic, application.plan, admin)
+    for topic in ensure_ingests(application.plan.topology, app, admin, config.replication_factor):
+        report(f"created topic {topic}")
     for prepared in application.subs:
         specs = [node.spec for node in prepared.sub.stores.values()]
         made = ensure_changelogs(admin, specs, app, prepared.tasks, config.replication_factor)

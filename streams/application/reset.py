@@ -48,6 +48,7 @@ class ResetPlan:
         queries: Names of the checkpoints of queries.
         warnings: Signs that the application is still running.
         start: Sub-topology -> where it then begins to read; the others begin as at a first start.
+        lake_sinks: Sinks outside Kafka -> what they write to, which a reset does not touch.
     """
 
     config: StreamsConfig
@@ -59,6 +60,7 @@ class ResetPlan:
     queries: tuple[str, ...]
     warnings: tuple[str, ...]
     start: Mapping[str, FirstBatch] = field(default_factory=dict)
+    lake_sinks: Mapping[str, str] = field(default_factory=dict)
 
     def lines(self) -> Iterable[str]:
         """The plan for people."""
@@ -84,6 +86,11 @@ class ResetPlan:
                 f"{topic}-{n}: {at}" for topic, of in first.start.topics.items() for n, at in enumerate(of.offsets)
             )
             yield f"{name} then begins to read at {', '.join(places)}, with empty stores: older records are not in them"
+        for name, target in self.lake_sinks.items():
+            yield (
+                f"not {target}: it stays as it is, with all rows of the sink {name}. Delete it before the next start, which "
+                f"writes all results again and refuses a table that has them; or name the sink anew to add to it"
+            )
         yield from (f"warning: {warning}" for warning in self.warnings)
 
 
@@ -131,6 +138,7 @@ def plan_reset(
         tuple(folder.name for folder in query_folders(config.checkpoint_dir, subs)),
         tuple(running_signs(admin, [place for place in places if place[0] in commits])),
         dict(start) or noted_start(config.checkpoint_dir),
+        {name: sink["target"] for name, sink in (kept or {}).get("lake_sinks", {}).items()},
     )
 
 

@@ -19,6 +19,7 @@ from streams.application.topology_manifest import FILE, local_folder
 from streams.checkpoint.files import LocalFiles
 from streams.checkpoint.log import write_first_batch, write_query_id
 from streams.errors import ResetUnfinishedError
+from streams.lake.commit import TABLE_COMMIT
 from streams.source.offsets import FirstBatch
 
 NOTE = "reset.json"
@@ -72,7 +73,7 @@ def note_reset(
 
 
 def query_folders(checkpoint_dir: str, sub_topologies: Collection[str]) -> list[Path]:
-    """The checkpoints of queries in the folder: folders named after a sub-topology, or with Spark's layout.
+    """The checkpoints of queries in the folder: folders named after a sub-topology, or with Spark's layout, or of a lake sink.
 
     Folders that `streams adopt` has moved aside are named after a sub-topology too, with a suffix that begins with `~`.
     """
@@ -87,6 +88,7 @@ def query_folders(checkpoint_dir: str, sub_topologies: Collection[str]) -> list[
         and (
             not {child.name, child.name.partition("~")[0]}.isdisjoint(sub_topologies)
             or ((child / "metadata").exists() and (child / "offsets").is_dir())
+            or (child / TABLE_COMMIT).exists()
         )
     ]
 

@@ -26,6 +26,7 @@ _IVY_MODULE = """\
   <configurations><conf name="default"/></configurations>
   <dependencies>
 {dependencies}
+{exclusions}
   </dependencies>
 </ivy-module>
 """
@@ -77,7 +78,8 @@ def _ivy_module(jars: JarSet) -> str:
         f'    <dependency org="{organisation}" name="{name}" rev="{version}" conf="default->default"/>'
         for organisation, name, version in jars.modules
     ]
-    return _IVY_MODULE.format(dependencies="\n".join(dependencies))
+    exclusions = [f'    <exclude org="{organisation}"/>' for organisation in jars.without]
+    return _IVY_MODULE.format(dependencies="\n".join(dependencies), exclusions="\n".join(exclusions))
 
 
 def _ivy_command(module: Path, ivy_cache: Path, target: Path) -> list[str]:

@@ -29,6 +29,7 @@ class JarSet:
         modules: Organisation, name and version of each module that is asked for.
         required: Beginnings of the names of jars without which the set is of no use.
         fetched_by: The command that fetches the set, for messages.
+        without: Organisations whose jars are left out, because what runs with the set brings them itself.
     """
 
     name: str
@@ -36,6 +37,7 @@ class JarSet:
     modules: tuple[tuple[str, str, str], ...]
     required: tuple[str, ...]
     fetched_by: str
+    without: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -55,6 +57,32 @@ BROKER_JARS = JarSet(
     "streams broker fetch",
 )
 """The jars of the embedded broker."""
+
+DELTA_VERSION = "4.4.0"
+"""The version of Delta's jars, the newest published one for delta-spark 4.4.*: the Python package may be a patch ahead of them."""
+SPARK_VERSION = "4.2"
+"""The version of Spark that Delta's jars are for."""
+
+DELTA_JARS = JarSet(
+    f"delta-spark_{SPARK_VERSION}_{SCALA_VERSION}-{DELTA_VERSION}",
+    f"Delta Lake {DELTA_VERSION}",
+    (("io.delta", f"delta-spark_{SPARK_VERSION}_{SCALA_VERSION}", DELTA_VERSION),),
+    (f"delta-spark_{SPARK_VERSION}_{SCALA_VERSION}-", "delta-storage-"),
+    "streams broker fetch --delta",
+    # pyspark has its own copies, of other versions: 90 MB less to fetch, and no class twice.
+    (
+        "com.fasterxml.jackson.core",
+        "com.google.code.findbugs",
+        "commons-logging",
+        "org.apache.hadoop",
+        "org.apache.logging.log4j",
+        "org.apache.parquet",
+        "org.roaringbitmap",
+        "org.scala-lang",
+        "org.slf4j",
+    ),
+)
+"""The jars of Delta Lake, as a Spark session needs them besides pyspark's."""
 
 
 def cache_dir() -> Path:

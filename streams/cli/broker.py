@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from streams.broker.jars import KAFKA_VERSION, is_complete, jar_dir
+from streams.broker.jars import BROKER_JARS, DELTA_JARS, JarSet, is_complete
 from streams.broker.record import BrokerStatus
 from streams.cli.command import NOT_SAFE, add, application, command
 from streams.cli.connection import DEFAULT_DATA_DIR, DataDir
@@ -27,9 +27,15 @@ app = application(
 
 
 @command
-def fetch() -> None:
+def fetch(
+    delta: Annotated[
+        bool, typer.Option("--delta", help="Also fetch the jars of Delta Lake, for Delta tables.")
+    ] = False,
+) -> None:
     """Fetch the broker's jars into the cache folder, unless they exist."""
     _fetch(Console())
+    if delta:
+        _fetch(Console(), DELTA_JARS)
 
 
 @command
@@ -123,19 +129,14 @@ for _name, _command in {
     add(app, _name, _command)
 
 
-def _fetch(console: Console, *, quiet: bool = False) -> None:
+def _fetch(console: Console, jars: JarSet = BROKER_JARS, *, quiet: bool = False) -> None:
     from streams.broker.fetch import fetch_jars
 
-    folder = jar_dir()
-    if not is_complete(folder):
-        with console.status(f"Fetching the jars of Kafka {KAFKA_VERSION} (once, about a minute) ...") as spinner:
-            folder = fetch_jars(
-                lambda line: spinner.update(f"Fetching Kafka {KAFKA_VERSION}: {escape(line.strip()[:60])}")
-            )
+    if not is_complete(jars.folder):
+        with console.status(f"Fetching the jars of {jars.title} (once, about a minute) ...") as spinner:
+            fetch_jars(lambda line: spinner.update(f"Fetching {jars.title}: {escape(line.strip()[:60])}"), jars)
     if not quiet:
-        console.print(
-            f"The jars of Kafka {KAFKA_VERSION} are in {escape(str(folder))}.", highlight=False, soft_wrap=True
-        )
+        console.print(f"The jars of {jars.title} are in {escape(str(jars.folder))}.", highlight=False, soft_wrap=True)
 
 
 def _as_dict(found: BrokerStatus) -> dict[str, Any]:

@@ -128,10 +128,14 @@ def run(
         config = config.model_copy(update={"spark": {"spark.log.level": "WARN", **config.spark}})
     check_serving(config)
     program.share_with_workers()
+    from streams.spark.delta.session import fetch_delta
     from streams.spark.session import session_ahead
 
+    delta = program.mentions_delta()
+    if delta:
+        fetch_delta(typer.echo)
     # Java starts while the program is imported and its topics are looked up.
-    with session_ahead(config.application_id, config.spark, config.checkpoint_dir):
+    with session_ahead(config.application_id, config.spark, config.checkpoint_dir, delta=delta):
         run_topology(program.load(), config)
 
 

@@ -111,6 +111,18 @@ class TopologyTarget:
             )
         return topology
 
+    def mentions_delta(self) -> bool:
+        """Whether the file names a source or sink of Delta tables.
+
+        Decides only with which jars Java is started before the program is imported; a wrong guess costs another start of Java.
+        """
+        file = Path(self.folder or "", *self.module.split(".")).with_suffix(".py")
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return False
+        return "to_delta(" in text or "from_delta(" in text
+
     def share_with_workers(self) -> None:
         """Adds the file's folder to `PYTHONPATH`, so that Spark's Python processes can import its module."""
         if self.folder is not None:

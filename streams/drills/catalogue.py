@@ -11,6 +11,7 @@ from streams.drills.cases import (
     failover,
     hosts,
     inputs,
+    lake,
     records,
     requests,
     soak,
@@ -306,6 +307,15 @@ DRILLS = (
         state.within_snapshots,
         conditions=Conditions(options=tasks.MANY_ATTEMPTS),
         any_program=True,
+    ),
+    Drill(
+        "D35",
+        "driver killed around a Delta commit",
+        "SIGKILL to the driver before, within and after commits of two Delta tables, five times",
+        "each order is in the tables once, by a reader of their files that knows neither Spark nor Delta",
+        lake.killed_around_a_delta_commit,
+        minutes=4,
+        conditions=Conditions(options=("--set", "spark.driver.memory=1g")),
     ),
     Drill(
         "D36",

@@ -20,6 +20,7 @@ from streams.dsl.nodes.materialize import key_value_store
 from streams.dsl.nodes.table_source import add_table
 from streams.dsl.options import Consumed, Extractor, Materialized, NameLike
 from streams.dsl.options.keywords import ConsumedKeywords, ConsumedSettings
+from streams.dsl.sources.dataframes import IngestMixin
 from streams.errors import TopologyError
 from streams.model.timestamps import CustomTimestampExtractor, TimestampExtractor
 from streams.model.typing import K, V
@@ -37,7 +38,7 @@ from streams.topology.pattern_name import pattern_name
 from streams.topology.topology import Topology
 
 
-class StreamsBuilder(AnswersUnknownNames):
+class StreamsBuilder(IngestMixin, AnswersUnknownNames):
     """Builds a topology, operator by operator.
 
     Example::

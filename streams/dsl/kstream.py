@@ -21,7 +21,9 @@ from streams.dsl.kstream_enrich import EnrichMixin
 from streams.dsl.kstream_extras import ExtrasMixin
 from streams.dsl.kstream_joins import JoinMixin
 from streams.dsl.kstream_records import RecordsMixin
+from streams.dsl.lake.mixin import LakeMixin
 from streams.dsl.nodes.dropped import add_dropped
+from streams.dsl.nodes.graph_builder import Port
 from streams.dsl.nodes.materialize import table_names
 from streams.dsl.nodes.process import OnError, add_process, add_process_values
 from streams.dsl.nodes.table_source import add_table
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from streams.dsl.ktable import KTable
 
 
-class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixin[K, V], Generic[K, V]):
+class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixin[K, V], LakeMixin, Generic[K, V]):
     """A stream of records, made by `StreamsBuilder.stream` and by methods of streams and tables.
 
     Example::
@@ -222,6 +224,9 @@ class KStream(RecordsMixin[K, V], JoinMixin[K, V], ExtrasMixin[K, V], EnrichMixi
             asked_for=True,
         )
         return self._stream(port)
+
+    def _rows_port(self, named: NameLike) -> Port:
+        return self._port
 
     # Groups and tables ------------------------------------------------------------------------------------------------
 

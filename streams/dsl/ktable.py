@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Generic, overload
+from typing import Any, ClassVar, Generic, overload
 
 from typing_extensions import Unpack
 
@@ -17,6 +17,7 @@ from streams.dsl.arguments import named_option, names, operator_name
 from streams.dsl.grouped_table import KGroupedTable
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable_joins import TableJoinMixin
+from streams.dsl.lake.mixin import LakeMixin, Mode
 from streams.dsl.nodes.dropped import add_dropped
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.result_types import pair_types, result_type
@@ -35,13 +36,15 @@ from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import OperatorSpec
 
 
-class KTable(TableJoinMixin[K, V], Generic[K, V]):
+class KTable(TableJoinMixin[K, V], LakeMixin, Generic[K, V]):
     """A table that changes over time, made by `StreamsBuilder.table`, `KStream.to_table` and aggregations.
 
     A table that is read from a topic or made from a stream has a store only if a join looks rows up, if old values are needed
     (`group_by`, left and outer joins), or if the store has a name (`Materialized(name=...)`). Otherwise, updates only
     pass through.
     """
+
+    _mode: ClassVar[Mode] = "upsert"
 
     def __init__(
         self,
@@ -227,6 +230,10 @@ class KTable(TableJoinMixin[K, V], Generic[K, V]):
         port = self._graph.stateless(OperatorSpec(NodeKind.KTABLE_TOSTREAM, TableToStream), self._port, name)
         stream: KStream[Any, V] = KStream(self._graph, port)
         return stream if selector is None else stream.select_key(selector)
+
+    def _rows_port(self, named: NameLike) -> Port:
+        spec = OperatorSpec(NodeKind.KTABLE_TOSTREAM, TableToStream)
+        return self._graph.stateless(spec, self._port, f"{operator_name('to_delta', named)}-updates")
 
     def suppress(self, suppressed: Suppressed, named: NameLike = None) -> KTable[K, V]:
         """Delays updates until their window closes, or for a time; see `Suppressed`.

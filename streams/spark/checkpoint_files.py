@@ -17,6 +17,12 @@ def checkpoint_files(session: SparkSession, checkpoint_dir: str) -> CheckpointFi
     return HadoopFiles(session, checkpoint_dir)
 
 
+def qualified(session: SparkSession, path: str) -> str:
+    """A path with the scheme of its file system, and from its root: what Spark, Delta and other processes all read alike."""
+    at = _path(session, path)
+    return str(at.getFileSystem(_configuration(session)).makeQualified(at).toString())
+
+
 class HadoopFiles:
     """Files of a Hadoop file system: HDFS, S3, Azure, Google.
 

@@ -31,7 +31,8 @@ from streams.spark.signals import stopped_by_signals, wait_for
 from streams.topology.topology import Topology, check_topology
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
     from streams.application.pausing import Pausing
     from streams.spark.progress import Progress
@@ -262,6 +263,41 @@ class KafkaStreams:
                 if asked.is_set():
                     self._request_stop()
                 self._wait(None)
+
+    def store_dataframe(
+        self,
+        store: str,
+        spark: SparkSession | None = None,
+        *,
+        key_schema: DataType | str = "string",
+        value_schema: DataType | str = "string",
+    ) -> DataFrame:
+        """The committed rows of a store as a Spark DataFrame, whether the application runs or not.
+
+        Each use of the frame rebuilds the store from its changelog, one task in each partition. Columns: `key`, `window_start`,
+        `window_end` and `timestamp` (null where the kind of store has none), `value`, and the position that the row shows: `_task`,
+        its commit's number `_version`, and `_changelog_offset`, the end of the changelog at that commit. For SQL::
+
+            streams.store_dataframe("counts", value_schema="bigint").createOrReplaceTempView("counts")
+            spark.sql("SELECT key, value FROM counts ORDER BY value DESC").show()
+
+        Args:
+            store: The store's name.
+            spark: The session that reads; default: the active one.
+            key_schema: The type of the keys, such as `"bigint"` or `"struct<user:string,day:date>"`; default: text, as which
+                objects and lists are JSON.
+            value_schema: The type of the values, in the same way.
+
+        Raises:
+            ConfigError: There is no such store, or the application has never run on this cluster.
+            TopologyError: The application has no stores.
+        """
+        from pyspark.sql import SparkSession
+
+        from streams.spark.stores.frame import store_dataframe
+
+        session = spark or SparkSession.active()
+        return store_dataframe(session, self.topology, self.config, store, key_schema, value_schema)
 
     def _stopped_by_signals(self) -> AbstractContextManager[None]:
         return stopped_by_signals(self._request_stop, again=signal.default_int_handler)

@@ -261,9 +261,10 @@ def sub_of(progress: Any) -> str:
 
 
 def position_of(progress: Any) -> SourceOffsets | None:
-    """A query's position in its topics; None if Spark has not reported any yet."""
+    """A query's position in its topics; None if Spark has not reported any yet, or the query reads no topics."""
     end = progress and progress["sources"][0]["endOffset"]
-    return SourceOffsets.from_json(orjson.loads(end) if isinstance(end, str) else end) if end else None
+    found = orjson.loads(end) if isinstance(end, str) and end else end
+    return SourceOffsets.from_json(found) if isinstance(found, Mapping) and "topics" in found else None
 
 
 def positions_of(end: Any, latest: Any) -> dict[tuple[str, int], tuple[int, int]]:
@@ -271,7 +272,7 @@ def positions_of(end: Any, latest: Any) -> dict[tuple[str, int], tuple[int, int]
     if not end or not latest:
         return {}
     at, to = (orjson.loads(text) if isinstance(text, str) else text for text in (end, latest))
-    if not isinstance(at, Mapping) or not isinstance(to, Mapping):
+    if not isinstance(at, Mapping) or not isinstance(to, Mapping) or "topics" not in to:
         return {}
     found = {}
     for topic, of in to["topics"].items():

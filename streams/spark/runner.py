@@ -42,6 +42,7 @@ from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.source.pauses import read_pauses
 from streams.spark.broker_watch import BrokerWatch, probe_of
 from streams.spark.checkpoint_files import checkpoint_files
+from streams.spark.delta.session import check_delta, fetch_delta
 from streams.spark.jvm.java_process import has_gone, needs_java
 from streams.spark.notebook import progress_for
 from streams.spark.progress import Progress
@@ -151,6 +152,8 @@ class StreamsApplication:
         open_location(self.config.snapshot_dir)
         if session is not None:
             check_session(session, self.progress.say)
+            if self.topology.needs_delta:
+                check_delta(session)
         for folder in (self.config.state_dir, local_folder(self.config.checkpoint_dir)):
             if folder is not None:
                 check_owner(folder)
@@ -174,7 +177,7 @@ class StreamsApplication:
                 return
             if own:
                 self.progress.say("starting Spark …")
-            spark = session or start_session(self.config.application_id, self.config.spark, self.config.checkpoint_dir)
+            spark = session or self._start_session()
             start_workers(spark)
             try:
                 # Installed again, because pyspark replaces the handler for Ctrl-C by its own when it starts.
@@ -192,6 +195,12 @@ class StreamsApplication:
         self.events.emit(RUNNING, f"running: {', '.join(names)}", sub_topologies=names)
         self.progress.metrics.obstacle(START, None)
         self._on_running()
+
+    def _start_session(self) -> SparkSession:
+        config, delta = self.config, self.topology.needs_delta
+        if delta:
+            fetch_delta(self.progress.say)
+        return start_session(config.application_id, config.spark, config.checkpoint_dir, delta=delta)
 
     def _run_queries(self, spark: SparkSession, application: Application, counts: dict[str, int]) -> None:
         files = checkpoint_files(spark, self.config.checkpoint_dir)
@@ -211,10 +220,16 @@ class StreamsApplication:
         ):
             if self._stop.is_set():
                 return
+            ingests = self._ingest_starts(spark, application)
+            lakes = self._lake_starts(spark, application)
             if self.config.available_now:
+                if ingests:
+                    self._await(ingests)
                 self._run_once(spark, application, counts)
+                self._run_lakes_once(application, lakes)
                 return
-            self._await([partial(self._start, spark, application, prepared, counts) for prepared in application.subs])
+            starts = [partial(self._start, spark, application, prepared, counts) for prepared in application.subs]
+            self._await([*ingests, *starts, *lakes])
 
     def _run_once(self, spark: SparkSession, application: Application, counts: dict[str, int]) -> None:
         """Processes the existing input: a later sub-topology reads what an earlier one writes, so it starts after that one.
@@ -238,6 +253,35 @@ class StreamsApplication:
             waiting = self._ask(partial(application.unfinished, read=self._read))
             if waiting and not self._until:
                 self._until = self._ask(application.ends)
+
+    def _ingest_starts(self, spark: SparkSession, application: Application) -> list[Callable[[], StreamingQuery]]:
+        """What starts the query of each source outside Kafka; static DataFrames are read at once."""
+        if not application.plan.topology.ingests:
+            return []
+        from streams.spark.ingest.query import IngestRun
+
+        return IngestRun(spark, application, self._trigger(), self._gates, self.progress).starts()
+
+    def _lake_starts(self, spark: SparkSession, application: Application) -> list[Callable[[], StreamingQuery]]:
+        """What starts the query of each lake sink."""
+        sinks = application.plan.topology.lake_sinks
+        if not sinks:
+            return []
+        from streams.spark.lake.runner import lake_starts
+
+        return lake_starts(spark, application, self._trigger(), self._gates, self.progress)
+
+    def _run_lakes_once(self, application: Application, starts: Sequence[Callable[[], StreamingQuery]]) -> None:
+        """Writes what the steps have left in the internal topics of lake sinks."""
+        if starts and not self._stop.is_set():
+            self._ask(application.await_lake_topics)
+            self._await(starts)
+
+    def _trigger(self) -> dict[str, Any]:
+        """The arguments of `DataStreamWriter.trigger`."""
+        if self.config.available_now:
+            return {"availableNow": True}
+        return {"processingTime": f"{self.config.trigger_interval_ms} milliseconds"}
 
     def _start(
         self, spark: SparkSession, application: Application, prepared: PreparedSub, counts: dict[str, int]
@@ -266,9 +310,6 @@ class StreamsApplication:
             replica_dir=config.replica_dir,
             logs=config.logs,
         )
-        trigger: dict[str, Any] = {"availableNow": True}
-        if not config.available_now:
-            trigger = {"processingTime": f"{config.trigger_interval_ms} milliseconds"}
         self.progress.started(sub.name, prepared.tasks, sub.topics)
         if job.settings.idle_timeout_ms is not None and sub.reads_internal:
             self.progress.say(f"{sub.name} reads what another step writes: idle_timeout_ms has no effect there")
@@ -282,7 +323,7 @@ class StreamsApplication:
 
         gate = StopGate()
         begin = partial(self.progress.metrics.begun, sub.name)
-        query = start_query(spark, job, config.checkpoint_dir, trigger, begin, report, gate, self.make_source)
+        query = start_query(spark, job, config.checkpoint_dir, self._trigger(), begin, report, gate, self.make_source)
         self._gates[query.runId] = gate
         return query
 

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from state.tables.private_folder import private_temporary_folder
 from streams.errors import ConfigError
+from streams.spark.delta.session import DELTA_MEMORY, check_delta, delta_settings
 from streams.spark.jvm import class_archive
 from streams.spark.jvm.java_output import java_ahead, start_java_quietly
 from streams.spark.jvm.java_process import report_end_once
@@ -46,18 +47,23 @@ MEMORY_ENVIRONMENT = {
 large blocks that go back to the system when they are freed. By default each of a client's many threads may keep an arena."""
 
 
-def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: str) -> SparkSession:
+def start_session(
+    application_id: str, user: Mapping[str, str], checkpoint_dir: str, *, delta: bool = False
+) -> SparkSession:
     """The Spark session with the engine's settings: the running one, or a new one.
 
     Args:
         application_id: The name shown in Spark's UI.
         user: The user's Spark settings, which take precedence.
         checkpoint_dir: The checkpoint, whose file system decides how checkpoint files are written.
+        delta: Whether the session reads or writes Delta tables.
 
     Raises:
         ConfigError: A setting cannot work, or the session was started without the engine's daemon.
+        DeltaMissingError: With `delta`: the running session has no Delta Lake.
+        JarFetchError: With `delta`: its jars are missing and could not be fetched.
     """
-    settings = session_settings(application_id, user, checkpoint_dir)
+    settings = session_settings(application_id, user, checkpoint_dir, delta=delta)
     prepare_environment()
     if "spark.log.level" not in settings:
         start_java_quietly(settings)
@@ -69,37 +75,47 @@ def start_session(application_id: str, user: Mapping[str, str], checkpoint_dir: 
         write_files_without_processes(session)
     report_end_once(session.sparkContext)
     check_session(session, log.warning)
+    if delta:
+        check_delta(session)
     session.sparkContext.setLogLevel(settings.get("spark.log.level", "ERROR"))
     if "spark.log.level" not in settings:
         _silence_duplicate_logs(session)
     return session
 
 
-def session_ahead(application_id: str, user: Mapping[str, str], checkpoint_dir: str) -> AbstractContextManager[None]:
+def session_ahead(
+    application_id: str, user: Mapping[str, str], checkpoint_dir: str, *, delta: bool = False
+) -> AbstractContextManager[None]:
     """Starts Java in the background for a `start_session` with the same arguments within the context.
 
     Raises:
         ConfigError: A setting cannot work.
+        JarFetchError: With `delta`: its jars are missing and could not be fetched.
     """
-    settings = session_settings(application_id, user, checkpoint_dir)
+    settings = session_settings(application_id, user, checkpoint_dir, delta=delta)
     if "PYSPARK_GATEWAY_PORT" in os.environ or "spark.log.level" in settings:
         return nullcontext()
     prepare_environment()
     return java_ahead(settings)
 
 
-def session_settings(application_id: str, user: Mapping[str, str], checkpoint_dir: str) -> dict[str, str]:
+def session_settings(
+    application_id: str, user: Mapping[str, str], checkpoint_dir: str, *, delta: bool = False
+) -> dict[str, str]:
     """All settings of a session; see `start_session`."""
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
+    submitted_to = "PYSPARK_GATEWAY_PORT" in os.environ
+    if submitted_to:
         # Under spark-submit, Java is already running and alone knows --master and --conf: without this call they would be
         # overridden. Elsewhere Java must not be started yet: its memory is one of the settings.
         SparkContext._ensure_initialized()
     submitted = dict(SparkConf().getAll())
     settings = {"spark.app.name": application_id, **spark_settings({**submitted, **user}, checkpoint_dir)}
     settings["spark.master"] = with_retries(settings.get("spark.master", DEFAULT_MASTER))
+    if delta:
+        settings = delta_settings(settings, running=submitted_to)
     if settings["spark.master"].startswith("local["):
         settings.setdefault("spark.driver.extraJavaOptions", LOCAL_JAVA_OPTIONS + class_archive.java_options())
-        settings.setdefault("spark.driver.memory", LOCAL_MEMORY)
+        settings.setdefault("spark.driver.memory", DELTA_MEMORY if delta else LOCAL_MEMORY)
         if "SPARK_LOCAL_DIRS" not in os.environ:
             # Shuffle files hold records, and Spark makes their folders readable for all; cluster managers have private ones.
             settings.setdefault("spark.local.dir", str(private_temporary_folder("streams-spark")))

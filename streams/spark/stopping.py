@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 DRAIN_S = 8.0
@@ -74,3 +76,18 @@ class StopGate:
             time.sleep(_POLL_S)
         self._stopped = query
         query.stop()
+
+
+def gated(gate: StopGate, write: Callable[[DataFrame, int], object]) -> Callable[[DataFrame, int], None]:
+    """A function for `foreachBatch` whose batches stop where the gate is closed."""
+
+    def through(frame: DataFrame, batch_id: int) -> None:
+        gate.enter()
+        try:
+            write(frame, batch_id)
+        except Exception:
+            if gate.closed:
+                raise BatchInterruptedError from None
+            raise
+
+    return through

@@ -80,7 +80,6 @@ _KSTREAM = {
     "distinct": "here it is deduplicate(within=...)",
     "map_partitions": "here it is enrich(function_of_a_list, batch_size=...)",
     "for_each": _FOREACH,
-    "foreach_batch": "here it is enrich(function_of_a_list, batch_size=...)",
     "write_stream": _TO,
     "sink_to": _TO,
     "add_sink": _TO,

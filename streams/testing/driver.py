@@ -118,7 +118,7 @@ class TopologyTestDriver(StoreAccess):
         """Returns a `TestInputTopic`, which writes records to a source topic.
 
         Args:
-            name: The topic.
+            name: The topic, or the name of a source outside Kafka (`from_dataframe`, `from_delta`).
             key_serde: The serde that writes keys; default: the source's.
             value_serde: The serde that writes values; default: the source's.
             start_timestamp: The timestamp of the first record without one; default: the driver's clock.
@@ -127,6 +127,7 @@ class TopologyTestDriver(StoreAccess):
         Raises:
             LookupError: The topology does not read the topic.
         """
+        name = self._topics.input_topic(name)
         key, value = self._topics.input_serdes(name)
         now = lambda: self.now_ms  # noqa: E731
         return TestInputTopic(
@@ -143,6 +144,20 @@ class TopologyTestDriver(StoreAccess):
         """
         key, value = self._topics.output_serdes(name)
         return TestOutputTopic(name, key_serde or key, value_serde or value, self._kafka)
+
+    def table_rows(self, name: str) -> list[dict[str, Any]]:
+        """Returns the rows that a lake sink has written by now: with keys the last row of each key, else a row for each record.
+
+        Args:
+            name: The sink's name, or the path or name of its table.
+
+        Raises:
+            LookupError: No sink, or several, are called so.
+        """
+        from streams.testing.lake_rows import find_sink, table_rows
+
+        sink = find_sink(self._topology, name)
+        return table_rows(sink, sink.topic.topic_name(self._settings.application_id), self._kafka)
 
     def produced_topic_names(self) -> set[str]:
         """The topics to which records were written so far: outputs, repartition topics and changelogs."""

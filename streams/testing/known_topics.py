@@ -8,7 +8,7 @@ from typing import Any
 from streams.serdes.base import Serde
 from streams.serdes.primitives import BytesSerde
 from streams.suggest import did_you_mean
-from streams.topology.graph import SinkNode, SourceNode
+from streams.topology.graph import InternalTopic, SinkNode, SourceNode
 from streams.topology.patterns import matches
 from streams.topology.plan import Plan
 
@@ -45,8 +45,14 @@ class KnownTopics:
             return self._plan.topology.default_key_serde, self._plan.topology.default_value_serde
         if found is None:
             known = {text for source in self._sources for text in _read_by(source)} - self._plan.internal_topics.keys()
+            known |= self._plan.topology.ingests.keys()
             raise LookupError(f"the topology does not read a topic {name!r}: {listed(name, known)}")
         return found.key_serde, found.value_serde
+
+    def input_topic(self, name: str) -> str:
+        """The topic of a name; that of a source outside Kafka is its internal topic."""
+        ingest = self._plan.topology.ingests.get(name)
+        return name if ingest is None else InternalTopic(name).topic_name(self._plan.application_id)
 
     def output_serdes(self, name: str) -> Serdes:
         """The key and value serde of the sink of a topic; bytes for dead letters and internal topics without a sink.

@@ -49,7 +49,7 @@ def _check_patterns(topology: Graph, reader: Mapping[Topic, SourceNode]) -> None
 def check_topics(topology: Graph) -> None:
     """Raises `TopologyError` if topics are used in contradictory ways."""
     check_sources(topology)
-    _check_repartitions(list(topology.sources()), list(topology.sinks()))
+    _check_repartitions(set(topology.internal_topics()), list(topology.sinks()))
 
 
 def check_use_of_internal(topology: Graph, internal: Mapping[str, str]) -> None:
@@ -101,8 +101,7 @@ def check_explicit_names(topology: Graph) -> None:
         )
 
 
-def _check_repartitions(sources: list[SourceNode], sinks: list[SinkNode]) -> None:
-    read = {topic for source in sources for topic in source.topics if isinstance(topic, InternalTopic)}
+def _check_repartitions(read: set[InternalTopic], sinks: list[SinkNode]) -> None:
     written: dict[str, str] = {}
     for sink in sinks:
         if isinstance(sink.topic, InternalTopic):

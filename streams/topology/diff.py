@@ -50,7 +50,8 @@ def compare_plan(old: Mapping[str, Any], new: Plan) -> list[TopologyChange]:
             f"`streams describe --format json MODULE:TOPOLOGY`."
         )
     now = plan_manifest(new, sorted(old["sub_topologies"]))
-    return worst_first([*_sub_topologies(old, now), *_repartition_topics(old, now), *_global_tables(old, now)])
+    topics = (*_repartition_topics(old, now), *_global_tables(old, now), *_lake_sinks(old, now))
+    return worst_first([*_sub_topologies(old, now), *topics])
 
 
 def _sub_topologies(old: Mapping[str, Any], now: Manifest) -> Iterator[TopologyChange]:
@@ -173,3 +174,23 @@ def _repartition_topics(old: Mapping[str, Any], now: Manifest) -> Iterator[Topol
 def _global_tables(old: Mapping[str, Any], now: Manifest) -> Iterator[TopologyChange]:
     said = _harmless("global tables", "table", old["global_tables"], now["global_tables"])
     return (safe(one.where, one.what, f"{one.says}; it is read from its topic") for one in said)
+
+
+def _lake_sinks(old: Mapping[str, Any], now: Manifest) -> Iterator[TopologyChange]:
+    """Changes of sinks outside Kafka. Rows name their columns, but neither their types nor the columns of their keys."""
+    before, after = old.get("lake_sinks", {}), now.get("lake_sinks", {})
+    yield from _harmless(
+        "lake sinks",
+        "sink",
+        {name: one["target"] for name, one in before.items()},
+        {name: one["target"] for name, one in after.items()},
+    )
+    for name in before.keys() & after.keys():
+        then, new = before[name], after[name]
+        turned = [column for column, kind in then["columns"].items() if new["columns"].get(column, kind) != kind]
+        if turned or then["keys"] != new["keys"]:
+            what = f"other types of {', '.join(turned)}" if turned else "other keys"
+            said = (
+                f"has {what}, by which rows in its internal topic would be read wrongly: name the sink anew (named=...)"
+            )
+            yield TopologyChange(Severity.NEEDS_MIGRATION, "lake sinks", f"sink '{name}'", said, refused=True)

@@ -15,10 +15,12 @@ from typing import Any, TypeAlias
 
 from state.stores.spec import StoreSpec
 from streams.errors import TopologyError
+from streams.model.row_layout import RowLayout
 from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, TimestampExtractor
 from streams.operators.processor import AnyProcessor
 from streams.operators.wrapped import ProcessorWrapper, wrapped
 from streams.serdes.base import Serde
+from streams.topology.ingest import Ingest
 from streams.topology.node_kind import NodeKind
 from streams.topology.pattern_name import pattern_name, pattern_text
 from streams.topology.specs.base import NodeSpec, Parameters
@@ -207,6 +209,53 @@ class GlobalTable:
     supplier: Callable[[], AnyProcessor] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class DeltaTable:
+    """The Delta table that a lake sink writes.
+
+    Attributes:
+        name: A path or URI, or a name in Spark's catalog.
+        is_path: Whether the name is a path or URI.
+        partition_by: The columns that the table is partitioned by.
+        add_columns: Whether columns that an existing table lacks are added.
+        records_per_file: How many records of one commit share a file, about.
+        optimize_every: After how many commits small files are compacted; None: never.
+        properties: Properties of a table that the sink creates.
+    """
+
+    name: str
+    is_path: bool
+    partition_by: tuple[str, ...] = ()
+    add_columns: bool = False
+    records_per_file: int = 1_000_000
+    optimize_every: int | None = None
+    properties: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSink:
+    """A sink outside Kafka: an internal topic, and what a query of its own does with the rows in it.
+
+    Attributes:
+        name: The sink's name.
+        topic: The internal topic.
+        layout: The columns.
+        target: The table, or the function that gets each batch as a DataFrame with the batch's number.
+    """
+
+    name: str
+    topic: InternalTopic
+    layout: RowLayout
+    target: DeltaTable | Callable[[Any, int], object]
+
+    @property
+    def target_text(self) -> str:
+        """What the sink writes to, for descriptions."""
+        if isinstance(self.target, DeltaTable):
+            return f"delta table {self.target.name}"
+        return f"function {getattr(self.target, '__qualname__', type(self.target).__qualname__)}"
+
+
 Node: TypeAlias = SourceNode | ProcessorNode | SinkNode
 
 
@@ -218,6 +267,8 @@ class Graph:
         nodes: All nodes by name, parents first.
         stores: All stores by name, without those of global tables.
         global_tables: All global tables by the names of their stores.
+        lake_sinks: All sinks outside Kafka by name.
+        ingests: All sources outside Kafka by name.
         default_key_serde: The serde for keys without one.
         default_value_serde: The serde for values without one.
         declared_at: The line of the program that added each node and store, for messages.
@@ -228,7 +279,15 @@ class Graph:
     nodes: dict[str, Node] = field(default_factory=dict)
     stores: dict[str, StoreNode] = field(default_factory=dict)
     global_tables: dict[str, GlobalTable] = field(default_factory=dict)
+    lake_sinks: dict[str, LakeSink] = field(default_factory=dict)
+    ingests: dict[str, Ingest] = field(default_factory=dict)
     declared_at: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def needs_delta(self) -> bool:
+        """Whether a source or a sink is a Delta table, for which Spark's session must be started with Delta Lake."""
+        reads = any(ingest.delta for ingest in self.ingests.values())
+        return reads or any(isinstance(sink.target, DeltaTable) for sink in self.lake_sinks.values())
 
     def children(self, name: str) -> tuple[str, ...]:
         """Names of the nodes that a node forwards to, in the order in which they run."""
@@ -297,3 +356,29 @@ class Graph:
                 f"by tasks or is a global table, once."
             )
         self.global_tables[table.store.name] = table
+
+    def add_lake_sink(self, sink: LakeSink) -> None:
+        """Adds a sink outside Kafka. Raises `TopologyError` if its name is taken."""
+        if sink.name in self.lake_sinks:
+            raise TopologyError(
+                f"Two lake sinks are called '{sink.name}': give one of them a name of its own with named=..., which its internal "
+                f"topic and its commits are called after."
+            )
+        self.lake_sinks[sink.name] = sink
+        self._declare(sink.name)
+
+    def add_ingest(self, ingest: Ingest) -> None:
+        """Adds a source outside Kafka. Raises `TopologyError` if its name is taken."""
+        if ingest.name in self.ingests or ingest.name in self.lake_sinks:
+            raise TopologyError(
+                f"Two sources or sinks outside Kafka are called '{ingest.name}': give one of them a name of its own with "
+                f"named=..., which its internal topic and its commits are called after."
+            )
+        self.ingests[ingest.name] = ingest
+        self._declare(ingest.name)
+
+    def internal_topics(self) -> Iterator[InternalTopic]:
+        """The topics that hold records on their way within the application: to sources, and to sinks outside Kafka."""
+        for source in self.sources():
+            yield from (topic for topic in source.topics if isinstance(topic, InternalTopic))
+        yield from (sink.topic for sink in self.lake_sinks.values())

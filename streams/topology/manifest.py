@@ -49,19 +49,27 @@ def plan_manifest(plan: Plan, known: Sequence[str] | None = None) -> Manifest:
         known: Names of sub-topologies that have run before, which they keep here, the preferred ones first; None: as planned.
     """
     topology = plan.topology
-    internal = {
-        str(topic): topic.partitions
-        for source in topology.sources()
-        for topic in source.topics
-        if not isinstance(topic, str)
-    }
     return {
         "format": FORMAT,
         "sub_topologies": {
             _name(topology, sub, known): _sub_topology(topology, list(sub.nodes)) for sub in plan.sub_topologies
         },
-        "repartition_topics": internal,
+        "repartition_topics": {str(topic): topic.partitions for topic in topology.internal_topics()},
         "global_tables": {name: str(table.source.topics[0]) for name, table in topology.global_tables.items()},
+        **({"lake_sinks": lakes} if (lakes := _lake_sinks(topology)) else {}),
+    }
+
+
+def _lake_sinks(topology: Graph) -> Manifest:
+    """Each sink outside Kafka: what it writes to, its columns with their types, and its keys."""
+    return {
+        name: {
+            "target": sink.target_text,
+            "topic": str(sink.topic),
+            "columns": {column.name: column.type.sql for column in sink.layout.columns},
+            "keys": list(sink.layout.keys),
+        }
+        for name, sink in topology.lake_sinks.items()
     }
 
 

@@ -62,6 +62,9 @@ def _arrows(topology: Graph, ids: dict[tuple[str, str], str]) -> list[str]:
         lines += [f"  {here} -.- {ids['store', store]}" for store in node.stores]
         if isinstance(node, SinkNode) and node.topic is not None:
             lines.append(f"  {here} --> {_topic(ids, str(node.topic))}")
+    for sink in topology.lake_sinks.values():
+        target = _id(ids, "lake", sink.name)
+        lines.append(f'  {_topic(ids, str(sink.topic))} --> {target}[("{_text(sink.target_text)}")]')
     return lines
 
 

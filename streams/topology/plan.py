@@ -136,17 +136,19 @@ def internal_topics(topology: Graph, application_id: str, sub_topology_names: It
             commits_topic(application_id, name): f"the commits of the sub-topology '{name}'"
             for name in sub_topology_names
         },
+        **{
+            commits_topic(application_id, ingest.lasting_name): f"the commits of the source '{ingest.name}'"
+            for ingest in topology.ingests.values()
+        },
     }
 
 
 def repartition_topics(topology: Graph, application_id: str) -> dict[str, int | None]:
-    """The real names of the repartition topics, and their numbers of partitions; None: as many as the tasks of the writer."""
-    return {
-        topic.topic_name(application_id): topic.partitions
-        for source in topology.sources()
-        for topic in source.topics
-        if isinstance(topic, InternalTopic)
-    }
+    """The real names of the repartition topics, those of lake sinks included, and their numbers of partitions.
+
+    None: as many as the tasks of the writer.
+    """
+    return {topic.topic_name(application_id): topic.partitions for topic in topology.internal_topics()}
 
 
 def plan_alone(topology: Graph, known: Sequence[str] = ()) -> Plan:
@@ -180,14 +182,14 @@ def build_plan(topology: Graph, application_id: str, known: Sequence[str] = ()) 
     subs: list[SubTopology] = []
     for index, names in enumerate(sub_topologies(topology)):
         subs.append(_sub_topology(topology, application_id, index, in_run_order(topology, names), known))
-    _check_names(subs)
+    _check_names(subs, [ingest.lasting_name for ingest in topology.ingests.values()])
     plan = Plan(application_id, topology, tuple(subs), repartition_topics(topology, application_id))
     check_use_of_internal(topology, plan.internal_topics)
     return plan
 
 
-def _check_names(subs: list[SubTopology]) -> None:
-    names = [sub.name for sub in subs]
+def _check_names(subs: list[SubTopology], ingests: list[str]) -> None:
+    names = [*(sub.name for sub in subs), *ingests]
     for name in names:
         if names.count(name) > 1:
             raise TopologyError(

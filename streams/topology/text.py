@@ -85,7 +85,8 @@ def _headline(topology: Graph, name: str) -> str:
     if node.topic is None:
         extractor = getattr(node.topic_extractor, "__qualname__", type(node.topic_extractor).__qualname__)
         return f"Sink: {name} (extractor class: {extractor})"
-    return f"Sink: {name} (topic: {node.topic})"
+    lake = next((f", {sink.target_text}" for sink in topology.lake_sinks.values() if sink.topic == node.topic), "")
+    return f"Sink: {name} (topic: {node.topic}{lake})"
 
 
 def _listed(names: Sequence[str]) -> str:

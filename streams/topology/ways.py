@@ -65,6 +65,12 @@ def explained(topology: Graph) -> str:
         found = ways(sub)
         width = max(len(one.node) for one in found)
         parts.append(f"Sub-topology: {sub.index}\n{''.join(_lines(found, width))}")
+    if topology.lake_sinks:
+        sinks = (
+            f"  {sink.topic} --> {sink.target_text} ({', '.join(sink.layout.names)})\n"
+            for sink in topology.lake_sinks.values()
+        )
+        parts.append(f"Lake sinks\n{''.join(sinks)}")
     return "\n".join(parts)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streams.broker import JarFetchError, JarsMissingError, JavaError, fetch_jars
-from streams.broker.jars import class_path, is_complete, jar_dir, write_manifest
+from streams.broker.jars import DELTA_JARS, class_path, is_complete, jar_dir, write_manifest
 from streams.broker.java import find_java
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "check-prerequisites.sh"
@@ -85,6 +85,20 @@ def test_a_failed_fetch_tells_how_to_go_on_and_leaves_no_set(tmp_path: Path, mon
     with pytest.raises(JarFetchError, match=r"(?s)-Dhttps\.proxyHost.*Bad Gateway"):
         fetch_jars()
     assert not jar_dir().exists()
+
+
+def test_a_fetch_leaves_out_what_the_session_has_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = """case "$*" in *-version*) echo 'openjdk version "17.0.1"' >&2;;"""
+    # What Ivy is asked for, in its file beside the target.
+    keep = f'for last; do :; done; cp "$(dirname "$last")/ivy.xml" {tmp_path}/asked.xml; exit 1'
+    _fake_java(tmp_path / "java", f"{version} *) {keep};; esac")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    monkeypatch.setenv("STREAMS_CACHE_DIR", str(tmp_path / "cache"))
+    with pytest.raises(JarFetchError, match=r"The jars of Delta Lake .* could not be fetched"):
+        fetch_jars(jars=DELTA_JARS)
+    asked = (tmp_path / "asked.xml").read_text()
+    assert f'name="{DELTA_JARS.modules[0][1]}"' in asked
+    assert '<exclude org="org.apache.hadoop"/>' in asked
 
 
 def test_a_fetch_that_brings_too_little_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,3 +33,9 @@ def test_the_demo_prints_its_help():
     text = run(sys.executable, "-m", "topologies.demo", "--help")
     for option in ("--flights", "--keep", "--bootstrap-servers"):
         assert option in text
+
+
+def test_the_demo_of_the_lake_prints_its_help():
+    text = run(sys.executable, "-m", "topologies.demo_lake", "--help")
+    for option in ("--flights", "--keep"):
+        assert option in text

@@ -118,7 +118,7 @@ def outputs(inspection: Inspection) -> Iterator[Finding]:
 def left_over(inspection: Inspection) -> Iterator[Finding]:
     """Looks for internal topics that the program no longer has, and for some that nobody can be proved to own."""
     plan = inspection.application.plan
-    used = {topic for look in inspection.subs for topic in _wanted(inspection, look)} | set(plan.repartition_topics)
+    used = {topic for look in inspection.subs for topic in _wanted(inspection, look)} | plan.internal_topics.keys()
     # Without this topic, what is paused would resume.
     used.add(pauses_topic(inspection.app))
     found = belongings(inspection.app, own_manifest(inspection.config), inspection.admin, inspection.kafka)

@@ -28,6 +28,8 @@ def finalize(graph: Graph, wrapper: ProcessorWrapper | None, persistent: bool) -
         nodes=nodes,
         stores={name: _decided(store, persistent) for name, store in graph.stores.items()},
         global_tables={name: replace(table, store=_decided(table.store, persistent)) for name, table in tables.items()},
+        lake_sinks=dict(graph.lake_sinks),
+        ingests=dict(graph.ingests),
     )
 
 

@@ -56,7 +56,7 @@ def result_type(fn: Callable[..., Any], key: Serde[Any] | None = None, value: Se
     if isinstance(fn, type):
         return fn
     if isinstance(fn, types.LambdaType) and fn.__name__ == "<lambda>":
-        return _lambda_type(fn, [_type_of(key), _type_of(value)])
+        return _lambda_type(fn, [serde_type(key), serde_type(value)])
     try:
         called = fn if isinstance(fn, types.FunctionType | types.MethodType) else type(fn).__call__
         return typing.get_type_hints(called).get("return")
@@ -92,7 +92,8 @@ def pair_types(kind: Type) -> tuple[Type, Type]:
     return arguments if pair else (None, None)
 
 
-def _type_of(serde: Serde[Any] | None) -> Type:
+def serde_type(serde: Serde[Any] | None) -> Type:
+    """The type of what a serde reads; None: unknown."""
     if isinstance(serde, DerivedSerde):
         serde = serde.inner
     return serde.kind if isinstance(serde, JsonSerde) else _TYPES.get(type(serde))
@@ -101,7 +102,7 @@ def _type_of(serde: Serde[Any] | None) -> Type:
 def _expression_type(expression: Expression, value: Serde[Any] | None) -> Type:
     """The type of a field of a typed value, or of a cast."""
     if isinstance(expression, Col):
-        kind = _type_of(value)
+        kind = serde_type(value)
         for name in expression.path.split("."):
             kind = _field_type(kind, name)
         return kind

@@ -1,0 +1,1 @@
+"""What begins a stream besides topics."""

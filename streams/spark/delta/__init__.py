@@ -1,0 +1,1 @@
+"""Delta Lake: its jars and settings in Spark's session, and Delta tables as sources."""

@@ -1,0 +1,159 @@
+"""The queries that read the sources outside Kafka (`from_dataframe`, `from_delta`) and write their rows to internal topics.
+
+The order of a batch: Spark logs it; each task writes its rows and a marker in one Kafka transaction (`state.commit.ingest`); Spark
+confirms it. A batch that runs again finds the markers. Before a query starts, a lost checkpoint is made again from the markers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import orjson
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from state.commit.ingest import IngestBatch
+from state.commit.live import LiveKafka
+from streams.application.ingests import ingest_topic, last_markers, remake_checkpoint
+from streams.application.prepare import Application
+from streams.checkpoint.files import CheckpointFiles
+from streams.checkpoint.log import query_id_of
+from streams.errors import ConfigError
+from streams.spark.checkpoint_files import checkpoint_files
+from streams.spark.ingest.rows import check_columns, records_of
+from streams.spark.ingest.writer import REPORT, WriteJob, writer_of
+from streams.spark.progress import Progress
+from streams.spark.stopping import StopGate, gated
+from streams.topology.ingest import Ingest
+
+STATIC = "static"
+"""The query id in the markers of a static DataFrame, which no query reads."""
+_ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_ROWS = "4096"
+
+
+@dataclass(frozen=True)
+class IngestRun:
+    """What all sources outside Kafka share in a run.
+
+    Attributes:
+        session: The Spark session.
+        application: The application.
+        trigger: Arguments of `DataStreamWriter.trigger`.
+        gates: Where the gates that stop the queries are put, by `runId`.
+        progress: Shows each batch.
+    """
+
+    session: SparkSession
+    application: Application
+    trigger: Mapping[str, Any]
+    gates: dict[str, StopGate]
+    progress: Progress
+
+    def starts(self) -> list[Callable[[], StreamingQuery]]:
+        """Reads the static DataFrames, and returns what starts the queries of the others.
+
+        Raises:
+            ConfigError: A DataFrame cannot be made, or lacks a column.
+        """
+        found: list[Callable[[], StreamingQuery]] = []
+        for ingest in self.application.plan.topology.ingests.values():
+            frame = self._frame(ingest)
+            self.progress.started(ingest.name, ingest.partitions, (self._topic(ingest),))
+            if frame.isStreaming:
+                found.append(partial(self._start, ingest))
+            else:
+                self._read_once(ingest, frame)
+        return found
+
+    def _frame(self, ingest: Ingest) -> DataFrame:
+        try:
+            frame = ingest.frame(self.session)
+        except Exception as error:
+            raise ConfigError(f"the DataFrame of the source '{ingest.name}' cannot be made: {error}") from error
+        if not isinstance(frame, DataFrame):
+            raise ConfigError(f"the function of the source '{ingest.name}' returned {frame!r} instead of a DataFrame")
+        check_columns(frame, ingest)
+        return frame
+
+    def _read_once(self, ingest: Ingest, frame: DataFrame) -> None:
+        config = self.application.config
+        log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+        # Tasks that have no marker are left over from a run that ended within the batch.
+        if len(last_markers(log, ingest, config.application_id)) < ingest.partitions:
+            self._write(ingest, frame, STATIC, IngestBatch(0, "", time.time_ns() // 1_000_000))
+
+    def _start(self, ingest: Ingest) -> StreamingQuery:
+        config, folder = self.application.config, ingest.lasting_name
+        files = checkpoint_files(self.session, config.checkpoint_dir)
+        log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+        if query_id_of(files, folder) is None:
+            batch = remake_checkpoint(files, ingest, last_markers(log, ingest, config.application_id))
+            if batch is not None:
+                self.progress.say(f"the checkpoint of '{ingest.name}' was missing: made again up to batch {batch}")
+
+        def write(frame: DataFrame, batch_id: int) -> None:
+            query_id = query_id_of(files, folder)
+            assert query_id is not None, "Spark has written it before the first batch"
+            self._write(ingest, frame, query_id, _batch(files, folder, batch_id))
+
+        gate = StopGate()
+        query = (
+            self._frame(ingest)
+            .writeStream.queryName(f"{config.application_id}/{ingest.name}")
+            .option("checkpointLocation", f"{config.checkpoint_dir.rstrip('/')}/{folder}")
+            .trigger(**self.trigger)
+            .foreachBatch(gated(gate, write))
+            .start()
+        )
+        self.gates[query.runId] = gate
+        return query
+
+    def _write(self, ingest: Ingest, frame: DataFrame, query_id: str, batch: IngestBatch) -> None:
+        """Writes a batch, and shows what its tasks report."""
+        session = frame.sparkSession
+        job = WriteJob.of(ingest, self._topic(ingest), self.application.config)
+        before = session.conf.get(_ARROW_ROWS)
+        # The engine's own rows are few and large; these are many and small.
+        session.conf.set(_ARROW_ROWS, _ROWS)
+        try:
+            records = records_of(frame, ingest, batch.now_ms)
+            reports = records.mapInArrow(writer_of(job, query_id, batch), REPORT).collect()
+        finally:
+            session.conf.set(_ARROW_ROWS, before)
+        self.progress.step(ingest.name, batch.batch_id, [_report(row, batch) for row in reports])
+
+    def _topic(self, ingest: Ingest) -> str:
+        return ingest_topic(ingest, self.application.config.application_id)
+
+
+def _batch(files: CheckpointFiles, folder: str, batch_id: int) -> IngestBatch:
+    """A batch as Spark has logged it. Its offsets are noted only if they alone lead back to the same rows.
+
+    The source of files, and operators with state, keep more than offsets, in folders of their own.
+    """
+    logged = (files.read(f"{folder}/offsets/{batch_id}") or b"").decode()
+    now_ms = int(orjson.loads(logged.splitlines()[1])["batchTimestampMs"])
+    alone = {"sources", "state"}.isdisjoint(files.names(folder))
+    return IngestBatch(batch_id, logged if alone else "", now_ms)
+
+
+def _report(row: Any, batch: IngestBatch) -> Mapping[str, Any]:
+    """A task's part of a batch as the report of a step."""
+    written = row.records >= 0
+    return {
+        "task": row.task,
+        "version": batch.batch_id + 1,
+        "decision": "run" if written else "skip",
+        "counts": {"in": max(row.records, 0), "out": max(row.records, 0), "changelog": 0},
+        "counters": {},
+        "stream_time": -1,
+        "seconds": {"commit": row.seconds},
+        "total_s": row.seconds,
+        "cpu_s": 0.0,
+        "peak_rss_mb": 0,
+    }

@@ -1,0 +1,206 @@
+"""`SparkDeltaTable`: the Delta table of a sink, written with `txnAppId` and `txnVersion`.
+
+`append` and MERGE take the two from different places (options of the writer, settings of the session), and so does the commit's
+`userMetadata`; here they are set for one write and removed after it, so that an OPTIMIZE never carries them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from delta import exceptions as delta_exceptions
+from delta.tables import DeltaTable as Delta
+from pyspark.sql import DataFrame, Row, SparkSession, Window
+from pyspark.sql import functions as sql
+from pyspark.sql.types import StructType
+
+from streams.errors import LakePositionError, LakeSchemaError
+from streams.lake.commit import SinkCommit, SinkId, newest
+from streams.lake.rows import DELETED, OFFSET, PARTITION, sql_columns
+from streams.lake.writer import WriteConflictError
+from streams.model.row_layout import RowLayout
+from streams.model.table_columns import quoted
+from streams.spark.checkpoint_files import qualified
+from streams.topology.graph import DeltaTable
+
+log = logging.getLogger(__name__)
+
+_LOOK_BACK = (5, 100, None)
+"""How many commits of a table's history are looked at, until an own one is found; other writers' are among them. None: all."""
+_CONFLICTS = tuple(getattr(delta_exceptions, name) for name in delta_exceptions.__all__)
+"""What Delta raises where another commit was faster. In Python these classes do not derive from each other."""
+_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+
+
+class SparkDeltaTable:
+    """The table of one sink.
+
+    Args:
+        session: The Spark session.
+        of: The sink.
+        target: The table.
+        layout: The sink's columns.
+    """
+
+    def __init__(self, session: SparkSession, of: SinkId, target: DeltaTable, layout: RowLayout) -> None:
+        self._session, self._of, self._target, self._layout = session, of, target, layout
+        self._name = qualified(session, target.name) if target.is_path else target.name
+        self._id = ""
+
+    def exists(self) -> bool:
+        """Whether the table exists."""
+        if self._target.is_path:
+            return bool(Delta.isDeltaTable(self._session, self._name))
+        return bool(self._session.catalog.tableExists(self._name))
+
+    def table_id(self) -> str:
+        """Delta's id of the table; empty if it does not exist."""
+        return str(self._detail().id) if self.exists() else ""
+
+    def prepare(self) -> str:
+        """Creates the table if it is missing, and checks its columns.
+
+        Returns:
+            Delta's id of the table.
+
+        Raises:
+            LakeSchemaError: The table has other columns than the sink.
+        """
+        wanted = StructType.fromDDL(sql_columns(self._layout))
+        if not self.exists():
+            self._create(wanted)
+        detail, asked = self._detail(), self._target.partition_by
+        if asked and tuple(detail.partitionColumns) != asked:
+            raise LakeSchemaError(
+                f"{self._of}: the table {self._target.name} is partitioned by {', '.join(detail.partitionColumns) or 'nothing'}, "
+                f"and the sink by {', '.join(asked)}. Nothing was written. Leave partition_by out to write the table as it is; or "
+                f"write a new table."
+            )
+        self._check_columns(wanted)
+        self._id = str(detail.id)
+        return self._id
+
+    def write(self, frame: DataFrame, commit: SinkCommit) -> None:
+        """Appends or merges the rows in one commit; see `streams.lake.writer.Table`."""
+        if self.table_id() != self._id:  # an append would make a new table without the rows so far
+            raise LakePositionError(
+                f"{self._of}: the table {self._target.name} was dropped or replaced while the application ran. Nothing "
+                f"was written, and the rows of this batch wait in the sink's internal topic. Put the table back, then start again."
+            )
+        app = self._of.transactions(commit.position.topic_id)
+        settings = {_METADATA: commit.text(self._of), _APP: app, _VERSION: str(commit.version)}
+        # A query runs in a session of its own, in which other queries' writes do not see these settings.
+        with _settings(frame.sparkSession, settings):
+            try:
+                if self._layout.keys:
+                    self._merge(frame)
+                else:
+                    self._append(frame, settings)
+            except _CONFLICTS as error:
+                raise WriteConflictError(str(error).partition("\n")[0]) from error
+
+    def newest_commit(self) -> SinkCommit | None:
+        """The sink's newest commit in the table's history; None: there is none."""
+        table = self._delta(self._session)
+        for limit in _LOOK_BACK:
+            found = newest(
+                (row.userMetadata for row in table.history(limit).select("userMetadata").collect()), self._of
+            )
+            if found is not None:
+                return found
+        return None
+
+    def optimize(self) -> None:
+        """Compacts small files. A failure is only logged: the rows are complete without."""
+        try:
+            self._delta(self._session).optimize().executeCompaction()
+        except Exception as error:
+            log.warning("%s: OPTIMIZE has failed and is left out: %s", self._of, str(error).partition("\n")[0])
+
+    def _append(self, frame: DataFrame, settings: Mapping[str, str]) -> None:
+        rows = frame.select(*map(_column, self._layout.names))
+        if self._target.partition_by:
+            rows = rows.repartition(*map(_column, self._target.partition_by))
+        writer = rows.write.format("delta").mode("append").option("userMetadata", settings[_METADATA])
+        writer = writer.option("txnAppId", settings[_APP]).option("txnVersion", settings[_VERSION])
+        if self._target.is_path:
+            writer.save(self._name)
+        else:
+            writer.saveAsTable(self._name)
+
+    def _merge(self, frame: DataFrame) -> None:
+        keys = self._layout.keys
+        latest = Window.partitionBy(*map(_column, keys)).orderBy(sql.col(PARTITION).desc(), sql.col(OFFSET).desc())
+        last = frame.withColumn("_row", sql.row_number().over(latest)).where("_row = 1").alias("new")
+        same = " AND ".join(f"old.{quoted(key)} = new.{quoted(key)}" for key in keys)
+        cells = {quoted(name): f"new.{quoted(name)}" for name in self._layout.names}
+        (
+            self._delta(frame.sparkSession)
+            .alias("old")
+            .merge(last, same)
+            .whenMatchedDelete(f"new.{DELETED}")
+            .whenMatchedUpdate(set=cells)
+            .whenNotMatchedInsert(f"NOT new.{DELETED}", cells)
+            .execute()
+        )
+
+    def _create(self, columns: StructType) -> None:
+        builder = Delta.createIfNotExists(self._session).addColumns(columns)
+        builder = builder.location(self._name) if self._target.is_path else builder.tableName(self._name)
+        for name, value in self._target.properties:
+            builder = builder.property(name, value)
+        builder.partitionedBy(*self._target.partition_by).execute()
+
+    def _detail(self) -> Row:
+        return self._delta(self._session).detail().select("id", "partitionColumns").collect()[0]
+
+    def _delta(self, session: SparkSession) -> Delta:
+        return Delta.forPath(session, self._name) if self._target.is_path else Delta.forName(session, self._name)
+
+    def _check_columns(self, wanted: StructType) -> None:
+        """Compares the table's columns with the sink's, and adds missing ones if the sink may."""
+        has = {field.name.lower(): field for field in self._delta(self._session).toDF().schema}
+        for field in wanted:
+            known = has.get(field.name.lower())
+            if known is not None and known.dataType.simpleString() != field.dataType.simpleString():
+                raise LakeSchemaError(
+                    f"{self._of}: the column {field.name!r} of the table {self._target.name} is {known.dataType.simpleString()}, "
+                    f"and the sink writes {field.dataType.simpleString()}. Nothing was written. Declare the table's type with "
+                    f"schema=..., or write the field under another name (map_values()), or write a new table."
+                )
+        missing = [field for field in wanted if field.name.lower() not in has]
+        if not missing:
+            return
+        names = ", ".join(field.name for field in missing)
+        if not self._target.add_columns:
+            raise LakeSchemaError(
+                f"{self._of}: the table {self._target.name} has no column {names}. Nothing was written. Let the sink add what is "
+                f"missing with to_delta(..., add_columns=True), where older rows are null there; or write a new table."
+            )
+        columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in missing)
+        name = f"delta.`{self._name}`" if self._target.is_path else self._name
+        self._session.sql(f"ALTER TABLE {name} ADD COLUMNS ({columns})")
+
+
+def _column(name: str) -> Any:
+    return sql.col(quoted(name))
+
+
+@contextmanager
+def _settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a session for a while."""
+    before = {name: session.conf.get(name, None) for name in values}
+    for name, value in values.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, old)

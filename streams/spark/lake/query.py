@@ -1,0 +1,259 @@
+"""The streaming query of a lake sink: the planner's ranges of its internal topic, one after the other, each in one write.
+
+A Delta table is its own checkpoint: each start continues behind the table's newest commit, and Spark's checkpoint is a temporary
+folder of the driver. A sink of `foreach_batch` keeps Spark's checkpoint, whose numbers of batches its function relies on.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from state.kafka.admin import KafkaAdmin
+from state.kafka.patience import delete_if_possible
+from streams.application.prepare import Application
+from streams.checkpoint.files import CheckpointFiles, LocalFiles
+from streams.checkpoint.log import query_id_of, read_checkpoint
+from streams.errors import LakePositionError
+from streams.lake.commit import TABLE_COMMIT, SinkCommit, SinkId
+from streams.lake.resume import SavedCommit, TopicLog, resume
+from streams.lake.writer import LakeWriter
+from streams.microbatch.memory import ProcessMemory
+from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets
+from streams.source.planner import SourceSpec
+from streams.spark.checkpoint_files import checkpoint_files
+from streams.spark.lake.crash import Faults, no_faults
+from streams.spark.lake.delta_table import SparkDeltaTable
+from streams.spark.lake.rows_job import RowsJob
+from streams.spark.lake.source import lake_source
+from streams.spark.session import processes_of
+from streams.spark.stopping import StopGate, gated
+from streams.topology.graph import DeltaTable, LakeSink
+
+_QUERY = "query"
+
+Trigger = Mapping[str, Any]
+OnBatch = Callable[[str, int, int, int, float], object]
+"""(sink, number of the batch, version, offsets read, seconds)."""
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A sink that can continue.
+
+    Attributes:
+        log: Its internal topic.
+        table: The table, and its id; None: a function.
+        at: The commit to continue behind.
+    """
+
+    log: TopicLog
+    table: tuple[SparkDeltaTable, str] | None = None
+    at: SinkCommit | None = None
+
+
+@dataclass(frozen=True)
+class LakeRun:
+    """What all lake sinks of a run share.
+
+    Attributes:
+        session: The Spark session.
+        application: The application.
+        trigger: Arguments of `DataStreamWriter.trigger`.
+        gates: The gates that stop the queries, by `runId`.
+        on_batch: Called after each batch.
+        faults: Reaches crash points; for tests and drills.
+    """
+
+    session: SparkSession
+    application: Application
+    trigger: Trigger
+    gates: dict[str, StopGate]
+    on_batch: OnBatch
+    faults: Faults = no_faults
+    _ready: dict[str, _Ready] = field(default_factory=dict, init=False)
+
+    def check(self, sink: LakeSink) -> None:
+        """Checks that a sink can continue, before anything of the application runs; the next start need not look again.
+
+        Raises:
+            LakeError: The sink cannot continue; nothing was written.
+        """
+        self._ready[sink.name] = self._look(sink)
+
+    def start(self, sink: LakeSink) -> StreamingQuery:
+        """Starts a sink's query.
+
+        Raises:
+            LakeError: The sink cannot continue; nothing was written.
+        """
+        ready = self._ready.pop(sink.name, None) or self._look(sink)
+        gate = StopGate()
+        if isinstance(sink.target, DeltaTable):
+            query = self._delta(sink, sink.target, ready, gate)
+        else:
+            query = self._function(sink, sink.target, ready.log, gate)
+        self.gates[str(query.runId)] = gate
+        return query
+
+    @property
+    def _files(self) -> CheckpointFiles:
+        return checkpoint_files(self.session, self.application.config.checkpoint_dir)
+
+    def _look(self, sink: LakeSink) -> _Ready:
+        config = self.application.config
+        of = SinkId(config.application_id, sink.name)
+        with KafkaAdmin(config.client) as admin:
+            log = _topic_log(admin, sink.topic.topic_name(config.application_id))
+        if not isinstance(sink.target, DeltaTable):
+            self._check_checkpoint(of, log)
+            return _Ready(log)
+        table = SparkDeltaTable(self.session, of, sink.target, sink.layout)
+        # Before the table is made or gets columns: where a table is missing, the user may want to put it back.
+        found = table.newest_commit() if table.exists() else None
+        saved = _saved(self._files.read(f"{sink.name}/{TABLE_COMMIT}"), of)
+        at = resume(of, sink.target.name, found, table.table_id(), saved, log)
+        return _Ready(log, (table, table.prepare()), at)
+
+    def _check_checkpoint(self, of: SinkId, log: TopicLog) -> None:
+        if query_id_of(self._files, of.sink) is None and any(log.begins):
+            raise LakePositionError(
+                f"{of}: the checkpoint of this foreach_batch sink is missing, but batches have been handed over before and deleted "
+                f"from {log.name}. A new checkpoint would count from 0 again, and a function that skips numbers it has seen would "
+                f"lose records. Nothing was read. Put the folder {of.sink} of the checkpoint back; or begin anew with "
+                f"`streams reset`; or name the sink anew (named=...) to count from 0."
+            )
+
+    def _delta(self, sink: LakeSink, target: DeltaTable, ready: _Ready, gate: StopGate) -> StreamingQuery:
+        assert ready.table is not None, "see _look"
+        assert ready.at is not None, "see _look"
+        of = SinkId(self.application.config.application_id, sink.name)
+        (table, table_id), log, files = ready.table, ready.log, self._files
+        self.faults("resumed")
+
+        def save(commit: SinkCommit) -> None:
+            self.faults("table_committed")
+            files.write(f"{sink.name}/{TABLE_COMMIT}", orjson.dumps({"table_id": table_id, **commit.to_json(of)}))
+
+        writer: LakeWriter[DataFrame] = LakeWriter(of, table, ready.at, save)
+        batches = _DeltaBatches(self, sink.name, target, table, writer, log.name)
+        first = FirstBatch(SourceOffsets({log.name: ready.at.position}), fixed=True)
+        spec = replace(self._source(sink.name, log.name), first=first)
+        return self._query(sink, spec, f"file://{batches.folder / _QUERY}", len(log.ends), gated(gate, batches.write))
+
+    def _function(
+        self, sink: LakeSink, function: Callable[[Any, int], object], log: TopicLog, gate: StopGate
+    ) -> StreamingQuery:
+        def hand_over(frame: DataFrame, batch_id: int) -> None:
+            started = time.perf_counter()
+            function(frame.drop("_deleted"), batch_id)
+            self.faults("function_returned")
+            self.on_batch(sink.name, batch_id, batch_id, 0, time.perf_counter() - started)
+
+        spec = replace(self._source(sink.name, log.name), trimmed=frozenset({log.name}))
+        folder = f"{self.application.config.checkpoint_dir.rstrip('/')}/{sink.name}"
+        return self._query(sink, spec, folder, len(log.ends), gated(gate, hand_over))
+
+    def _source(self, sink: str, topic: str) -> SourceSpec:
+        config = self.application.config
+        return SourceSpec(
+            starting={topic: "earliest"},
+            max_records=config.max_records_per_trigger,
+            max_bytes=config.max_bytes_per_trigger,
+            decide_s=self.application.decide_s,
+            broker_wait_ms=config.broker_wait_ms,
+            interval_ms=config.trigger_interval_ms,
+            pauses=(config.application_id, sink),
+        )
+
+    def _query(
+        self,
+        sink: LakeSink,
+        spec: SourceSpec,
+        checkpoint: str,
+        partitions: int,
+        write: Callable[[DataFrame, int], None],
+    ) -> StreamingQuery:
+        config, session = self.application.config, self.session
+        memory = ProcessMemory.of(config.memory_bytes, processes_of(session))
+        job = RowsJob(sink.layout, config.client, spec.max_bytes, config.bulk_io, memory.prefetch_bytes)
+        source = lake_source(f"{config.application_id}-{sink.name}", spec, job)
+        session.dataSource.register(source)
+        session.conf.set("spark.sql.shuffle.partitions", str(partitions))
+        return (
+            session.readStream.format(source.name())
+            .load()
+            .writeStream.queryName(f"{config.application_id}/{sink.name}")
+            .option("checkpointLocation", checkpoint)
+            .trigger(**self.trigger)
+            .foreachBatch(write)
+            .start()
+        )
+
+
+class _DeltaBatches:
+    """Writes the batches of one query to a Delta table.
+
+    Attributes:
+        folder: The folder of Spark's checkpoint, which goes with this object.
+    """
+
+    def __init__(
+        self,
+        run: LakeRun,
+        sink: str,
+        target: DeltaTable,
+        table: SparkDeltaTable,
+        writer: LakeWriter[DataFrame],
+        topic: str,
+    ) -> None:
+        self._run, self._sink, self._target, self._table, self._writer = run, sink, target, table, writer
+        self._topic = topic
+        self.folder = Path(tempfile.mkdtemp(prefix="streams-lake-"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+    def write(self, frame: DataFrame, batch_id: int) -> None:
+        """Writes a batch, then deletes its rows from the internal topic."""
+        started = time.perf_counter()
+        end = read_checkpoint(LocalFiles(str(self.folder)), _QUERY, [batch_id]).offsets[batch_id].topics[self._topic]
+        self._run.faults("offsets_logged")
+        offsets = sum(end.offsets) - sum(self._writer.at.position.offsets)
+        if not self._target.partition_by:
+            frame = frame.coalesce(max(1, -(-offsets // self._target.records_per_file)))
+        self._writer.write(frame, end)
+        self._purge(end)
+        self._run.faults("purged")
+        every = self._target.optimize_every
+        if every is not None and self._writer.at.version % every == 0:
+            self._table.optimize()
+        self._run.on_batch(self._sink, batch_id, self._writer.at.version, offsets, time.perf_counter() - started)
+
+    def _purge(self, end: TopicOffsets) -> None:
+        with KafkaAdmin(self._run.application.config.client) as admin:
+            delete_if_possible(admin, {(self._topic, p): at for p, at in enumerate(end.offsets) if at})
+
+
+def _topic_log(admin: KafkaAdmin, topic: str) -> TopicLog:
+    info = admin.describe_topics([topic])[topic]
+    places = [(topic, partition) for partition in range(info.partitions)]
+    begins, ends = admin.begin_offsets(places), admin.end_offsets(places)
+    return TopicLog(topic, info.topic_id, [begins[at] for at in places], [ends[at] for at in places])
+
+
+def _saved(data: bytes | None, of: SinkId) -> SavedCommit | None:
+    if data is None:
+        return None
+    found = orjson.loads(data)
+    if (found["application"], found["sink"]) != (of.application_id, of.sink):
+        return None
+    return SavedCommit(SinkCommit.from_json(found), str(found["table_id"]))

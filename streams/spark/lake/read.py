@@ -1,0 +1,44 @@
+"""Reads planned ranges of a sink's internal topic in a Spark worker, as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from state.kafka.reader import shared_reader
+from streams.lake.rows import arrow_schema, row_batch
+from streams.microbatch.partitions import PlannedPartition, PlannedRange
+from streams.source.range_size import bounded
+from streams.spark.lake.rows_job import RowsJob
+
+CHUNK_RECORDS = 10_000
+"""Rows decoded at once: some MB of Python objects."""
+
+
+def read_rows(payload: bytes, planned: Sequence[PlannedPartition]) -> Iterator[pa.RecordBatch]:
+    """The rows of the planned ranges; a sink has no tasks, so calls of tasks have none."""
+    job = _load(payload)
+    schema = arrow_schema(job.layout)
+    for one in planned:
+        if not isinstance(one, PlannedRange):
+            continue
+        offsets = one.offsets
+        reader = shared_reader(
+            job.client,
+            offsets.topic,
+            offsets.partition,
+            offsets.start,
+            bulk=job.bulk_io,
+            prefetch_bytes=job.prefetch_bytes,
+        )
+        for records in bounded(reader.read(offsets.end, CHUNK_RECORDS), offsets, job.max_bytes):
+            yield row_batch(records, job.layout, schema)
+
+
+@lru_cache(maxsize=16)
+def _load(payload: bytes) -> RowsJob:
+    job: RowsJob = cloudpickle.loads(payload)
+    return job

@@ -1,0 +1,27 @@
+"""What the readers of a lake sink's rows need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streams.model.row_layout import RowLayout
+
+
+@dataclass(frozen=True)
+class RowsJob:
+    """How a sink's rows are read.
+
+    Attributes:
+        layout: The columns.
+        client: Librdkafka client properties; excluded from `repr`.
+        max_bytes: The planned size of a batch.
+        bulk_io: Use librdkafka's C API instead of the ordinary client.
+        prefetch_bytes: How much a process may prefetch.
+    """
+
+    layout: RowLayout
+    client: Mapping[str, str] = field(repr=False)
+    max_bytes: int
+    bulk_io: bool
+    prefetch_bytes: int

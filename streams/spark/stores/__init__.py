@@ -1,0 +1,1 @@
+"""Stores as Spark sees them."""

@@ -1,0 +1,224 @@
+"""A lake sink writes each record once, whatever dies or is lost between two steps; what it cannot make good it refuses."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.errors import LakeConflictError, LakePositionError
+from streams.lake.commit import SinkCommit, newest
+from streams.lake.resume import SavedCommit
+from streams.source.offsets import TopicOffsets
+from tests.lake.model import SINK, DriverDied, ModelSink, ModelTable, ModelTopic, conflict, died
+
+
+@pytest.fixture
+def sink() -> ModelSink:
+    found = ModelSink()
+    found.topic.append(10)
+    return found
+
+
+def rows_of(sink: ModelSink) -> list[str]:
+    return [record for of in sink.topic.records for record in of]
+
+
+def test_a_run_writes_everything_and_deletes_it_from_the_topic(sink: ModelSink) -> None:
+    sink.run()
+    assert sink.table.rows == rows_of(sink)
+    assert sink.topic.begins == [5, 5]
+
+
+def test_the_next_run_continues_where_the_table_ends(sink: ModelSink) -> None:
+    sink.run(records=2)
+    sink.topic.append(4)
+    sink.run()
+    assert sorted(sink.table.rows) == sorted(rows_of(sink))
+
+
+@pytest.mark.parametrize("step", ["before", "after"])
+def test_a_driver_that_dies_before_or_after_the_commit_writes_no_record_twice(sink: ModelSink, step: str) -> None:
+    setattr(sink.table, step, died)
+    with pytest.raises(DriverDied):
+        sink.run()
+    setattr(sink.table, step, lambda: None)
+    sink.run()
+    assert sorted(sink.table.rows) == sorted(rows_of(sink))
+
+
+def test_a_commit_that_has_only_seemed_to_fail_is_not_repeated(sink: ModelSink) -> None:
+    def lost_answer() -> None:
+        sink.table.after = lambda: None
+        raise OSError("the answer of the storage was lost")
+
+    sink.table.after = lost_answer
+    sink.run()
+    assert sink.table.rows == rows_of(sink)
+
+
+def test_a_failure_without_a_commit_is_raised_and_moves_nothing(sink: ModelSink) -> None:
+    def full() -> None:
+        raise OSError("no space left")
+
+    sink.table.before = full
+    writer = sink.writer()
+    with pytest.raises(OSError, match="no space"):
+        sink.write(writer)
+    assert writer.at.version == 0
+    assert sink.topic.begins == [0, 0]
+
+
+def test_the_copy_beside_the_checkpoint_may_be_lost(sink: ModelSink) -> None:
+    sink.run()
+    sink.saved = None
+    sink.topic.append(2)
+    sink.run()
+    assert sorted(sink.table.rows) == sorted(rows_of(sink))
+
+
+def test_a_copy_that_is_older_than_the_table_decides_nothing(sink: ModelSink) -> None:
+    sink.run(records=2)
+    sink.saved = SavedCommit(SinkCommit(1, TopicOffsets("topic-1", (2, 2)), "attempt-1"), "table-1")
+    sink.topic.append(2)
+    sink.run()
+    assert sorted(sink.table.rows) == sorted(rows_of(sink))
+
+
+def test_the_copy_stands_in_for_commits_that_the_table_has_forgotten(sink: ModelSink) -> None:
+    sink.run()
+    sink.table.metadata = [None] * 5  # commits of others; the own ones are older than delta.logRetentionDuration
+    sink.topic.append(2)
+    sink.run()
+    assert sorted(sink.table.rows) == sorted(rows_of(sink))
+
+
+@pytest.mark.parametrize("table_id", ["table-2", ""])
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_table_that_was_dropped_or_made_anew_is_refused(sink: ModelSink, saved: bool, table_id: str) -> None:
+    sink.run()
+    sink.table = ModelTable(table_id)
+    sink.saved = sink.saved if saved else None
+    with pytest.raises(LakePositionError, match=r"Put (the old|that) table back"):
+        sink.run()
+    assert sink.table.rows == []
+
+
+def test_a_table_that_was_rolled_back_is_refused_if_records_are_gone(sink: ModelSink) -> None:
+    sink.run(records=2)
+    del sink.table.metadata[1:]
+    with pytest.raises(LakePositionError, match=r"up to offset 2, but the topic begins at 5: the 3 offsets between"):
+        sink.run()
+
+
+def test_an_internal_topic_that_was_made_anew_is_refused(sink: ModelSink) -> None:
+    sink.run()
+    sink.topic = ModelTopic("topic-2")
+    sink.topic.append(4)
+    with pytest.raises(LakePositionError, match="Delete the table to write all results again"):
+        sink.run()
+
+
+def test_after_a_reset_a_new_table_gets_everything(sink: ModelSink) -> None:
+    sink.run()
+    sink.topic, sink.table = ModelTopic("topic-2"), ModelTable("table-2")
+    sink.topic.append(4)
+    sink.run()
+    assert sink.table.rows == rows_of(sink)
+
+
+def test_an_internal_topic_that_has_lost_records_is_refused(sink: ModelSink) -> None:
+    sink.run()
+    sink.topic.records = [[], []]
+    with pytest.raises(LakePositionError, match="the topic has lost records"):
+        sink.run()
+
+
+def test_new_partitions_of_the_internal_topic_are_read_from_their_beginning(sink: ModelSink) -> None:
+    sink.run()
+    sink.topic.records.append(["2-0"])
+    sink.topic.begins.append(0)
+    sink.run()
+    assert sink.table.rows[-1] == "2-0"
+
+
+def test_two_instances_never_write_a_record_twice(sink: ModelSink) -> None:
+    one, other = sink.writer(), sink.writer()
+    sink.write(one, records=2)
+    sink.topic.begins = [0, 0]  # the other one has read before the first one deleted
+    with pytest.raises(LakeConflictError, match="another instance of the application has written commit 1"):
+        sink.write(other, records=3)
+    sink.write(one)
+    assert sorted(sink.table.rows) == sorted(rows_of(sink))
+
+
+def test_another_writer_that_is_faster_costs_another_try(sink: ModelSink) -> None:
+    tries = iter([conflict, conflict, lambda: None])
+    sink.table.before = lambda: next(tries)()
+    sink.run()
+    assert sink.table.rows == rows_of(sink)
+    assert sink.pauses == [0.5, 1.0]
+
+
+def test_writers_that_are_always_faster_end_the_sink_at_last(sink: ModelSink) -> None:
+    sink.table.before = conflict
+    with pytest.raises(LakeConflictError, match=r"faster 6 times in a row.*ConcurrentAppendException"):
+        sink.run()
+    assert sink.table.rows == []
+
+
+def test_a_table_that_skips_an_unknown_version_is_an_error_and_no_loss(sink: ModelSink) -> None:
+    sink.table.transactions[SINK.transactions("topic-1")] = 7  # its history is gone, and so is the copy
+    with pytest.raises(LakeConflictError, match="takes no commit with the version 1"):
+        sink.run()
+    assert sink.topic.begins == [0, 0]
+
+
+def test_commits_of_others_and_of_other_sinks_are_passed_over() -> None:
+    mine = SinkCommit(3, TopicOffsets("topic-1", (4, 5)), "a")
+    texts = [
+        None,
+        "",
+        "nightly job",
+        '{"streams_on_spark": 1}',
+        mine.text(replace(SINK, sink="other")),
+        mine.text(SINK),
+    ]
+    assert newest(texts, SINK) == mine
+
+
+faults = st.sampled_from(["none", "before", "after", "conflict", "seems to fail"])
+losses = st.sampled_from(["nothing", "the copy", "the purge"])
+
+
+@given(st.lists(st.tuples(faults, losses, st.integers(0, 6), st.integers(1, 3)), max_size=12))
+def test_any_history_of_faults_ends_with_each_record_once(history: list[tuple[str, str, int, int]]) -> None:
+    sink = ModelSink()
+    for fault, loss, records, batch in history:
+        sink.topic.append(records)
+        before, begins = sink.saved, list(sink.topic.begins)
+        hits = iter([True])
+
+        def strike(kind: str = fault, hits: object = hits) -> None:
+            if next(hits, False):  # type: ignore[call-overload]
+                if kind == "conflict":
+                    conflict()
+                elif kind == "seems to fail":
+                    raise OSError("the answer was lost")
+                elif kind != "none":
+                    died()
+
+        place = "before" if fault in ("before", "conflict") else "after"
+        setattr(sink.table, place, strike)
+        with suppress(DriverDied):
+            sink.run(batch)
+        setattr(sink.table, place, lambda: None)
+        if loss == "the copy":
+            sink.saved = before
+        if loss == "the purge":
+            sink.topic.begins = begins
+    sink.run()
+    assert sorted(sink.table.rows) == sorted(rows_of(sink))

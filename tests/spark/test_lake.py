@@ -1,0 +1,160 @@
+"""Lake sinks on real Spark, Kafka and Delta: each record once through faults at every step, and what Delta itself does."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from streams import JsonSerde, StreamsBuilder, Topology
+from streams.errors import ApplicationFailedError, LakePositionError, LakeSchemaError
+from streams.lake.commit import SinkCommit, SinkId
+from streams.lake.writer import WriteConflictError
+from streams.model.row_layout import Origin, RowLayout, TableColumn
+from streams.model.table_columns import ScalarType
+from streams.source.offsets import TopicOffsets
+from streams.spark.lake.delta_table import SparkDeltaTable
+from streams.topology.graph import DeltaTable
+from tests.spark.harness import Harness, Sent
+
+SINK = SinkId("app", "delta-orders")
+KEY = TableColumn("key", ScalarType("STRING"), Origin.KEY)
+AMOUNT = TableColumn("amount", ScalarType("BIGINT"), Origin.FIELD)
+NOTE = TableColumn("note", ScalarType("STRING"), Origin.FIELD)
+
+
+def order(number: int) -> Sent:
+    return Sent(f"k{number % 3}".encode(), orjson.dumps({"id": number}), 1000 + number)
+
+
+def test_each_record_is_in_the_tables_once_after_faults_at_every_step(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = harness.topic("orders")
+    appended, counted = harness.folder / "appended", harness.folder / "counted"
+    handed_over: list[tuple[int, list[Any]]] = []
+
+    def hand_over(frame: DataFrame, batch_id: int) -> None:
+        handed_over.append((batch_id, sorted(row.id for row in frame.collect())))
+
+    def build() -> Topology:
+        builder = StreamsBuilder()
+        stream = builder.stream(orders, value_serde=JsonSerde())
+        stream.to_delta(appended, schema={"id": int})
+        stream.filter(lambda one: one["id"] >= 0).group_by_key().count().to_delta(counted, value="orders")
+        stream.foreach_batch(hand_over, "handed-over", schema={"id": int})
+        return builder.build()
+
+    def fails_at(point: str) -> Callable[[], Callable[[str], None]]:
+        def reach(at: str) -> None:
+            if at == point:
+                raise OSError(f"a fault at {at}")
+
+        return lambda: reach
+
+    sent = 0
+    for point in ("offsets_logged", "table_committed", "function_returned", "none"):
+        harness.send(orders, map(order, range(sent, sent + 5)))
+        sent += 5
+        monkeypatch.setattr("streams.spark.lake.runner.faults_from_environment", fails_at(point))
+        if point == "none":
+            harness.run(build())
+        else:
+            with pytest.raises(ApplicationFailedError, match=f"a fault at {point}"):
+                harness.run(build())
+    rows = harness.spark.read.format("delta").load(str(appended)).collect()
+    assert sorted(row.id for row in rows) == list(range(sent))
+    counts = {row.key: row.orders for row in harness.spark.read.format("delta").load(str(counted)).collect()}
+    assert counts == {"k0": 7, "k1": 7, "k2": 6}
+    by_number = dict(handed_over)
+    assert all(by_number[number] == found for number, found in handed_over), "a repeated batch has the same rows"
+    assert len(handed_over) > len(by_number), "a batch was repeated"
+    assert sorted(one for found in by_number.values() for one in found) == list(range(sent))
+
+
+def commit(version: int, attempt: str) -> SinkCommit:
+    return SinkCommit(version, TopicOffsets("topic-1", (version,)), attempt)
+
+
+def frame(spark: SparkSession, rows: list[tuple[Any, ...]], columns: str = "key STRING, amount BIGINT") -> DataFrame:
+    return spark.createDataFrame(rows, f"{columns}, _partition INT, _offset BIGINT, _deleted BOOLEAN")
+
+
+def read(spark: SparkSession, path: Path) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in spark.read.format("delta").load(str(path)).collect())
+
+
+def test_a_table_takes_a_version_once_and_evolves_only_when_asked(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    target = DeltaTable(str(path), True)
+    table = SparkDeltaTable(spark, SINK, target, RowLayout((KEY, AMOUNT)))
+    table_id = table.prepare()
+    assert table.newest_commit() is None
+    table.write(frame(spark, [("a", 1, 0, 0, False)]), commit(1, "mine"))
+    table.write(frame(spark, [("a", 2, 0, 0, False)]), commit(1, "another"))
+    assert read(spark, path) == [("a", 1)]
+    assert table.newest_commit() == commit(1, "mine")
+    wider = RowLayout((KEY, AMOUNT, NOTE))
+    with pytest.raises(LakeSchemaError, match="has no column note"):
+        SparkDeltaTable(spark, SINK, target, wider).prepare()
+    other = TableColumn("amount", ScalarType("STRING"), Origin.FIELD)
+    with pytest.raises(LakeSchemaError, match=r"'amount' of the table .* is bigint, and the sink writes string"):
+        SparkDeltaTable(spark, SINK, target, RowLayout((KEY, other))).prepare()
+    grown = SparkDeltaTable(spark, SINK, DeltaTable(str(path), True, add_columns=True), wider)
+    assert grown.prepare() == table_id
+    new = frame(spark, [("b", 3, "n", 0, 1, False)], "key STRING, amount BIGINT, note STRING")
+    grown.write(new, commit(2, "mine"))
+    assert read(spark, path) == [("a", 1, None), ("b", 3, "n")]
+    grown.write(new.limit(0), commit(3, "no rows: only what ends transactions"))
+    assert grown.newest_commit() == commit(3, "no rows: only what ends transactions")
+    with pytest.raises(LakeSchemaError, match="is partitioned by nothing, and the sink by key"):
+        SparkDeltaTable(spark, SINK, DeltaTable(str(path), True, ("key",)), RowLayout((KEY, AMOUNT))).prepare()
+
+
+def test_of_two_writers_at_once_delta_refuses_the_slower_one(spark: SparkSession, tmp_path: Path) -> None:
+    path, begun, go_on = tmp_path / "orders", str(tmp_path / "begun"), str(tmp_path / "go-on")
+    table = SparkDeltaTable(spark, SINK, DeltaTable(str(path), True), RowLayout((KEY, AMOUNT)))
+    table.prepare()
+
+    def held(batches: Iterator[Any]) -> Iterator[Any]:
+        Path(begun).touch()
+        while not Path(go_on).exists():
+            time.sleep(0.05)
+        yield from batches
+
+    rows = frame(spark, [("a", 1, 0, 0, False)]).coalesce(1)
+    with ThreadPoolExecutor(1) as pool:
+        slower = pool.submit(table.write, rows.mapInPandas(held, rows.schema), commit(1, "slower"))
+        while not Path(begun).exists() and not slower.done():
+            time.sleep(0.05)
+        table.write(rows, commit(1, "faster"))
+        Path(go_on).touch()
+        with pytest.raises(WriteConflictError):
+            slower.result(60)
+    assert table.newest_commit() == commit(1, "faster")
+    assert read(spark, path) == [("a", 1)]
+
+
+def test_an_upsert_takes_the_last_row_of_a_key_and_deletes(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    table = SparkDeltaTable(spark, SINK, DeltaTable(str(path), True), RowLayout((KEY, AMOUNT), ("key",)))
+    table.prepare()
+    first = [("a", 1, 0, 0, False), ("a", 3, 0, 2, False), ("a", 2, 0, 1, False), ("b", 1, 1, 0, False)]
+    table.write(frame(spark, [*first, ("c", None, 1, 1, True)]), commit(1, "mine"))
+    assert read(spark, path) == [("a", 3), ("b", 1)]
+    table.write(frame(spark, [("b", 5, 1, 2, False), ("b", None, 1, 3, True)]), commit(2, "mine"))
+    table.write(frame(spark, [("a", 0, 0, 0, False)]), commit(1, "an older batch"))
+    assert read(spark, path) == [("a", 3)]
+    table.write(frame(spark, [("unknown", None, 0, 9, True)]), commit(3, "nothing to delete"))
+    assert table.newest_commit() == commit(3, "nothing to delete")
+    shutil.rmtree(path)
+    with pytest.raises(LakePositionError, match="was dropped or replaced while the application ran"):
+        table.write(frame(spark, [("d", 1, 0, 10, False)]), commit(4, "mine"))
+    assert not path.exists()
