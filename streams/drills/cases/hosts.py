@@ -23,6 +23,8 @@ def started(world: World) -> tuple[LoopbackHost, LoopbackHost]:
     world.start()
     first, second = world.cluster.hosts
     world.wait_for(lambda: bool(first.tasks(APPLICATION_ID) and second.tasks(APPLICATION_ID)), "tasks on both hosts")
+    # The driver knows where a task has run once its step is reported, which is before the next one begins.
+    world.wait_for(world.grows(), "results of a further step")
     world.say(f"the hosts are {kind(world)}; they have the tasks {names(first)} and {names(second)}")
     return first, second
 
