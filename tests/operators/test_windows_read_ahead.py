@@ -1,4 +1,4 @@
-"""Sessions and sliding windows aggregated by functions of the user are the same for a step's records together as one by one."""
+"""Sessions aggregated by functions of the user are the same for a step's records together as one by one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from streams import (
     JsonSerde,
     Materialized,
     SessionWindows,
-    SlidingWindows,
     StreamsBuilder,
     StringSerde,
     Topology,
@@ -38,7 +37,6 @@ def both(key: Any, left: list[Any], right: list[Any]) -> list[Any]:
 
 
 SESSIONS = SessionWindows.of_inactivity_gap_and_grace(3, 4)
-SLIDING = SlidingWindows.of_time_difference_and_grace(4, 6)
 
 
 def sessions(group: KGroupedStream[Any, Any], add: Any = collected, emit: Any = None, **how: Any) -> Any:
@@ -46,13 +44,6 @@ def sessions(group: KGroupedStream[Any, Any], add: Any = collected, emit: Any = 
     windowed = group.windowed_by(SESSIONS)
     windowed = windowed if emit is None else windowed.emit_strategy(emit)
     return windowed.aggregate(list, add, both, materialized=Materialized(**how))
-
-
-def sliding(group: KGroupedStream[Any, Any], add: Any = collected, emit: Any = None, **how: Any) -> Any:
-    """The table of sliding windows."""
-    windowed = group.windowed_by(SLIDING)
-    windowed = windowed if emit is None else windowed.emit_strategy(emit)
-    return windowed.aggregate(list, add, materialized=Materialized(**how))
 
 
 def programs(of: Callable[..., Any]) -> dict[str, Program]:
@@ -74,10 +65,8 @@ def programs(of: Callable[..., Any]) -> dict[str, Program]:
 
 PROGRAMS: dict[str, Program] = {
     **{f"sessions: {name}": shape for name, shape in programs(sessions).items()},
-    **{f"sliding windows: {name}": shape for name, shape in programs(sliding).items()},
     "sessions: every update": lambda group: sessions(group, caching=False).to_stream().to("out"),
     "sessions: a reduction": lambda group: group.windowed_by(SESSIONS).reduce(merged).to_stream().to("out"),
-    "sliding windows: a reduction": lambda group: group.windowed_by(SLIDING).reduce(merged).to_stream().to("out"),
 }
 
 

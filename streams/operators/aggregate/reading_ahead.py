@@ -1,6 +1,6 @@
 """`ReadingAhead`: windowed aggregations that process records one by one, but read the rows of all keys of a step at once.
 
-Which rows a record of a session or of a sliding window touches follows from what the records before it have left behind, so the
+Which rows a record of a session touches follows from what the records before it have left behind, so the
 rule itself stays record by record. What the rule reads is known ahead: the rows around the times of a key's records.
 """
 

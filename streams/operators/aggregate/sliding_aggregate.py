@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from streams.model.record import Headers, Record, ValueAndTimestamp, Window, Windowed
 from streams.model.windows import SlidingWindows
-from streams.operators.aggregate.reading_ahead import ReadingAhead, TimesOfKeys
-from streams.operators.aggregate.windowed import HeldUpdate
+from streams.operators.aggregate.windowed import HeldUpdate, WindowedAggregation
 from streams.operators.operator_context import OperatorContext
 from streams.operators.stores.window import TypedTimestampedWindowStore
 
 
-class SlidingAggregate(ReadingAhead[SlidingWindows]):
+class SlidingAggregate(WindowedAggregation[SlidingWindows]):
     """Aggregates per key and sliding window.
 
     A window accepts records while its end >= stream time - grace; a record at t is late for all windows if
@@ -58,11 +55,6 @@ class SlidingAggregate(ReadingAhead[SlidingWindows]):
         else:
             self._process(record, close_time)
         self._emit_closed(record.timestamp, record.headers)
-
-    def read_ahead(self, times: TimesOfKeys) -> None:
-        """Read the windows that records of these times may touch."""
-        reach = 2 * self.windows.difference_ms
-        self.store.read_ahead(times.keys, np.maximum(times.first - reach, 0), times.last + 1)
 
     def _flush_pending(self) -> None:
         """Emit each window's last value, in order of time."""

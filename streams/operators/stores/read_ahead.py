@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 Place: TypeAlias = tuple[int, ...]
-"""Where a row of a key is: the start of a window, or the end and the start of a session."""
+"""Where a row of a key is: the end and the start of a session."""
 
 
 class _Rows:
@@ -52,12 +52,6 @@ class ReadAhead:
         elif cell is not None:
             rows.places.insert(at, place)
             rows.cells.insert(at, cell)
-
-    def get(self, key: bytes, place: Place) -> bytes | None:
-        """A row."""
-        rows = self._rows[key]
-        at = bisect_left(rows.places, place)
-        return rows.cells[at] if at < len(rows.places) and rows.places[at] == place else None
 
     def between(self, key: bytes, low: Place, high: Place, reverse: bool = False) -> Iterator[tuple[Place, bytes]]:
         """The rows of a key with low <= place < high, as of now."""

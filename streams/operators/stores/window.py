@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +13,6 @@ from streams.operators.columnar import Int64s
 from streams.operators.stores.byte_stores import WindowBytes
 from streams.operators.stores.cached_row import CachedRow
 from streams.operators.stores.codec import Codec
-from streams.operators.stores.read_ahead import ReadAhead
 
 
 class TypedWindowStore:
@@ -67,7 +66,6 @@ class TypedTimestampedWindowStore:
         """As in `TimestampedKeyValueStore`."""
         self.updates: dict[tuple[bytes, int], Any] = {}
         """The pending updates of operators of sliding windows."""
-        self._read = ReadAhead()
 
     def use_cache(self) -> None:
         """Share decoded values within the step from now on."""
@@ -124,10 +122,7 @@ class TypedTimestampedWindowStore:
         entry = self._cache.get((key_bytes, start)) if self._cache else None
         if entry is not None:
             return None if entry.value is None else ValueAndTimestamp(entry.value, entry.timestamp)
-        known = key_bytes in self._read
-        return self.codec.read_timestamped(
-            self._read.get(key_bytes, (start,)) if known else self._rows.fetch(key_bytes, start)
-        )
+        return self.codec.read_timestamped(self._rows.fetch(key_bytes, start))
 
     def get(self, key: Windowed) -> ValueAndTimestamp | None:
         """The same by windowed key, as in table look-ups."""
@@ -148,43 +143,17 @@ class TypedTimestampedWindowStore:
         if self._cache is None:
             cell = self.codec.fitting(data, self.codec.timestamped(value, timestamp))
             self._rows.put(data, start, cell, timestamp)
-            if start >= self.earliest_start:
-                self._read.put(data, (start,), cell)
             return
         entry = self.entry(data, start)
         entry.value, entry.timestamp = value, timestamp
         self.write(entry)
-
-    def read_ahead(self, keys: Sequence[bytes], from_ms: Int64s, to_ms: Int64s) -> None:
-        """Reads windows of many keys at once, for `fetch` and `fetch_range` within these bounds, until `forget`.
-
-        Args:
-            keys: The bytes of the keys, each once, in order.
-            from_ms: The least start for each key.
-            to_ms: The largest start for each key.
-        """
-        found = self._rows.fetch_ranges(pa.array(keys, pa.binary()), from_ms, to_ms)
-        self._read = ReadAhead(keys)
-        rows = zip(found.requests.tolist(), found.starts.tolist(), found.values.to_pylist(), strict=True)
-        for request, start, cell in rows:
-            self._read.append(keys[request], (start,), cell)
-
-    def forget(self) -> None:
-        """Forgets what was read ahead."""
-        self._read = ReadAhead()
 
     def fetch_range(
         self, key: Any, from_ms: int, to_ms: int, reverse: bool = False
     ) -> Iterator[tuple[int, ValueAndTimestamp]]:
         """Windows of a key with from_ms <= start <= to_ms."""
         self._write_through()
-        data = self.codec.key(key)
-        rows: Iterable[tuple[int, bytes]] = (
-            ((start, cell) for (start,), cell in self._read.between(data, (from_ms,), (to_ms + 1,), reverse))
-            if data in self._read
-            else self._rows.fetch_range(data, from_ms, to_ms, reverse)
-        )
-        for start, value in rows:
+        for start, value in self._rows.fetch_range(self.codec.key(key), from_ms, to_ms, reverse):
             found = self.codec.read_timestamped(value)
             assert found is not None, "scans give rows that exist"
             yield start, found

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 from streams.model.windows import GroupingWindows
 from streams.operators.aggregate.emit_on_close import WindowAggregateOnClose
 from streams.operators.aggregate.session_aggregate import SessionAggregate
-from streams.operators.aggregate.sliding_aggregate import SlidingAggregate
 from streams.operators.aggregate.stream_aggregate import StreamAggregate
 from streams.operators.aggregate.together import AggregateBatches
 from streams.operators.aggregate.window_aggregate import WindowAggregate
@@ -64,18 +63,12 @@ class AggregationSpec(CachingTableSpec):
 
     @property
     def batches(self) -> type[BatchProcessor] | str:
-        """Together, with a cache, except sessions and sliding windows of a cogroup.
-
-        Sessions also without a cache: nothing that they forward is changed later. Sliding windows share aggregates, which a
-        function may change before results that are collected are written.
-        """
+        """Together, with a cache, except sliding windows and sessions of a cogroup; sessions also without a cache."""
         operator, cogroup = self.processor(()), self.kind is NodeKind.COGROUPKSTREAM_AGGREGATE
         if type(operator) is SessionAggregate and not cogroup:
             return OperatorBatches
         if not self.caching:
             return self.whole_records
-        if type(operator) is SlidingAggregate and not cogroup:
-            return OperatorBatches
         if isinstance(operator, WindowAggregateOnClose) and cogroup:
             return "the streams of a cogroup close windows, each by its own stream time"
         return AggregateBatches if isinstance(operator, StreamAggregate | WindowAggregate) else self.whole_records
