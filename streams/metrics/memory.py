@@ -20,8 +20,8 @@ from streams.metrics.application import ApplicationMetrics, ProcessMemory
 FRESH_S = 5.0
 """How long a measurement serves: asking the kernel for a large Java process takes milliseconds."""
 WORKER = "worker"
-_ROLES = (("kafka.Kafka", "broker"), ("streaming_source_runner", "planner"), (".daemon", WORKER))
-"""Text on a process's command line -> its role."""
+_PYTHON_ROLES = (("streaming_source_runner", "planner"), (".daemon", WORKER))
+"""Text on a Python process's command line -> its role."""
 
 
 def host_name() -> str:
@@ -88,8 +88,15 @@ def _role(process: psutil.Process, own: psutil.Process) -> str:
         line = " ".join(process.cmdline())
     except psutil.Error:
         line = ""
-    known = next((role for text, role in _ROLES if text in line), None)
-    return known or ("java" if "java" in _name(process) else "other")
+    return role_of(_name(process), line)
+
+
+def role_of(name: str, line: str) -> str:
+    """The role of a process that the application has started, by its name and command line."""
+    if "java" in name:
+        # Spark's own command line names the module of the Python daemon, so Java is recognised first.
+        return "broker" if "kafka.Kafka" in line else "java"
+    return next((role for text, role in _PYTHON_ROLES if text in line), "other")
 
 
 def _name(process: psutil.Process) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from streams.metrics.memory import WORKER, MemoryMeter, about_this_process, host_name
+import pytest
+
+from streams.metrics.memory import WORKER, MemoryMeter, about_this_process, host_name, role_of
 from tests.metrics.made import recorder, step
 
 SLEEPER = "import sys; print('ready', flush=True); sys.stdin.read()"
@@ -34,3 +36,17 @@ def test_workers_on_other_hosts_are_known_by_their_last_steps() -> None:
     app = recorder((step(3, **here), *elsewhere)).measured()
     (other,) = [one for one in app.processes if one.host == "b"]
     assert (other.role, other.processes, other.rss_bytes, other.pss_bytes) == (WORKER, 2, 200, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "role"),
+    [
+        ("java", "java -cp x --conf spark.python.daemon.module=streams.spark.daemon pyspark-shell", "java"),
+        ("java", "java -Xmx512m kafka.Kafka server.properties", "broker"),
+        ("python3", "python3 -m streams.spark.daemon pyspark.worker", WORKER),
+        ("python3", "python3 -m pyspark.sql.streaming.python_streaming_source_runner", "planner"),
+        ("sh", "sh -c true", "other"),
+    ],
+)
+def test_a_process_has_its_role_by_what_it_runs(name: str, line: str, role: str) -> None:
+    assert role_of(name, line) == role
