@@ -54,7 +54,7 @@ def check_owner(path: Path) -> None:
     for found in (path.lstat, path.stat):
         try:
             owner = found().st_uid
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return
         if owner not in (0, os.getuid()):
             raise ForeignFolderError(str(path), owner)

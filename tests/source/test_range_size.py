@@ -58,7 +58,9 @@ def test_what_is_not_far_above_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_reader_of_a_task_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = SimpleNamespace(read=lambda end, most: pieces(100, 10, 1_000))
     source = SourceSpec({}, max_bytes=20_000)
-    job = SimpleNamespace(tasks=1, client={}, bulk_io=False, source=source, memory=DEFAULT_MEMORY)
+    job = SimpleNamespace(
+        sub=SimpleNamespace(name="t"), tasks=1, client={}, bulk_io=False, source=source, memory=DEFAULT_MEMORY
+    )
     taken: list[RecordColumns] = []
 
     def read_range(_job: object, _planned: object, of: Iterable[RecordColumns]) -> Iterator[object]:

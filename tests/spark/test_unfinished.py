@@ -11,7 +11,7 @@ from streams import StreamsBuilder
 from streams.application.prepare import Application, PreparedSub
 from streams.config import StreamsConfig
 from streams.source.offsets import SourceOffsets, TopicOffsets
-from streams.spark.progress import lag_of, position_of, sub_of
+from streams.spark.progress import position_of, positions_of, sub_of
 from streams.topology.plan import build_plan
 
 
@@ -66,4 +66,4 @@ def test_the_position_of_a_query_as_spark_tells_it() -> None:
     # A query that reads no topics, such as a Delta table's, has offsets of another kind.
     delta = {"reservoirVersion": 3, "index": -1}
     assert position_of({"name": "app/orders", "sources": [{"endOffset": delta}]}) is None
-    assert lag_of(delta, delta) is None
+    assert positions_of(delta, delta) == {}
