@@ -6,6 +6,7 @@ from streams import BytesSerde, ConfigError, Consumed, Int64Serde, Joined, Mater
 from streams.config import StreamsConfig
 from streams.errors import RecordFailedError
 from streams.testing import TopologyTestDriver
+from tests.both_ways import Fed, check_both_ways
 
 
 def built():
@@ -131,3 +132,20 @@ def test_dead_letters_are_refused_unless_global_tables_have_a_policy_of_their_ow
     TopologyTestDriver(built(), **settings, global_table_errors="skip").close()
     with pytest.raises(ValueError, match="global tables have no dead letters"):
         StreamsConfig(application_id="app", global_table_errors="dlq")
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_a_step_looks_up_all_its_keys_at_once(left: bool) -> None:
+    builder = StreamsBuilder()
+    names = builder.global_table("names", Consumed(key_serde=Int64Serde()))
+    stream = builder.stream("in")
+    join = stream.left_join if left else stream.join
+    join(names, lambda value, name: [value, name], key_selector=lambda key, value: value % 7).to("out")
+    rows = [Fed("names", bytes([0] * 7 + [n]), b'"n%d"' % n, n) for n in (1, 2, 3, 5)]
+    changed = [Fed("names", rows[0].key, None, 50), Fed("names", rows[1].key, b'"other"', 51)]
+    records = [Fed("in", b"k", b"%d" % n, 60 + n) for n in range(20)]
+    seen = check_both_ways(
+        builder.build(), [rows, records, changed, records, [Fed("in", b"k", None, 90)]], restarts=[1]
+    )
+    assert seen.fallbacks == {}
+    assert len(seen.topics["out", 0]) == (40 if left else 21)

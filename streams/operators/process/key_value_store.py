@@ -92,6 +92,11 @@ class GlobalKeyValueStore(ReadOnlyKeyValueStore[K, V]):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
 
+def typed_store_of(store: Any) -> Any:
+    """The store behind a global one, for operators that look up the keys of many records at once; others are given back."""
+    return store._store if isinstance(store, GlobalKeyValueStore) else store
+
+
 class KeyValueStore(ReadOnlyKeyValueStore[K, V]):
     """A store from key to value (Kafka Streams: `KeyValueStore`).
 

@@ -16,6 +16,7 @@ from streams.model.times import NO_TIME
 from streams.operators.columnar import ColumnarBatch, Int64s, KeyColumn, OneByOne, concatenated
 from streams.operators.encoded_values import take_values, values_at
 from streams.operators.operator_context import OperatorContext
+from streams.operators.process.key_value_store import typed_store_of
 from streams.operators.stores.codec import timestamps_of
 from streams.operators.stores.found_rows import FoundRows, TableLookup
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
@@ -204,7 +205,7 @@ def look_ups(
     """
     found: dict[str, TableLookup] = {}
     for name in stores:
-        updates, store = (tables or {}).get(name), ctx.store(name)
+        updates, store = (tables or {}).get(name), typed_store_of(ctx.store(name))
         if updates is not None and not (forwarded and updates.caching):
             found[name] = updates.lookup
         elif not isinstance(store, TypedTimestampedKeyValueStore):
