@@ -256,7 +256,7 @@ def ensure_internal_topics(
     for topic in application.dead_letter_topics:
         check_dead_letter_topic(topic, application.plan, admin)
     for topic in ensure_ingests(application.plan.topology, app, admin, config.replication_factor):
-        report(f"created topic {topic}")
+        report(topic)
     for prepared in application.subs:
         specs = [node.spec for node in prepared.sub.stores.values()]
         made = ensure_changelogs(admin, specs, app, prepared.tasks, config.replication_factor)

@@ -53,8 +53,10 @@ class Placement:
 
         Args:
             sub: The sub-topology.
-            report: The report.
+            report: The report. Queries without state (lake sinks, sources outside Kafka) name no host.
         """
+        if "host" not in report:
+            return False
         key, host = (sub, report["task"]), str(report["host"])
         before = self._hosts.setdefault(key, host)
         self._hosts[key] = host

@@ -49,11 +49,11 @@ class _Application(StreamsApplication):
 
     def __init__(self, run: SparkCase, limit: int) -> None:
         super().__init__(run.topology, run.config, run.progress)
-        self._run, self._limit = run, limit
+        self._case_run, self._limit = run, limit
 
     def make_source(self, job: QueryJob) -> type[DataSource]:
         """The script is written when the query starts: those before it have then filled its repartition topics."""
-        return scripted(super().make_source(job), job, self._run.ends(job, self._limit))
+        return scripted(super().make_source(job), job, self._case_run.ends(job, self._limit))
 
 
 class _Steps(Progress):

@@ -13,7 +13,9 @@ import pytest
 
 from streams.drills.memory import ControlGroup, Watcher, limit_of_workers
 
-EATER = "import sys; kept = bytearray(b'x' * (64 << 20)); print('there', flush=True); sys.stdin.read(1); kept += kept"
+EATER = (
+    "import sys; kept = bytearray(b'x' * (64 << 20)); print('there', flush=True); sys.stdin.read(1); kept = kept + kept"
+)
 
 
 def test_a_process_that_needs_more_than_the_limit_is_killed_and_counted(tmp_path: Path) -> None:

@@ -24,8 +24,6 @@ def report(task: int = 0, version: int = 1, **fields: Any) -> dict[str, Any]:
         "total_s": 0.25,
         "cpu_s": 0.1,
         "peak_rss_mb": 100,
-        "host": "here",
-        "restored": None,
         **fields,
     }
 

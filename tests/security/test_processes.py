@@ -37,6 +37,8 @@ def test_shuffled_records_of_a_local_run_are_in_a_private_folder(
 ) -> None:
     monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    # A Spark session that other tests run in this process would give its settings to new ones.
+    monkeypatch.setattr("streams.spark.session.SparkConf", lambda: SparkConf(loadDefaults=False))
     private_temporary_folder.cache_clear()
     try:
         folder = Path(session_settings("app", {"spark.master": "local[2]"}, "")["spark.local.dir"])

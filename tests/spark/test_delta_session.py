@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark import SparkConf
 
 from streams.broker.jars import DELTA_JARS, write_manifest
 from streams.cli.target import TopologyTarget
@@ -17,6 +18,12 @@ from streams.spark import runner
 from streams.spark.delta.session import CATALOG, EXTENSION, PACKAGE, check_delta, delta_settings
 from streams.spark.runner import StreamsApplication
 from streams.spark.session import session_settings
+
+
+@pytest.fixture(autouse=True)
+def _no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Spark session that other tests run in this process would give its settings to new ones."""
+    monkeypatch.setattr("streams.spark.session.SparkConf", lambda: SparkConf(loadDefaults=False))
 
 
 @pytest.fixture(autouse=True)

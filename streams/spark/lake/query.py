@@ -186,7 +186,16 @@ class LakeRun:
     ) -> StreamingQuery:
         config, session = self.application.config, self.session
         memory = ProcessMemory.of(config.memory_bytes, processes_of(session))
-        job = RowsJob(sink.layout, config.client, spec.max_bytes, config.bulk_io, memory.prefetch_bytes)
+        job = RowsJob(
+            sink.layout,
+            config.client,
+            spec.max_bytes,
+            config.bulk_io,
+            memory.prefetch_bytes,
+            config.logs,
+            config.application_id,
+            sink.name,
+        )
         source = lake_source(f"{config.application_id}-{sink.name}", spec, job)
         session.dataSource.register(source)
         session.conf.set("spark.sql.shuffle.partitions", str(partitions))

@@ -9,7 +9,9 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from state.kafka.reader import shared_reader
+from state.secrets import remember
 from streams.lake.rows import arrow_schema, row_batch
+from streams.logs.output import set_up_worker
 from streams.microbatch.partitions import PlannedPartition, PlannedRange
 from streams.source.range_size import bounded
 from streams.spark.lake.rows_job import RowsJob
@@ -41,4 +43,6 @@ def read_rows(payload: bytes, planned: Sequence[PlannedPartition]) -> Iterator[p
 @lru_cache(maxsize=16)
 def _load(payload: bytes) -> RowsJob:
     job: RowsJob = cloudpickle.loads(payload)
+    remember(job.client)
+    set_up_worker(job.logs, job.application_id, job.sink)
     return job

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from streams.logs.settings import LogSettings
 from streams.model.row_layout import RowLayout
 
 
@@ -18,6 +19,9 @@ class RowsJob:
         max_bytes: The planned size of a batch.
         bulk_io: Use librdkafka's C API instead of the ordinary client.
         prefetch_bytes: How much a process may prefetch.
+        logs: What the processes write to standard error.
+        application_id: The application.
+        sink: The sink's name.
     """
 
     layout: RowLayout
@@ -25,3 +29,6 @@ class RowsJob:
     max_bytes: int
     bulk_io: bool
     prefetch_bytes: int
+    logs: LogSettings
+    application_id: str
+    sink: str

@@ -65,7 +65,7 @@ def lake_source(query: str, source: SourceSpec, job: RowsJob) -> type[DataSource
         return name
 
     attributes: dict[str, Any] = {
-        "planning": cloudpickle.dumps((dict(job.client), source)),
+        "planning": cloudpickle.dumps((dict(job.client), source, job.logs)),
         "job": cloudpickle.dumps(job),
         "columns": sql_schema(job.layout),
         "name": classmethod(source_name),
