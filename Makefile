@@ -66,7 +66,7 @@ crash-sweep: jars ## Kill a worker at every pair of crash points on real Spark (
 	$(BIN)/python -m pytest tests/spark/crash_sweep.py
 
 .PHONY: drills
-drills: jars ## Hold every fault drill and write the page of results (takes about half an hour)
+drills: jars ## Hold every fault drill and write the page of results (takes up to an hour)
 	$(BIN)/streams drill run all --report docs/drills.md
 
 .PHONY: chaos
