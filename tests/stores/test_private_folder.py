@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from state.restore.directory import StateDirectory
+from state.stores.read_only import read_task_store
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import open_task_store
 from state.tables.private_folder import make_private
@@ -41,6 +42,18 @@ def test_the_state_of_a_task_is_private(tmp_path: Path) -> None:
     folders = [path for path in (tmp_path / "state", *(tmp_path / "state").rglob("*")) if path.is_dir()]
     assert directory.path / "db" in folders
     assert {mode(path) for path in folders} == {0o700}
+
+
+def test_links_for_a_reader_are_private_from_the_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    specs = [StoreSpec("table", StoreKind.TIMESTAMPED_KEY_VALUE)]
+    directory = StateDirectory(tmp_path / "state").task("app", "in", 0)
+    open_task_store(directory.path, specs).close()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with read_task_store(directory.path, specs):
+        assert [mode(path) for path in tmp_path.glob("streams-state-*/db")] == [0o700]
+    assert not caplog.records, "nothing had to be mended, so there is nothing to say"
 
 
 def test_what_is_kept_beside_the_checkpoint_is_private(tmp_path: Path) -> None:
