@@ -153,6 +153,8 @@ def other_settings(given: Sequence[str] | None) -> dict[str, Any]:
         if not separator:
             # The text is not shown: it may be a password whose name was forgotten.
             raise ConfigError("--set needs NAME=VALUE, such as tasks=4; one given has no '='")
+        if name.startswith("spark.spark."):
+            raise ConfigError(f"--set {name}: Spark has no such setting; write {name.removeprefix('spark.')}")
         if name.startswith("spark."):
             values.setdefault("spark", {})[name] = value
         elif name in StreamsConfig.model_fields:

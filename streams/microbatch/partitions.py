@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from streams.source.offsets import OffsetRange, SourceOffsets, batch_digest, topics_to_json
@@ -58,21 +59,37 @@ SMALL_RECORDS = 20_000
 """Ranges with up to this many offsets in total are read one after the other: less work than starting another Spark task."""
 MOST_TOGETHER = 8
 """The number of ranges that are read one after the other, at most: each may have to wait for its broker."""
+MOST_UNEVEN = 1.1
+"""How much more than its share a reader of several large ranges may get; otherwise whoever is ready takes the next range."""
 
 
-def together(planned: Sequence[PlannedPartition]) -> list[tuple[PlannedPartition, ...]]:
-    """Groups partitions so that each group is worth a reader of its own; a large range is a group by itself."""
+def together(planned: Sequence[PlannedPartition], readers: int | None = None) -> list[tuple[PlannedPartition, ...]]:
+    """Groups partitions so that each group is worth a reader of its own; a large range is a group by itself.
+
+    Args:
+        planned: All partitions of a micro-batch.
+        readers: How many readers work at once, where that is known: more groups are dealt out among so many, because each
+            reader costs Spark a task. Topics often come one after the other, so the groups of each end up with all readers.
+    """
     groups: list[tuple[PlannedPartition, ...]] = []
     records = 0
     for one in planned:
-        size = one.offsets.end - one.offsets.start if isinstance(one, PlannedRange) else 0
+        size = _records(one)
         if groups and records + size <= SMALL_RECORDS and len(groups[-1]) < MOST_TOGETHER:
             groups[-1] = (*groups[-1], one)
             records += size
         else:
             groups.append((one,))
             records = size
-    return groups
+    if readers is None or len(groups) <= readers:
+        return groups
+    hands = [tuple(chain.from_iterable(groups[hand::readers])) for hand in range(readers)]
+    sizes = [sum(map(_records, hand)) for hand in hands]
+    return hands if max(sizes) * readers <= sum(sizes) * MOST_UNEVEN else groups
+
+
+def _records(one: PlannedPartition) -> int:
+    return one.offsets.end - one.offsets.start if isinstance(one, PlannedRange) else 0
 
 
 class BatchPartitioner:

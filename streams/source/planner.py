@@ -42,6 +42,7 @@ class SourceSpec:
         first: Where the query's first micro-batch begins, as saved beside its checkpoint; None: not decided yet.
         interval_ms: The time between the starts of micro-batches.
         reads_together: One reader may read several small ranges; not where the head waits for answers from elsewhere.
+        readers: How many readers work at once; None: unknown, as on a cluster whose executors come and go.
         delays: Retry topic -> how long after a record was written it is read, ms.
         pauses: The application's id and the sub-topology's name, under which it may be paused; None: it is never paused.
     """
@@ -60,6 +61,7 @@ class SourceSpec:
     first: FirstBatch | None = None
     interval_ms: int = 0
     reads_together: bool = True
+    readers: int | None = None
     delays: Mapping[str, int] = field(default_factory=dict)
     pauses: tuple[str, str] | None = None
 
@@ -93,6 +95,7 @@ class BatchPlanner:
         self._admin = admin
         self._spec = spec
         self.reads_together = spec.reads_together
+        self.readers = spec.readers
         self._backlog = Backlog(read, spec.max_records, spec.max_bytes, now_ms, rest, spec.interval_ms)
         records, size = max(1, spec.max_records // RETRIED), max(1, spec.max_bytes // RETRIED)
         retried = Backlog(read, records, size, now_ms, interval_ms=spec.interval_ms)

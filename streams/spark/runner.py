@@ -50,7 +50,7 @@ from streams.spark.query import Report, start_query
 from streams.spark.reports.dead_letter_events import DeadLetterEvents
 from streams.spark.reports.pause_events import PauseEvents, pauses_reader
 from streams.spark.reports.step_lines import log_steps
-from streams.spark.session import check_session, processes_of, start_session
+from streams.spark.session import check_session, processes_of, readers_of, start_session
 from streams.spark.settings import spark_settings
 from streams.spark.signals import stopped_by_signals
 from streams.spark.source import source_class
@@ -297,6 +297,7 @@ class StreamsApplication:
                 until=self._until,
                 first=self._first.get(sub.name),
                 tick_ms=None if config.available_now else config.wall_clock_interval_ms,
+                readers=readers_of(spark),
             ),
             client=config.client,
             state_dir=config.state_dir,

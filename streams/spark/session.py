@@ -174,6 +174,11 @@ def processes_of(session: SparkSession) -> int:
     return int(context.getConf().get("spark.executor.cores") or os.cpu_count() or 1)
 
 
+def readers_of(session: SparkSession) -> int | None:
+    """How many tasks Spark runs at once; None on a cluster, whose executors may not have come yet."""
+    return processes_of(session) if session.sparkContext.master.startswith("local[") else None
+
+
 def check_session(session: SparkSession, say: Callable[[str], object]) -> None:
     """Checks the settings of a session, which may be the user's own.
 

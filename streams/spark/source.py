@@ -85,7 +85,9 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._partitioner is None:
             self._partitioner = BatchPartitioner(self._planner)
         planned = self._partitioner.partitions(SourceOffsets.from_json(start), SourceOffsets.from_json(end))
-        groups = together(planned) if self._planner.reads_together else [(one,) for one in planned]
+        groups = (
+            together(planned, self._planner.readers) if self._planner.reads_together else [(one,) for one in planned]
+        )
         return [BatchPartition(group) for group in groups]
 
     def commit(self, end: dict[str, Any]) -> None:

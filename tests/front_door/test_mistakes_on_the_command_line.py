@@ -34,6 +34,7 @@ COMMANDS: list[tuple[str, int, str]] = [
     ("topic crate", 2, "Did you mean 'create'?"),
     ("run newcomer.py --task 3", 2, "No such option: --task (Possible options: --tasks)"),
     ("run newcomer.py --set taks=3", 1, "there is no such setting. Did you mean 'tasks'?"),
+    ("run newcomer.py --set spark.spark.sql.x=3", 1, "Spark has no such setting; write spark.sql.x"),
     # Values of settings, and where they come from.
     ("run newcomer.py --trigger-interval-ms 5s --explain", 0, "trigger_interval_ms = 5000 # command line"),
     ("run newcomer.py --trigger-interval-ms soon --explain", 1, "write 500ms, 5s, 10m, 1h30m or 7d"),

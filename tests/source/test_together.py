@@ -50,3 +50,25 @@ def test_a_call_of_every_task_needs_no_reader_of_its_own() -> None:
     assert group[-1] is call
     assert together([call]) == [(call,)]
     assert together([]) == []
+
+
+def test_large_ranges_are_dealt_out_among_the_readers_that_work_at_once() -> None:
+    a, b = 10 * SMALL_RECORDS, 11 * SMALL_RECORDS
+    left, right = planned(a, a, a, a), planned(b, b, b, b)
+    assert sizes_of(together([*left, *right], readers=2)) == [[a, a, b, b], [a, a, b, b]], (
+        "each has half of either topic"
+    )
+    assert sizes_of(together(left, readers=4)) == [[a]] * 4
+
+
+def test_uneven_ranges_are_taken_by_whoever_is_ready() -> None:
+    large, small = 10 * SMALL_RECORDS, 2 * SMALL_RECORDS
+    assert sizes_of(together(planned(large, small, large, small), readers=2)) == [[large], [small], [large], [small]]
+
+
+def test_dealing_neither_loses_a_range_nor_reads_one_twice() -> None:
+    ranges = planned(*[SMALL_RECORDS + number for number in range(12)])
+    hands = together(ranges, readers=3)
+    assert len(hands) == 3
+    dealt = [one.offsets.partition for hand in hands for one in hand if isinstance(one, PlannedRange)]
+    assert sorted(dealt) == list(range(12))
