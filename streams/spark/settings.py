@@ -29,6 +29,11 @@ SPARK_SETTINGS: Mapping[str, str] = {
     # Row values are compact blobs: compressing them again in the shuffle costs more than it saves on one host.
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
+    # A digest of every shuffled byte, to see whether a repeated reader gave other rows: the commit marker knows that for each task.
+    # Spark would answer with a repetition of tasks whose steps have committed.
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+    # A second one, which would only name the cause of a failed fetch.
+    "spark.shuffle.checksum.enabled": "false",
     # The engine's results are not tables: adaptive execution and code generation only add planning time to each micro-batch.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
