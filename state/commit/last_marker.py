@@ -37,12 +37,12 @@ def read_last_marker(
     Args:
         log: Kafka.
         commits: The task's partition of the commits topic.
-        known: Offset of a known marker, where reading starts; None = from the start.
+        known: Offset of a known marker, where reading starts; None, or a log that ends before it = from the start.
         end: The last stable offset, if it is known.
     """
     if end is None:
         end = log.end_offsets([commits])[commits]
-    start = log.begin_offset(commits) if known is None else known
+    start = log.begin_offset(commits) if known is None or known >= end else known
     last: MarkerCopy | None = None
     for columns in log.read(*commits, min(start, end), end):
         if len(columns.offsets):

@@ -126,7 +126,7 @@ def check_topic(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> N
         CheckpointMismatchError: The commits topic was lost, in whole or in part, or the checkpoint belongs to another
             application.
     """
-    for batch in sorted(each for each in checkpoint.offsets if each <= checkpoint.committed):
+    for batch in sorted((each for each in checkpoint.offsets if each <= checkpoint.committed), reverse=True):
         start, end, ranges = checkpoint.start(batch), checkpoint.offsets.get(batch), checkpoint.ranges(batch)
         if start is None or end is None or ranges is None:
             continue

@@ -59,12 +59,12 @@ class Checkpoint:
 
 
 def read_checkpoint(files: CheckpointFiles, sub: str, batches: Iterable[int] = ()) -> Checkpoint:
-    """Reads a sub-topology's checkpoint.
+    """Reads a sub-topology's checkpoint: the last micro-batches, as far back as every partition has been read in one of them.
 
     Args:
         files: The application's checkpoint folder.
         sub: The sub-topology.
-        batches: Micro-batches to read besides the last ones.
+        batches: Other micro-batches to read.
 
     Raises:
         DamagedCheckpointError: A file is missing or truncated.
@@ -81,13 +81,28 @@ def read_checkpoint(files: CheckpointFiles, sub: str, batches: Iterable[int] = (
         _lines(files, f"{sub}/commits/{committed}", 2)
     wanted = {logged, committed, *batches}
     wanted |= {batch - 1 for batch in wanted}
+    ends = {batch: _offsets(files, f"{sub}/offsets/{batch}") for batch in sorted(wanted & offsets)}
+    for batch in range(committed - 1, min(offsets, default=0) - 1, -1):
+        if batch in offsets and batch not in ends:
+            ends[batch] = _offsets(files, f"{sub}/offsets/{batch}")
+        if batch not in ends or _all_moved(ends[batch], ends[committed]):
+            break
     first = files.read(f"{sub}/{FIRST_BATCH}")
     return Checkpoint(
         query_id=_query_id(f"{sub}/metadata", metadata),
         logged=logged,
         committed=committed,
-        offsets={batch: _offsets(files, f"{sub}/offsets/{batch}") for batch in sorted(wanted & offsets)},
+        offsets=dict(sorted(ends.items())),
         first=None if first is None else _first_batch(f"{sub}/{FIRST_BATCH}", first),
+    )
+
+
+def _all_moved(start: SourceOffsets, end: SourceOffsets) -> bool:
+    """Whether all partitions were read between two positions: then each task that reads any has a commit in between."""
+    return all(
+        position > start.of(topic, partition)
+        for topic, positions in end.topics.items()
+        for partition, position in enumerate(positions.offsets)
     )
 
 

@@ -109,6 +109,13 @@ def commits_cut_short(made: Made, markers: list[CommitMarker | None]) -> None:
     markers[1] = made.marker(1, 0)
 
 
+def commits_of_a_task_without_recent_records_cut_short(made: Made, markers: list[CommitMarker | None]) -> None:
+    """Only older micro-batches than the last two, and than those of the markers, have anything for that task."""
+    made.ends = [at(2, 3), at(4, 6), *(at(4, end) for end in range(7, 11))]
+    made.committed = 6
+    markers[:] = [made.marker(0, 0), made.marker(1, 5)]
+
+
 def tick_lost(made: Made, markers: list[CommitMarker | None]) -> None:
     made.ends = [*ENDS[:2], at(4, 6, tick=1), at(9, 9, tick=1)]
     markers[1] = made.marker(1, 2)
@@ -135,6 +142,10 @@ def tick_lost(made: Made, markers: list[CommitMarker | None]) -> None:
         (commits_lost, "nothing at all of task 1: the commits topic was deleted.*`streams reset app"),
         (commits_of_a_task_lost, "nothing at all of task 1: the commits topic was deleted"),
         (commits_cut_short, "micro-batch 0 as the last one of task 1: the commits topic was deleted"),
+        (
+            commits_of_a_task_without_recent_records_cut_short,
+            "confirmed micro-batch 1, but the commits topic has micro-batch 0 as the last one of task 0",
+        ),
         (tick_lost, "micro-batch 1 as the last one of task 0"),
     ],
 )
