@@ -13,6 +13,7 @@ FLOORS = [
     "state/errors",
     "state/secrets.py",
     "state/machine_cache.py",
+    "state/c_library.py",
     "state/numba_kernels.py",
     "state/column_kernels.py",
     "state/kafka",

@@ -12,10 +12,11 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import carray, cfunc, types
+from numba import carray
 
 from state.errors import KafkaClientError
-from state.kafka.native.librdkafka import ON_NEW_CALLBACK, Library
+from state.kafka.native.interceptor import Interceptor, compiled
+from state.kafka.native.librdkafka import Library
 from state.numba_kernels import as_pointer
 
 _NAME = b"streams acknowledged"
@@ -42,8 +43,7 @@ def keep_offset(_client: int, message: int, offsets: int) -> int:
 @lru_cache(maxsize=1)
 def on_acknowledgement() -> Any:
     """The compiled `keep_offset`, cached for good because librdkafka only has its address."""
-    signature = types.int32(types.int64, types.int64, types.int64)
-    return cfunc(signature, cache=True, error_model="numpy")(keep_offset)
+    return compiled(keep_offset)
 
 
 class AcknowledgedOffsets:
@@ -55,19 +55,9 @@ class AcknowledgedOffsets:
     """
 
     def __init__(self, library: Library, conf: int) -> None:
-        self._library = library
         self._offsets = np.full(_FIRST_SLOTS, _NONE, np.int64)
         self._slots: dict[tuple[str, int], int] = {}
-        # Called once, while the client is created; referenced until then.
-        self._on_new = ON_NEW_CALLBACK(self._add)
-        self._refusal: int = library.conf_interceptor_add_on_new(conf, _NAME, self._on_new, None)
-
-    def _add(self, client: int, _conf: int, _opaque: int, _reason: int, _size: int) -> int:
-        address = int(on_acknowledgement().address)
-        self._refusal = self._library.interceptor_add_on_acknowledgement(
-            client, _NAME, address, self._offsets.ctypes.data
-        )
-        return self._refusal
+        self._interceptor = Interceptor(library, conf, _NAME, "on_acknowledgement", on_acknowledgement, self._offsets)
 
     def slot(self, topic: str, partition: int) -> int:
         """The opaque value for the records of a partition.
@@ -75,7 +65,7 @@ class AcknowledgedOffsets:
         Raises:
             KafkaClientError: All slots are taken, or this librdkafka has no interceptors.
         """
-        if self._refusal or len(self._slots) == _FIRST_SLOTS - 1:
+        if self._interceptor.refusal or len(self._slots) == _FIRST_SLOTS - 1:
             raise KafkaClientError(
                 "this version of librdkafka cannot tell the offsets of records; set STREAMS_KAFKA_BULK=0"
             )

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import carray, cfunc, types
+from numba import carray
 
 from state.errors import KafkaClientError
-from state.kafka.native.librdkafka import ON_NEW_CALLBACK, Library
+from state.kafka.native.interceptor import Interceptor, compiled
+from state.kafka.native.librdkafka import Library
 from state.numba_kernels import as_pointer, call
 
 MARK = -0x5A0F_C3E1_9B77_D264
@@ -51,8 +52,7 @@ def put_zero(_client: int, message: int, about: int) -> int:
 @lru_cache(maxsize=1)
 def on_send() -> Any:
     """The compiled `put_zero`, cached for good because librdkafka only has its address."""
-    signature = types.int32(types.int64, types.int64, types.int64)
-    return cfunc(signature, cache=True, error_model="numpy")(put_zero)
+    return compiled(put_zero)
 
 
 class TimeZero:
@@ -64,16 +64,8 @@ class TimeZero:
     """
 
     def __init__(self, library: Library, conf: int) -> None:
-        self._library = library
         self._about = np.array([library.address("message_timestamp"), 0], np.int64)
-        # Called once, while the client is created; referenced until then.
-        self._on_new = ON_NEW_CALLBACK(self._add)
-        self._refusal: int = library.conf_interceptor_add_on_new(conf, _NAME, self._on_new, None)
-
-    def _add(self, client: int, _conf: int, _opaque: int, _reason: int, _size: int) -> int:
-        about = self._about.ctypes.data
-        self._refusal = self._library.interceptor_add_on_send(client, _NAME, int(on_send().address), about)
-        return self._refusal
+        self._interceptor = Interceptor(library, conf, _NAME, "on_send", on_send, self._about)
 
     def marked(self, timestamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """int64[n], ms -> the same with the mark for 0."""
@@ -86,7 +78,7 @@ class TimeZero:
         Raises:
             KafkaClientError: A mark was sent as a timestamp, because this librdkafka stores timestamps elsewhere.
         """
-        if self._refusal or self._about[_MISSED]:
+        if self._interceptor.refusal or self._about[_MISSED]:
             raise KafkaClientError(
                 "this version of librdkafka cannot write the timestamp 0; install the confluent-kafka of the lock file, or "
                 "set STREAMS_KAFKA_BULK=0, which writes 1 ms instead"

@@ -1,10 +1,8 @@
 """`EmbeddedBroker`: starts, stops, kills, restarts and inspects a cluster in a data folder."""
 
-import base64
 import shutil
 import signal
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -13,12 +11,12 @@ from types import TracebackType
 
 from streams.broker.errors import BrokerStartError, DataFolderError
 from streams.broker.guard import Guard
-from streams.broker.jars import KAFKA_VERSION
 from streams.broker.locks import file_lock
 from streams.broker.node import DEFAULT_JVM_OPTIONS, JavaSettings, NodeFolder, reap
-from streams.broker.ports import free_ports, is_listening
+from streams.broker.ports import is_listening
 from streams.broker.readiness import await_ready
 from streams.broker.record import FILE_NAME, BrokerStatus, ClusterRecord, NodeRecord, NodeStatus
+from streams.broker.requested import RequestedCluster
 from streams.broker.secure.security import ADMIN, Security
 from streams.broker.secure.users import write_clients
 
@@ -67,18 +65,13 @@ class EmbeddedBroker:
     ) -> None:
         if users and secured is False:
             raise ValueError("users need a secured cluster")
-        if nodes not in (None, 1, 3):
-            raise ValueError(f"nodes is {nodes}, but a cluster has 1 node or 3 (2 cannot elect a leader when one dies)")
-        if ports is not None and nodes is not None and len(ports) != nodes:
-            raise ValueError(f"{len(ports)} ports for {nodes} nodes: give one port for each node")
         self.data_dir = Path(data_dir).absolute()
-        self._ports = tuple(ports) if ports is not None else None
-        self._nodes = nodes
-        self._properties = dict(properties) if properties is not None else None
+        self._requested = RequestedCluster(
+            None if ports is None else tuple(ports), nodes, None if properties is None else dict(properties), secured
+        )
         self._java = JavaSettings(heap, tuple(jvm_options))
         self._die_with_parent = die_with_parent
         self._start_timeout_s = start_timeout_s
-        self._secured = secured
         self._users = tuple(users)
         self._guard: Guard | None = None
         self._folders: dict[int, NodeFolder] = {}
@@ -132,7 +125,7 @@ class EmbeddedBroker:
         with self._locked():
             existing = ClusterRecord.load(self.data_dir)
             if existing is not None:
-                self._run(self._adapted(existing), node_id)
+                self._run(self._requested.applied_to(existing, self.data_dir), node_id)
             else:
                 self._create()
 
@@ -207,59 +200,21 @@ class EmbeddedBroker:
     def _folder(self, node: NodeRecord) -> NodeFolder:
         return self._folders.setdefault(node.node_id, NodeFolder(self.data_dir, node.node_id))
 
-    def _adapted(self, cluster: ClusterRecord) -> ClusterRecord:
-        """Applies what the caller chose to the cluster found in the folder."""
-        if cluster.kafka_version != KAFKA_VERSION:
-            raise DataFolderError(
-                f"{self.data_dir} was made with Kafka {cluster.kafka_version}, this is {KAFKA_VERSION}. Use another "
-                "folder, or remove the cluster with: streams broker stop --delete"
-            )
-        if self._nodes is not None and self._nodes != len(cluster.nodes):
-            raise DataFolderError(
-                f"{self.data_dir} holds a cluster with {len(cluster.nodes)} node(s), not {self._nodes}. Use another "
-                "folder, or remove the cluster with: streams broker stop --delete"
-            )
-        if self._secured is not None and self._secured != cluster.secured:
-            raise DataFolderError(
-                f"{self.data_dir} holds a cluster {'with' if cluster.secured else 'without'} security, and a start cannot "
-                "change that. Use another folder, or remove the cluster with: streams broker stop --delete"
-            )
-        if any(node.is_running() for node in cluster.nodes):
-            return cluster
-        nodes = cluster.nodes
-        if self._ports is not None:
-            if len(self._ports) != len(nodes):
-                raise DataFolderError(
-                    f"{self.data_dir} holds {len(nodes)} node(s), but {len(self._ports)} port(s) are given"
-                )
-            nodes = tuple(replace(node, port=port) for node, port in zip(nodes, self._ports, strict=True))
-        properties = cluster.properties if self._properties is None else self._properties
-        return replace(cluster, nodes=nodes, properties=properties)
-
     def _create(self) -> None:
         """Creates and starts a new cluster. If another process takes a chosen port first, a new one is chosen."""
         for attempt in range(1, _PORT_ATTEMPTS + 1):
-            cluster = self._new_cluster()
+            cluster = self._requested.new()
             try:
                 self._run(cluster)
                 return
             except BrokerStartError as error:
                 self._forget_new_cluster(cluster)
                 port_lost = "BindException" in str(error) or "Address already in use" in str(error)
-                if not port_lost or self._ports is not None or attempt == _PORT_ATTEMPTS:
+                if not port_lost or self._requested.ports is not None or attempt == _PORT_ATTEMPTS:
                     raise
             except BaseException:
                 self._forget_new_cluster(cluster)
                 raise
-
-    def _new_cluster(self) -> ClusterRecord:
-        count = self._nodes or (len(self._ports) if self._ports else 1)
-        ports = list(self._ports) if self._ports else free_ports(count)
-        controllers = free_ports(count, taken=frozenset(ports))
-        nodes = tuple(NodeRecord(i + 1, ports[i], controllers[i]) for i in range(count))
-        # Kafka's format of an id: 16 bytes in URL-safe Base64, unpadded; a leading "-" would look like an option.
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
-        return ClusterRecord(cluster_id, KAFKA_VERSION, nodes, self._properties or {}, bool(self._secured))
 
     def _forget_new_cluster(self, cluster: ClusterRecord) -> None:
         """Deletes everything but the logs of a cluster that never ran, so that the next start begins from scratch."""

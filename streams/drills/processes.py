@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -57,6 +58,7 @@ class CommandProcess:
     ) -> None:
         # A terminal's columns would wrap what is looked for in the log.
         variables = {**(own_environment() if environment is None else environment), "COLUMNS": "1000"}
+        _hear_interrupts()
         self._log = folder / f"log-{time.monotonic_ns()}.txt"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -175,6 +177,15 @@ class CommandProcess:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         self.process.wait()
+
+
+def _hear_interrupts() -> None:
+    """Lets the processes started from now on receive Ctrl-C.
+
+    What a script starts in the background (`… &`, `nohup`) ignores SIGINT, and so does everything that it starts in turn.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def python_workers(pid: int) -> list[psutil.Process]:

@@ -8,14 +8,11 @@ may differ, for a store with a cache forwards one result per step.
 from __future__ import annotations
 
 import heapq
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-
-from confluent_kafka import Producer
 
 from state.kafka.admin import KafkaAdmin
 from streams.application.prepare import Application, plan_application
@@ -23,6 +20,7 @@ from streams.application.restore import stored_tasks
 from streams.config import StreamsConfig
 from streams.drills.conditions import Conditions
 from streams.drills.failure import DrillFailed
+from streams.drills.load import LoadThread
 from streams.drills.reader import Follower, Read, read_committed, read_first
 from streams.drills.subject import Place
 from streams.drills.verify import store_rows, wrong_commits, wrong_restore
@@ -44,7 +42,7 @@ Rows = dict[str, set[tuple[object, ...]]]
 """The rows of each store."""
 
 
-class RecordedLoad(threading.Thread):
+class RecordedLoad(LoadThread):
     """Writes copied records over a while, in the order in which the engine merges partitions.
 
     Args:
@@ -57,13 +55,11 @@ class RecordedLoad(threading.Thread):
     """
 
     def __init__(self, servers: str, given: Input, pace_s: float) -> None:
-        super().__init__(name="load", daemon=True)
-        self.sent, self.failures, self.paused, self.now_ms = 0, list[str](), False, 0
+        super().__init__({"bootstrap.servers": servers, "enable.idempotence": True})
+        self.now_ms = 0
         self._total = sum(map(len, given.values()))
         self._records = merged(given)
         self._pace_s = pace_s
-        self._finish = threading.Event()
-        self._producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "log_level": "0"})
 
     def run(self) -> None:
         """Writes records until there are no more, or `finish` is called."""
@@ -73,19 +69,9 @@ class RecordedLoad(threading.Thread):
 
     def finish(self) -> None:
         """Writes the rest at once. Does nothing the second time."""
-        self._finish.set()
-        if self.is_alive():
-            self.join()
+        self._end()
         self._write(self._total)
-        if self._producer.flush(120):
-            self.failures.append("records could not be written within 120 s")
-
-    def abandon(self) -> None:
-        """Ends the flow without further records."""
-        self._finish.set()
-        if self.is_alive():
-            self.join()
-        self._producer.purge()
+        self._flush()
 
     def _write(self, most: int) -> None:
         for topic, one in islice(self._records, most):
@@ -106,10 +92,6 @@ class RecordedLoad(threading.Thread):
                 except BufferError:
                     self._producer.poll(0.1)
         self._producer.poll(0)
-
-    def _delivered(self, error: object, _: object) -> None:
-        if error is not None:
-            self.failures.append(str(error))
 
 
 def merged(given: Input) -> Iterator[tuple[str, Read]]:

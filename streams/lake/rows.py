@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from state.kafka.columns import RecordColumns
 from streams.model.row_layout import RowLayout
-from streams.model.table_columns import Cell, ColumnType, ListType, MapType, StructType, quoted
+from streams.model.scalar_cells import Cell
+from streams.model.table_columns import ColumnType, ListType, MapType, StructType, quoted
 
 PARTITION, OFFSET, DELETED = "_partition", "_offset", "_deleted"
 """The columns besides the table's: the place in the internal topic, and whether the row of the key is deleted."""

@@ -9,7 +9,8 @@ from typing import Any
 
 from streams.errors import RowError
 from streams.model.record import Record, Windowed
-from streams.model.table_columns import Cell, ColumnType, Field, check_has_parts
+from streams.model.scalar_cells import Cell
+from streams.model.table_columns import ColumnType, Field, check_has_parts
 
 
 class Origin(Enum):

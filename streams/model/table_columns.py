@@ -1,4 +1,4 @@
-"""Columns of tables outside Kafka: their types, derived from Python's, and the cells of a row as JSON.
+"""Columns of tables outside Kafka: their types, and the cells of a row as JSON.
 
 A row travels through an internal topic as a JSON object with a cell for each column. Each type says what it is called in Spark
 SQL, makes a cell of a value (`cell`, which refuses what does not fit), and reads the cell back (`read`).
@@ -8,26 +8,14 @@ Invariants: `read(cell(value))` is the same for equal values in every process; t
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import math
-import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime, timedelta, timezone
-from decimal import Decimal, InvalidOperation
-from enum import Enum
-from typing import Any, TypeAlias
-from uuid import UUID
+from collections.abc import Mapping, Sequence
+from decimal import InvalidOperation
+from typing import Any
 
 from streams.errors import RowError
-
-_INT64 = 2**63
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MICROSECOND = timedelta(microseconds=1)
-
-Cell: TypeAlias = Any
-"""A value that JSON has: text, number, boolean, None, or a list of these."""
+from streams.model.scalar_cells import SCALARS, Cell
 
 
 class ColumnType(ABC):
@@ -60,7 +48,7 @@ class ScalarType(ColumnType):
     """A type without parts.
 
     Attributes:
-        name: The type in Spark SQL, a key of `_SCALARS`.
+        name: The type in Spark SQL, a key of `SCALARS`.
     """
 
     name: str
@@ -73,13 +61,13 @@ class ScalarType(ColumnType):
     def cell(self, value: Any) -> Cell:
         """The cell. Raises `RowError` if the value does not fit."""
         try:
-            return _SCALARS[self.name][0](value)
+            return SCALARS[self.name][0](value)
         except (TypeError, ValueError, OverflowError, InvalidOperation):
             raise misfit(value, self.name) from None
 
     def read(self, cell: Cell) -> Any:
         """The value."""
-        return _SCALARS[self.name][1](cell)
+        return SCALARS[self.name][1](cell)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -203,156 +191,3 @@ def part_of(value: Any, name: str) -> Any:
     if type(value) is dict or isinstance(value, Mapping):
         return value.get(name)
     return getattr(value, name, None)
-
-
-def column_type(kind: Any) -> ColumnType | None:
-    """The type of columns for a Python type; None: there is none."""
-    bare, _ = without_none(kind)
-    if isinstance(bare, type) and issubclass(bare, Enum):
-        return ScalarType("STRING")
-    name = _BY_TYPE.get(bare) if isinstance(bare, typing.Hashable) else None
-    if name is not None:
-        return ScalarType(name)
-    origin, arguments = typing.get_origin(bare), typing.get_args(bare)
-    if origin in (list, set, frozenset, Sequence) or (origin is tuple and len(arguments) == 2 and arguments[1] is ...):
-        item = column_type(arguments[0])
-        return None if item is None else ListType(item)
-    if origin in (dict, Mapping) and without_none(arguments[0])[0] is str:
-        item = column_type(arguments[1])
-        return None if item is None else MapType(item)
-    fields = fields_of(bare)
-    return None if fields is None else StructType(fields)
-
-
-def fields_of(kind: Any) -> tuple[Field, ...] | None:
-    """The fields of a dataclass, TypedDict, NamedTuple or model; None: it has none, or one has no type of columns."""
-    bare, _ = without_none(kind)
-    if not isinstance(bare, type) or bare.__module__ == "builtins" or not getattr(bare, "__annotations__", None):
-        return None
-    try:
-        hints = typing.get_type_hints(bare)
-    except Exception:  # an annotation may be anything
-        return None
-    found = []
-    for name, hint in hints.items():
-        if typing.get_origin(hint) is typing.ClassVar or name.startswith("__"):
-            continue
-        of = column_type(hint)
-        if of is None:
-            return None
-        found.append(Field(name, of, without_none(hint)[1]))
-    return tuple(found) or None
-
-
-def without_none(kind: Any) -> tuple[Any, bool]:
-    """A type without `None`, `Annotated`, `Required` and `NewType`; and whether None was part of it."""
-    supertype = getattr(kind, "__supertype__", None)
-    if supertype is not None:
-        return without_none(supertype)
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is typing.Annotated or str(origin).endswith((".Required", ".NotRequired")):
-        bare, optional = without_none(arguments[0])
-        return bare, optional or str(origin).endswith(".NotRequired")
-    if origin is typing.Literal and all(isinstance(one, str) for one in arguments):
-        return str, False
-    if type(None) in arguments and len(arguments) == 2:
-        (other,) = (one for one in arguments if one is not type(None))
-        return without_none(other)[0], True
-    return kind, False
-
-
-def _text(value: Any) -> Cell:
-    if type(value) is str and value.isascii():
-        return value
-    if isinstance(value, Enum):
-        value = value.value
-    if isinstance(value, UUID):
-        value = str(value)
-    if not isinstance(value, str):
-        raise TypeError
-    value.encode()  # a lone surrogate is no text in any file
-    return value
-
-
-def _whole(value: Any) -> Cell:
-    number = value.item() if type(value) is not int and hasattr(value, "item") else value
-    if type(number) is not int or not -_INT64 <= number < _INT64:
-        raise TypeError
-    return number
-
-
-def _number(value: Any) -> Cell:
-    number = value.item() if type(value) is not float and hasattr(value, "item") else value
-    if type(number) not in (int, float):
-        raise TypeError
-    return float(number) if math.isfinite(number) else str(float(number))
-
-
-def _boolean(value: Any) -> Cell:
-    found = value.item() if hasattr(value, "item") else value
-    if type(found) is not bool:
-        raise TypeError
-    return found
-
-
-def _bytes(value: Any) -> Cell:
-    return base64.b64encode(memoryview(value)).decode()
-
-
-def _moment(value: Any) -> Cell:
-    """Microseconds since 1970 of a `datetime` (UTC if it names no zone), of ISO 8601 text, or of milliseconds since 1970."""
-    if type(value) is int:
-        return _whole(value * 1000)
-    if isinstance(value, str):
-        value = datetime.fromisoformat(value.replace("Z", "+00:00"))
-    if not isinstance(value, datetime):
-        raise TypeError
-    moment = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def _day(value: Any) -> Cell:
-    """The days since 1970 of a `date`, or of ISO 8601 text."""
-    if isinstance(value, str):
-        value = date.fromisoformat(value)
-    if not isinstance(value, date) or isinstance(value, datetime):
-        raise TypeError
-    return value.toordinal() - _EPOCH.toordinal()
-
-
-def _decimal(value: Any) -> Cell:
-    if type(value) is bool or not isinstance(value, Decimal | int | str):
-        raise TypeError
-    number = Decimal(value)
-    if not number.is_finite() or abs(number) >= Decimal(10) ** 20 or number != round(number, 18):
-        raise TypeError
-    return str(number)
-
-
-def _same(cell: Cell) -> Any:
-    return cell
-
-
-_SCALARS: Mapping[str, tuple[Callable[[Any], Cell], Callable[[Cell], Any]]] = {
-    "STRING": (_text, _same),
-    "BIGINT": (_whole, _same),
-    "DOUBLE": (_number, float),
-    "BOOLEAN": (_boolean, _same),
-    "BINARY": (_bytes, base64.b64decode),
-    "TIMESTAMP": (_moment, _same),
-    "DATE": (_day, _same),
-    "DECIMAL(38,18)": (_decimal, Decimal),
-}
-"""Name -> what makes a cell of a value, and what reads it."""
-
-_BY_TYPE: Mapping[Any, str] = {
-    str: "STRING",
-    UUID: "STRING",
-    int: "BIGINT",
-    float: "DOUBLE",
-    bool: "BOOLEAN",
-    bytes: "BINARY",
-    datetime: "TIMESTAMP",
-    date: "DATE",
-    Decimal: "DECIMAL(38,18)",
-}

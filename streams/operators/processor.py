@@ -166,8 +166,8 @@ class Processor(BaseProcessor[KIn, VIn, ProcessorContext[KOut, VOut]], Generic[K
     transient: ClassVar[str | tuple[str, ...]] = ()
 
 
-class OuterProcessor(Processor[KIn, VIn, KOut, VOut]):
-    """A processor around another one, to which it delegates everything.
+class OuterProcessor(BaseProcessor[KIn, VIn, ContextT]):
+    """A node around another one, to which it delegates everything.
 
     Attributes:
         inner: The other one.
@@ -176,7 +176,7 @@ class OuterProcessor(Processor[KIn, VIn, KOut, VOut]):
     def __init__(self, inner: AnyProcessor) -> None:
         self.inner = inner
 
-    def init(self, ctx: ProcessorContext[KOut, VOut]) -> None:
+    def init(self, ctx: ContextT) -> None:
         """See `Processor`."""
         super().init(ctx)
         self.inner.init(ctx)

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
 from streams.operators.process.user_processor import UserProcessor
-from streams.operators.processor import AnyProcessor, BaseProcessor, OuterProcessor, Processor
+from streams.operators.processor import AnyProcessor, BaseProcessor, OuterProcessor, Processor, ProcessorContext
 from streams.operators.retry.retrying import Retrying
 
 ProcessorWrapper: TypeAlias = Callable[[str, Processor], Processor]
 """`(name of the node, its processor) -> the processor to run`; usually a `WrappedProcessor`, or the original."""
 
 
-class WrappedProcessor(OuterProcessor):
+class WrappedProcessor(OuterProcessor[Any, Any, ProcessorContext[Any, Any]], Processor):
     """Delegates to another processor: a base class for wrappers that trace, measure or check.
 
     Example:

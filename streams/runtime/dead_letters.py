@@ -12,16 +12,15 @@ import traceback
 from typing import NamedTuple
 
 from state.kafka.topic_limits import wire_size
+from streams.model.error_headers import CUT, ERROR_HEADERS
 from streams.model.record import Headers
 
-PREFIX = "__streams.errors."
-CUT = PREFIX + "cut"
-STACK, MESSAGE = PREFIX + "stacktrace", PREFIX + "message"
+STACK, MESSAGE = ERROR_HEADERS + "stacktrace", ERROR_HEADERS + "message"
 _ROOM = 160
 """Bytes reserved for the header that says what was cut."""
 _SHORT = 200
 """The least number of bytes of a message that remain."""
-_PLACE = tuple(PREFIX + name for name in ("topic", "partition", "offset", "stage"))
+_PLACE = tuple(ERROR_HEADERS + name for name in ("topic", "partition", "offset", "stage"))
 
 
 class DeadLetter(NamedTuple):
@@ -51,7 +50,7 @@ def error_headers(stage: str, place: tuple[str | None, int, int], timestamp: int
         "timestamp": str(timestamp),
         "stage": stage,
     }
-    return tuple((PREFIX + name, text.encode(errors="replace")) for name, text in fields.items())
+    return tuple((ERROR_HEADERS + name, text.encode(errors="replace")) for name, text in fields.items())
 
 
 def fitted(letter: DeadLetter, limit: int) -> DeadLetter:
@@ -64,8 +63,8 @@ def fitted(letter: DeadLetter, limit: int) -> DeadLetter:
 class _Cutter:
     def __init__(self, letter: DeadLetter, limit: int) -> None:
         self._key, self._value = letter.key, letter.value
-        self._own = tuple(one for one in letter.headers if not one[0].startswith(PREFIX))
-        self._errors = dict(one for one in letter.headers if one[0].startswith(PREFIX))
+        self._own = tuple(one for one in letter.headers if not one[0].startswith(ERROR_HEADERS))
+        self._errors = dict(one for one in letter.headers if one[0].startswith(ERROR_HEADERS))
         self._limit = limit
         self._done: list[str] = []
 

@@ -7,6 +7,7 @@ Records are partitioned by the inner key, so that all windows of a key stay toge
 from __future__ import annotations
 
 import struct
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +21,39 @@ _START = struct.Struct(">q")
 _END_START = struct.Struct(">qq")
 
 
+class _ByStart(Serde[Windowed[T]]):
+    """`Windowed` keys without the windows' ends, `key ∥ start(8)`: a reader computes them."""
+
+    __slots__ = ()
+    inner: Serde[T]
+
+    @abstractmethod
+    def _end(self, start: int) -> int:
+        """The end of the window that begins at a time."""
+
+    def serialize(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes | None:
+        """Key and start. Raises `SerdeError` for anything but a `Windowed`."""
+        return (
+            None if value is None else self.serialize_base_key(topic, value, headers) + _START.pack(value.window.start)
+        )
+
+    def serialize_base_key(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes:
+        """The inner key's bytes: what a record is partitioned by."""
+        return _base_key(self, self.inner, topic, value, headers)
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Windowed[T] | None:
+        """Key and window. Raises `SerdeError` if the bytes are too few."""
+        if data is None:
+            return None
+        if len(data) < _START.size:
+            raise cannot_deserialize(self, topic, data, "a window's start alone takes 8 bytes")
+        (start,) = _START.unpack_from(data, len(data) - _START.size)
+        key: Any = self.inner.deserialize(topic, data[: -_START.size], headers)
+        return Windowed(key, Window(start, self._end(start)))
+
+
 @dataclass(frozen=True, slots=True, init=False)
-class TimeWindowedSerde(Serde[Windowed[T]]):
+class TimeWindowedSerde(_ByStart[T]):
     """`Windowed` keys of tumbling and hopping windows: `key ∥ start(8)`.
 
     Example::
@@ -48,26 +80,12 @@ class TimeWindowedSerde(Serde[Windowed[T]]):
         object.__setattr__(self, "inner", inner)
         object.__setattr__(self, "size_ms", size)
 
-    def serialize(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes | None:
-        """Key and start. Raises `SerdeError` for anything but a `Windowed`."""
-        return (
-            None if value is None else self.serialize_base_key(topic, value, headers) + _START.pack(value.window.start)
-        )
-
-    def serialize_base_key(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes:
-        """The inner key's bytes: what a record is partitioned by."""
-        return _base_key(self, self.inner, topic, value, headers)
-
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Windowed[T] | None:
-        """Key and window. Raises `SerdeError` if the bytes are too few."""
-        if data is None:
-            return None
-        key, start = _key_and_start(self, self.inner, topic, data, headers)
-        return Windowed(key, Window(start, MAX_TIME if self.size_ms is None else start + self.size_ms))
+    def _end(self, start: int) -> int:
+        return MAX_TIME if self.size_ms is None else start + self.size_ms
 
 
 @dataclass(frozen=True, slots=True)
-class CustomWindowedSerde(Serde[Windowed[T]]):
+class CustomWindowedSerde(_ByStart[T]):
     """`Windowed` keys of windows that compute their own ends: `key ∥ start(8)`, like all time windows.
 
     Attributes:
@@ -78,22 +96,8 @@ class CustomWindowedSerde(Serde[Windowed[T]]):
     inner: Serde[T]
     windows: Windows
 
-    def serialize(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes | None:
-        """Key and start. Raises `SerdeError` for anything but a `Windowed`."""
-        return (
-            None if value is None else self.serialize_base_key(topic, value, headers) + _START.pack(value.window.start)
-        )
-
-    def serialize_base_key(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes:
-        """The inner key's bytes: what a record is partitioned by."""
-        return _base_key(self, self.inner, topic, value, headers)
-
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Windowed[T] | None:
-        """Key and window. Raises `SerdeError` if the bytes are too few."""
-        if data is None:
-            return None
-        key, start = _key_and_start(self, self.inner, topic, data, headers)
-        return Windowed(key, Window(start, self.windows.end_of(start)))
+    def _end(self, start: int) -> int:
+        return self.windows.end_of(start)
 
     def identity(self) -> str:
         """The key's format and the windows; user-defined windows are identified by their `repr`."""
@@ -142,10 +146,3 @@ def _base_key(serde: object, inner: Serde[T], topic: str, value: Windowed[T] | N
     if key is None:
         raise cannot_serialize(serde, topic, value, "a windowed key cannot be null")
     return key
-
-
-def _key_and_start(serde: object, inner: Serde[T], topic: str, data: bytes, headers: Headers) -> tuple[Any, int]:
-    if len(data) < _START.size:
-        raise cannot_deserialize(serde, topic, data, "a window's start alone takes 8 bytes")
-    (start,) = _START.unpack_from(data, len(data) - _START.size)
-    return inner.deserialize(topic, data[: -_START.size], headers), start

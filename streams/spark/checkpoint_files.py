@@ -17,6 +17,11 @@ def checkpoint_files(session: SparkSession, checkpoint_dir: str) -> CheckpointFi
     return HadoopFiles(session, checkpoint_dir)
 
 
+def checkpoint_of_query(checkpoint_dir: str, name: str) -> str:
+    """Where Spark puts the checkpoint of one query of an application: `CheckpointFiles` read it under the query's name."""
+    return f"{checkpoint_dir.rstrip('/')}/{name}"
+
+
 def qualified(session: SparkSession, path: str) -> str:
     """A path with the scheme of its file system, and from its root: what Spark, Delta and other processes all read alike."""
     at = _path(session, path)

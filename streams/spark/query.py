@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming import StreamingQuery
 
 from streams.microbatch.job import QueryJob
+from streams.spark.checkpoint_files import checkpoint_of_query
 from streams.spark.job import dump_job
 from streams.spark.source import source_class
 from streams.spark.stopping import BatchInterruptedError, StopGate
@@ -56,7 +57,7 @@ def start_query(
     return (
         steps.writeStream.queryName(f"{job.settings.application_id}/{job.sub.name}")
         .outputMode("append")
-        .option("checkpointLocation", f"{checkpoint_dir.rstrip('/')}/{job.sub.name}")
+        .option("checkpointLocation", checkpoint_of_query(checkpoint_dir, job.sub.name))
         .trigger(**trigger)
         .foreachBatch(_collector(gate, on_begin, on_reports))
         .start()

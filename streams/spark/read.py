@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from state.kafka.reader import shared_reader
 from streams.logs.json_lines import set_context
 from streams.microbatch.partitions import PlannedCall, PlannedPartition
 from streams.microbatch.read import call_every_task, read_range
 from streams.microbatch.rows import TaskRow
-from streams.source.range_size import bounded
+from streams.source.range_records import range_records
 from streams.spark.job import job_of_worker
 from streams.spark.row_schema import COLUMNS
 from streams.spark.shuffle_keys import shuffle_keys
@@ -37,16 +36,14 @@ def read_partition(payload: bytes, planned: PlannedPartition) -> Iterator[pa.Rec
     if isinstance(planned, PlannedCall):
         rows = call_every_task(job, planned)
     else:
-        offsets = planned.offsets
-        reader = shared_reader(
+        pieces = range_records(
             job.client,
-            offsets.topic,
-            offsets.partition,
-            offsets.start,
+            planned.offsets,
+            CHUNK_RECORDS,
+            max_bytes=job.source.max_bytes,
             bulk=job.bulk_io,
             prefetch_bytes=job.memory.prefetch_bytes,
         )
-        pieces = bounded(reader.read(offsets.end, CHUNK_RECORDS), offsets, job.source.max_bytes)
         rows = read_range(job, planned, pieces)
     for row in rows:
         yield _batch(keys_of_tasks[row.task], row)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,7 +12,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming import StreamingQuery
 
-from state.commit.crash_points import CrashPoints
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from state.kafka.patience import Patience
@@ -24,6 +22,7 @@ from state.tables.private_folder import check_owner
 from streams.application.check_start import check_start
 from streams.application.preflight import Preflight
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application
+from streams.application.query_job import query_job
 from streams.application.rights.check import check_created, check_rights
 from streams.application.rights.needed import needed_rights
 from streams.application.topology_manifest import local_folder, write_manifest
@@ -36,7 +35,6 @@ from streams.logs.output import set_up_program
 from streams.metrics.recorder import START
 from streams.metrics.serving import serving
 from streams.microbatch.job import QueryJob
-from streams.microbatch.memory import ProcessMemory
 from streams.source.log import LiveLog
 from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.source.pauses import read_pauses
@@ -286,30 +284,15 @@ class StreamsApplication:
     def _start(
         self, spark: SparkSession, application: Application, prepared: PreparedSub, counts: dict[str, int]
     ) -> StreamingQuery:
-        config = self.config
         sub = prepared.sub
-        job = QueryJob(
-            sub=sub,
-            tasks=prepared.tasks,
-            settings=application.task_settings(counts),
-            source=replace(
-                application.source_spec(sub),
-                until=self._until,
-                first=self._first.get(sub.name),
-                tick_ms=None if config.available_now else config.wall_clock_interval_ms,
-                readers=readers_of(spark),
-            ),
-            client=config.client,
-            state_dir=config.state_dir,
-            transaction_timeout_ms=config.transaction_timeout_ms,
-            spill_bytes=config.spill_bytes,
-            bulk_io=config.bulk_io,
-            crash=CrashPoints.from_environment(),
-            trim_delay_ms=config.trim_delay_ms,
-            memory=ProcessMemory.of(config.memory_bytes, processes_of(spark)),
-            snapshots=config.snapshots,
-            replica_dir=config.replica_dir,
-            logs=config.logs,
+        job = query_job(
+            application,
+            prepared,
+            counts,
+            processes_of(spark),
+            readers_of(spark),
+            until=self._until,
+            first=self._first.get(sub.name),
         )
         self.progress.started(sub.name, prepared.tasks, sub.topics)
         if job.settings.idle_timeout_ms is not None and sub.reads_internal:
@@ -324,7 +307,9 @@ class StreamsApplication:
 
         gate = StopGate()
         begin = partial(self.progress.metrics.begun, sub.name)
-        query = start_query(spark, job, config.checkpoint_dir, self._trigger(), begin, report, gate, self.make_source)
+        query = start_query(
+            spark, job, self.config.checkpoint_dir, self._trigger(), begin, report, gate, self.make_source
+        )
         self._gates[query.runId] = gate
         return query
 

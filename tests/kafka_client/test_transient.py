@@ -175,9 +175,9 @@ class DyingLeader(NoLeaders):
 
 def test_offsets_without_an_answer_are_asked_for_again_and_never_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}, timeout_s=0.2)
-    monkeypatch.setattr(admin, "_admin", DyingLeader(1))
+    monkeypatch.setattr(admin._requests, "_admin", DyingLeader(1))
     assert admin.end_offsets([("there", 1)]) == {("there", 1): 7}
-    monkeypatch.setattr(admin, "_admin", DyingLeader(-1))
+    monkeypatch.setattr(admin._requests, "_admin", DyingLeader(-1))
     with pytest.raises(KafkaClientError, match="partition 1 of topic 'there' has no leader") as caught:
         admin.begin_offsets([("there", 1)])
     assert caught.value.transient
@@ -185,8 +185,8 @@ def test_offsets_without_an_answer_are_asked_for_again_and_never_returned(monkey
 
 def test_no_leader_is_not_no_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}, timeout_s=0.2)
-    monkeypatch.setattr(admin, "_admin", NoLeaders())
-    monkeypatch.setattr("state.kafka.admin._NEW_PARTITION_S", 0.1)
+    monkeypatch.setattr(admin._requests, "_admin", NoLeaders())
+    monkeypatch.setattr("state.kafka.admin.offsets._NEW_PARTITION_S", 0.1)
     with pytest.raises(KafkaClientError, match="partition 1 of topic 'there' has no leader") as caught:
         admin.end_offsets([("there", 1)])
     assert caught.value.transient

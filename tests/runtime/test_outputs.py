@@ -6,7 +6,8 @@ from state.errors import TopicNotFoundError
 from state.kafka.topic_limits import BATCH_OVERHEAD, RECORD_OVERHEAD, limits_of, wire_size
 from streams import Processor, Record, StreamsBuilder
 from streams.errors import RecordFailedError
-from streams.runtime.dead_letters import CUT, PREFIX, DeadLetter, error_headers, fitted
+from streams.model.error_headers import CUT, ERROR_HEADERS
+from streams.runtime.dead_letters import DeadLetter, error_headers, fitted
 from streams.runtime.outputs import Outputs, UnlimitedTopics
 from streams.runtime.settings import TaskSettings
 from streams.testing import TopologyTestDriver
@@ -157,7 +158,7 @@ def test_what_is_cut_of_a_dead_letter(limit, key, value, own):
     cut = fitted(letter, limit)
     assert wire_size(*cut) <= limit
     headers = dict(cut.headers)
-    assert [headers[PREFIX + name] for name in ("topic", "partition", "offset", "stage")] == [
+    assert [headers[ERROR_HEADERS + name] for name in ("topic", "partition", "offset", "stage")] == [
         b"in", b"3", b"77", b"processing",
     ]  # fmt: skip
     assert (letter == cut) == (wire_size(*letter) <= limit)
@@ -168,7 +169,7 @@ def test_what_is_cut_of_a_dead_letter(limit, key, value, own):
     if limit == 3_000 and value == b"v" and key != b"k" * 20_000:
         assert cut.value == value, "what is small and comes before the key stays"
     if limit == 10_000 and not own and value == b"v" and key != b"k" * 20_000:
-        assert headers[PREFIX + "message"] == b"x" * 5_000, "the stack trace goes first"
+        assert headers[ERROR_HEADERS + "message"] == b"x" * 5_000, "the stack trace goes first"
 
 
 def test_a_dead_letter_fits_its_own_topic():

@@ -12,7 +12,7 @@ from state.kafka.columns import RecordColumns
 from streams.errors import RangeTooLargeError
 from streams.microbatch.job import DEFAULT_MEMORY
 from streams.microbatch.partitions import PlannedRange
-from streams.source import range_size
+from streams.source import range_records, range_size
 from streams.source.offsets import OffsetRange
 from streams.source.planner import SourceSpec
 from streams.source.range_size import bounded
@@ -69,7 +69,7 @@ def test_the_reader_of_a_task_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(range_size, "NEVER_TOO_LARGE", 0)
     monkeypatch.setattr(read, "job_of_worker", lambda payload: job)
-    monkeypatch.setattr(read, "shared_reader", lambda *_, **__: reader)
+    monkeypatch.setattr(range_records, "shared_reader", lambda *_, **__: reader)
     monkeypatch.setattr(read, "read_range", read_range)
     with pytest.raises(RangeTooLargeError, match="max_bytes_per_trigger = 20,000"):
         list(read.read_partition(b"", PlannedRange("batch", "id", OffsetRange("t", 3, 0, 1_000))))

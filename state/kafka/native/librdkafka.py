@@ -17,6 +17,7 @@ from pathlib import Path
 
 import confluent_kafka
 
+from state.c_library import CLibrary, Signatures
 from state.errors import ClientFailure, KafkaClientError
 
 PRODUCER = 0
@@ -68,7 +69,7 @@ ON_NEW_CALLBACK = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_void_p
 DELIVERY_CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Message), c_void_p)
 
 _LIST = POINTER(TopicPartitionList)
-_SIGNATURES: dict[str, tuple[type[ctypes._SimpleCData[object]] | type | None, tuple[object, ...]]] = {
+_SIGNATURES: Signatures = {
     "conf_new": (c_void_p, ()),
     "conf_set": (c_int, (c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)),
     "conf_destroy": (None, (c_void_p,)),
@@ -127,7 +128,7 @@ _SIGNATURES: dict[str, tuple[type[ctypes._SimpleCData[object]] | type | None, tu
 }
 
 
-class Library:
+class Library(CLibrary):
     """librdkafka's functions, named without their `rd_kafka_` prefix.
 
     Args:
@@ -139,19 +140,7 @@ class Library:
     """
 
     def __init__(self, path: Path) -> None:
-        loaded = ctypes.CDLL(str(path))
-        for name, (result, arguments) in _SIGNATURES.items():
-            function = getattr(loaded, f"rd_kafka_{name}")
-            function.restype = result
-            function.argtypes = arguments
-            setattr(self, name, function)
-
-    def __getattr__(self, name: str) -> ctypes._NamedFuncPointer:
-        raise AttributeError(f"librdkafka function rd_kafka_{name} is not declared in state/kafka/native/librdkafka.py")
-
-    def address(self, name: str) -> int:
-        """Address of a function, for compiled kernels."""
-        return ctypes.cast(getattr(self, name), c_void_p).value or 0
+        super().__init__(path, "rd_kafka_", _SIGNATURES)
 
     def configuration(self, properties: Mapping[str, str]) -> int:
         """A new `rd_kafka_conf_t` (owned by the caller until `new` takes it).

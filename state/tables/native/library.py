@@ -18,15 +18,15 @@ from collections.abc import Iterator, Sequence
 from ctypes import c_char_p, c_double, c_int, c_size_t, c_ubyte, c_uint64, c_void_p
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
+from state.c_library import CLibrary, Signatures, address_of
 from state.errors import StateError
 from state.machine_cache import cache_folder
 
 SWITCH_VARIABLE = "STREAMS_ROCKSDB_NATIVE"
 
 _P, _S, _FLAG = c_void_p, c_size_t, c_ubyte
-_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+_SIGNATURES: Signatures = {
     "free": (None, (_P,)),
     "open": (_P, (_P, c_char_p, _P)),
     "open_for_read_only": (_P, (_P, c_char_p, _FLAG, _P)),
@@ -103,7 +103,7 @@ class RocksError(Exception):
     """The text of an error that RocksDB has returned."""
 
 
-class Library:
+class Library(CLibrary):
     """RocksDB's functions, named without their `rocksdb_` prefix.
 
     Args:
@@ -115,19 +115,7 @@ class Library:
     """
 
     def __init__(self, path: Path) -> None:
-        loaded = ctypes.CDLL(str(path))
-        for name, (result, arguments) in _SIGNATURES.items():
-            function = getattr(loaded, f"rocksdb_{name}")
-            function.restype = result
-            function.argtypes = arguments
-            setattr(self, name, function)
-
-    def __getattr__(self, name: str) -> ctypes._NamedFuncPointer:
-        raise AttributeError(f"RocksDB's function rocksdb_{name} is not declared in state/tables/native/library.py")
-
-    def address(self, name: str) -> int:
-        """Address of a function, for compiled kernels."""
-        return _address(getattr(self, name))
+        super().__init__(path, "rocksdb_", _SIGNATURES)
 
     def checked(self, name: str, *arguments: object) -> int:
         """Calls a function whose last parameter receives an error's text; returns its pointer, 0 for none.
@@ -148,13 +136,9 @@ class Library:
             raise RocksError(text)
 
 
-def _address(function: Any) -> int:
-    return ctypes.cast(function, c_void_p).value or 0
-
-
 def python_addresses(names: Sequence[str]) -> list[int]:
     """Addresses of functions of Python's own C API."""
-    return [_address(getattr(ctypes.pythonapi, name)) for name in names]
+    return [address_of(getattr(ctypes.pythonapi, name)) for name in names]
 
 
 def _names() -> tuple[str, ...]:

@@ -10,11 +10,10 @@ from typing import Any, Protocol
 from state.kafka.columns import RecordColumns
 from state.kafka.headers import decode_headers
 from state.kafka.topics import TopicPartition
+from streams.model.error_headers import CUT, ERROR_HEADERS
 from streams.model.record import Headers
 from streams.model.timestamps import RETRIED_TIME
-from streams.operators.retry.attempts import ATTEMPT, ERRORS, TOPIC, plain_headers
-
-CUT = ERRORS + "cut"
+from streams.operators.retry.attempts import ATTEMPT, TOPIC, plain_headers
 
 
 class Log(Protocol):
@@ -62,7 +61,7 @@ class Letter:
 
     def error(self, name: str) -> str:
         """What the letter says of its error: `exception`, `message`, `stacktrace`, `stage`, `topic`, `partition`, ..."""
-        return self._said.get(ERRORS + name, "")
+        return self._said.get(ERROR_HEADERS + name, "")
 
     @property
     def origin(self) -> str:

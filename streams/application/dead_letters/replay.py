@@ -18,12 +18,12 @@ from state.kafka.topics import TopicPartition
 from streams.application.dead_letters.letters import Choice, Letter, Log, letters_of, places_of
 from streams.application.dead_letters.replayed import Replayed, read_replayed, replays_topic
 from streams.errors import ConfigError
+from streams.model.error_headers import ORIGIN
 from streams.model.timestamps import RETRIED_TIME
-from streams.operators.retry.attempts import ERRORS
 
 TOGETHER = 500
 """The most letters in one transaction."""
-_KEPT = (RETRIED_TIME, *(ERRORS + name for name in ("topic", "partition", "offset", "timestamp")))
+_KEPT = (RETRIED_TIME, *ORIGIN)
 """What a retry topic's record says of itself besides its own headers."""
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 
 import orjson
-from confluent_kafka import Producer
 
+from streams.drills.load import LoadThread
 from streams.drills.program.topology import GRACE_MS, INPUTS, KEYS, ORDERS
 from streams.drills.reader import SOON_ELSEWHERE
 
@@ -23,7 +22,7 @@ _TICK_S = 0.05
 _DAY_MS = 86_400_000
 
 
-class Load(threading.Thread):
+class Load(LoadThread):
     """A thread that writes records until `finish`; the verification reads them back from Kafka.
 
     Args:
@@ -38,19 +37,12 @@ class Load(threading.Thread):
     """
 
     def __init__(self, servers: str, seed: int, begin_ms: int | None = None) -> None:
-        super().__init__(name="load", daemon=True)
-        self.sent = 0
-        self.failures: list[str] = []
-        self.paused = False
+        # Idempotent and with a long timeout: each record is written once and in order, however long the broker is away.
+        client = {"enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": 600_000}
+        # New partitions and new leaders are to be found soon.
+        super().__init__({"bootstrap.servers": servers, "partitioner": "murmur2_random", **client, **SOON_ELSEWHERE})
         self._drawn = random.Random(seed)
         self._now_ms = int(time.time() * 1000) - _DAY_MS if begin_ms is None else begin_ms
-        self._finish = threading.Event()
-        # Idempotent and with a long timeout: each record is written once and in order, however long the broker is away.
-        client = {"enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": 600_000, "log_level": "0"}
-        # New partitions and new leaders are to be found soon.
-        self._producer = Producer(
-            {"bootstrap.servers": servers, "partitioner": "murmur2_random", **client, **SOON_ELSEWHERE}
-        )
 
     def run(self) -> None:
         """Writes records until `finish`."""
@@ -72,21 +64,11 @@ class Load(threading.Thread):
         """Ends the flow with an order for each key that closes all windows before it. Does nothing the second time."""
         if self._finish.is_set():
             return
-        self._finish.set()
-        if self.is_alive():
-            self.join()
+        self._end()
         self._now_ms += 2 * GRACE_MS
         for key in range(KEYS):
             self._send(ORDERS, key, 0)
-        if self._producer.flush(120):
-            self.failures.append("records could not be written within 120 s")
-
-    def abandon(self) -> None:
-        """Ends the flow without further records."""
-        self._finish.set()
-        if self.is_alive():
-            self.join()
-        self._producer.purge()
+        self._flush()
 
     def _send(self, topic: str, key: int, earlier_ms: int) -> None:
         self.sent += 1
@@ -94,7 +76,3 @@ class Load(threading.Thread):
         self._producer.produce(
             topic, value, b"key-%d" % key, timestamp=self._now_ms - earlier_ms, on_delivery=self._delivered
         )
-
-    def _delivered(self, error: object, _: object) -> None:
-        if error is not None:
-            self.failures.append(str(error))

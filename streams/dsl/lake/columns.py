@@ -15,8 +15,9 @@ from typing import Any, TypeAlias
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.result_types import Type, serde_type
 from streams.errors import TopologyError
+from streams.model.column_types import column_type, fields_of, without_none
 from streams.model.row_layout import Origin, RowLayout, TableColumn
-from streams.model.table_columns import ColumnType, ScalarType, column_type, fields_of, without_none
+from streams.model.table_columns import ColumnType, ScalarType
 from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde

@@ -8,7 +8,7 @@ from typing import Any
 from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.materialize import waiting_store
-from streams.dsl.nodes.stream_join import common_key_serde, merged_sides, sides
+from streams.dsl.nodes.stream_join import colocated_sides, merged_sides, sides
 from streams.dsl.options import StreamJoined
 from streams.errors import TopologyError
 from streams.model.windows import Duration, to_ms
@@ -63,16 +63,11 @@ def join_as_of(
 ) -> Port:
     """Adds a node for each side, a store of right records, a store of waiting left records, and a merge."""
     within_ms, grace_ms = _duration(within, "as_of_join(within=...)"), _duration(grace, "as_of_join(grace=...)")
-    key_serde = graph.key_serde(how.key_serde, left.key_serde, right.key_serde)
-    value_serde = graph.value_serde(how.value_serde, left.value_serde)
-    other_value_serde = graph.value_serde(how.other_value_serde, right.value_serde)
-    left = graph.colocated(left, how.name and f"{how.name}-left", key_serde, value_serde)
-    right = graph.colocated(right, how.name and f"{how.name}-right", key_serde, other_value_serde)
-    key_serde = common_key_serde(graph, left, right, key_serde)
+    left, right, key_serde, values = colocated_sides(graph, left, right, how)
     join = AsOf(within_ms, grace_ms, is_left_join, joiner, key_serde)
     lineage = left.lineage | right.lineage
     base = how.name or stateful_name("KSTREAM-ASOF", lineage, (*join.parameters, *sides(left, right)))
-    stores = _as_of_stores(graph, join, how, how.store_name or base, (value_serde, other_value_serde))
+    stores = _as_of_stores(graph, join, how, how.store_name or base, values)
 
     return merged_sides(
         graph,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from streams.dsl import functions
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
@@ -31,17 +32,10 @@ def join_streams(
     how: StreamJoined,
 ) -> Port:
     """Adds a processor and a store for each side, a store for records without a match, then a merge."""
-    key_serde = graph.key_serde(how.key_serde, left.key_serde, right.key_serde)
-    value_serde = graph.value_serde(how.value_serde, left.value_serde)
-    other_value_serde = graph.value_serde(how.other_value_serde, right.value_serde)
-    left = graph.colocated(left, how.name and f"{how.name}-left", key_serde, value_serde)
-    right = graph.colocated(right, how.name and f"{how.name}-right", key_serde, other_value_serde)
-    key_serde = common_key_serde(graph, left, right, key_serde)
-
+    left, right, key_serde, values = colocated_sides(graph, left, right, how)
     join = StreamJoin(kind, windows, functions.joiner(joiner), key_serde)
     lineage = left.lineage | right.lineage
     base = how.name or stateful_name(NodeKind.KSTREAM_JOIN, lineage, (*join.parameters, *sides(left, right)))
-    values = (value_serde, other_value_serde)
     if graph.optimize and left.node == right.node:
         return _join_itself(graph, join, left, values, how, base)
     stores = [
@@ -60,6 +54,33 @@ def join_streams(
             for name, port, is_left in (("this", left, True), ("other", right, False))
         ],
     )
+
+
+class ColocatedSides(NamedTuple):
+    """Both sides of a join of streams, with the records of a key in one task.
+
+    Attributes:
+        left: The left stream.
+        right: The right stream.
+        key_serde: The serde of the keys of both.
+        value_serdes: The serdes of the left and of the right values.
+    """
+
+    left: Port
+    right: Port
+    key_serde: Serde
+    value_serdes: tuple[Serde, Serde]
+
+
+def colocated_sides(graph: GraphBuilder, left: Port, right: Port, how: StreamJoined) -> ColocatedSides:
+    """Brings the records of equal keys together, through repartition topics where a stream needs one."""
+    key_serde = graph.key_serde(how.key_serde, left.key_serde, right.key_serde)
+    value_serde = graph.value_serde(how.value_serde, left.value_serde)
+    other_value_serde = graph.value_serde(how.other_value_serde, right.value_serde)
+    left = graph.colocated(left, how.name and f"{how.name}-left", key_serde, value_serde)
+    right = graph.colocated(right, how.name and f"{how.name}-right", key_serde, other_value_serde)
+    key_serde = common_key_serde(graph, left, right, key_serde)
+    return ColocatedSides(left, right, key_serde, (value_serde, other_value_serde))
 
 
 def merged_sides(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from streams.model.error_headers import ERROR_HEADERS, ORIGIN
 from streams.model.record import Headers, Record, RecordMetadata
 from streams.model.timestamps import RETRIED_TIME
 
 RETRY = "__streams.retry."
-ERRORS = "__streams.errors."
 ATTEMPT = RETRY + "attempt"
 """How often the record has failed."""
 LEVEL = RETRY + "level"
@@ -22,7 +22,6 @@ TICKET = RETRY + "ticket"
 TOPIC = RETRY + "topic"
 """Of a dead letter: the first retry topic, through which it may be replayed to the operator that has failed."""
 DEAD = 0
-_FIRST = tuple(ERRORS + name for name in ("topic", "partition", "offset", "timestamp"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class Attempts:
         failures = _number(before.get(ATTEMPT)) + 1
         level = failures if failures <= len(self.topics) else DEAD
         # Where the record came from is where it came from first.
-        described = [(name, before.get(name, value) if name in _FIRST else value) for name, value in error]
+        described = [(name, before.get(name, value) if name in ORIGIN else value) for name, value in error]
         to = [(TOPIC, self.real_topics(application_id)[0].encode())] if level == DEAD else []
         own = plain_headers(record.headers) if retried else record.headers
         headers = (*own, *described, (ATTEMPT, b"%d" % failures), (LEVEL, b"%d" % level), *to)
@@ -66,7 +65,7 @@ def plain(record: Record) -> Record:
 
 def plain_headers(headers: Headers) -> Headers:
     """The headers that are the record's own."""
-    return tuple(one for one in headers if not one[0].startswith((RETRY, ERRORS)))
+    return tuple(one for one in headers if not one[0].startswith((RETRY, ERROR_HEADERS)))
 
 
 def placed(record: Record, read_at: RecordMetadata | None) -> Record:
@@ -74,7 +73,7 @@ def placed(record: Record, read_at: RecordMetadata | None) -> Record:
     if read_at is None:
         return record
     where = (read_at.topic, read_at.partition, read_at.offset, record.timestamp)
-    first = zip(_FIRST, (str(part).encode() for part in where), strict=True)
+    first = zip(ORIGIN, (str(part).encode() for part in where), strict=True)
     return Record(record.key, record.value, record.timestamp, (*record.headers, *first))
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from streams.model.record import Record
 from streams.operators.operator_context import OperatorContext
 from streams.operators.process.user_processor import UserProcessor
-from streams.operators.processor import BaseProcessor
+from streams.operators.processor import OuterProcessor
 from streams.operators.retry.attempts import DEAD, Attempts, at, level_of, placed, plain, ticket_of
 from streams.operators.retry.waiting_line import Line, WaitingLines
 
 
-class Retrying(BaseProcessor[object, object, OperatorContext]):
+class Retrying(OuterProcessor[object, object, OperatorContext]):
     """Runs a user's processor and sets aside the records that it fails on.
 
     Args:
@@ -25,18 +25,17 @@ class Retrying(BaseProcessor[object, object, OperatorContext]):
     """
 
     def __init__(self, inner: UserProcessor, attempts: Attempts, waiting: str | None) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self._attempts = attempts
         self._waiting = waiting
         self._lines: WaitingLines | None = None
 
     def init(self, ctx: OperatorContext) -> None:
         """Pass the processor its context."""
-        super().init(ctx)
         self._topics = frozenset(self._attempts.real_topics(ctx.application_id))
         if self._waiting is not None:
             self._lines = WaitingLines(ctx.store(self._waiting))
-        self.inner.init(ctx)
+        super().init(ctx)
 
     def process(self, record: Record) -> None:
         """Process a record, unless earlier ones of its key are still waiting."""
@@ -77,15 +76,3 @@ class Retrying(BaseProcessor[object, object, OperatorContext]):
             self.ctx.count("dead_letters" if level_of(failed) == DEAD else "retried", 1)
             return failed
         return None
-
-    def advance(self, elapsed_ms: int, limit: int) -> int:
-        """See `Processor`."""
-        return self.inner.advance(elapsed_ms, limit)
-
-    def flush(self) -> None:
-        """End the step."""
-        self.inner.flush()
-
-    def close(self) -> None:
-        """See `Processor`."""
-        self.inner.close()

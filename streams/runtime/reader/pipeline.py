@@ -18,7 +18,8 @@ import pyarrow as pa
 from state.kafka.columns import RecordColumns
 from streams.runtime.counters import Counters
 from streams.runtime.event_time import UNKNOWN_NOW
-from streams.runtime.nodes import NodeContext, NodeRunner, Receiver
+from streams.runtime.node_context import NodeContext, Receiver
+from streams.runtime.nodes import NodeRunner
 from streams.runtime.reader.field_rows import compact_keys
 from streams.runtime.reader.head_run import ReaderContext, number_anew
 from streams.runtime.reader.route import split_by_task, tasks_of

@@ -10,7 +10,8 @@ from streams.model.record import Record
 from streams.operators.aggregate.columns.column_rows import ColumnRows
 from streams.operators.punctuation import PunctuationType
 from streams.operators.stream_time import NO_LIMIT
-from streams.runtime.nodes import NodeContext, NodeGroup, NodeRunner, Receiver
+from streams.runtime.node_context import NodeContext, Receiver
+from streams.runtime.nodes import NodeGroup, NodeRunner
 from streams.runtime.rows import RowBatch
 from streams.runtime.step_context import SourceRows, StepContext
 from streams.runtime.task.columnar_input import StepRows

@@ -23,10 +23,11 @@ from streams.application.prepare import Application
 from streams.checkpoint.files import CheckpointFiles
 from streams.checkpoint.log import query_id_of
 from streams.errors import ConfigError
-from streams.spark.checkpoint_files import checkpoint_files
+from streams.spark.checkpoint_files import checkpoint_files, checkpoint_of_query
 from streams.spark.ingest.rows import check_columns, records_of
 from streams.spark.ingest.writer import REPORT, WriteJob, writer_of
 from streams.spark.progress import Progress
+from streams.spark.reports.batch_report import batch_report
 from streams.spark.stopping import StopGate, gated
 from streams.topology.ingest import Ingest
 
@@ -105,7 +106,7 @@ class IngestRun:
         query = (
             self._frame(ingest)
             .writeStream.queryName(f"{config.application_id}/{ingest.name}")
-            .option("checkpointLocation", f"{config.checkpoint_dir.rstrip('/')}/{folder}")
+            .option("checkpointLocation", checkpoint_of_query(config.checkpoint_dir, folder))
             .trigger(**self.trigger)
             .foreachBatch(gated(gate, write))
             .start()
@@ -143,17 +144,7 @@ def _batch(files: CheckpointFiles, folder: str, batch_id: int) -> IngestBatch:
 
 
 def _report(row: Any, batch: IngestBatch) -> Mapping[str, Any]:
-    """A task's part of a batch as the report of a step."""
-    written = row.records >= 0
-    return {
-        "task": row.task,
-        "version": batch.batch_id + 1,
-        "decision": "run" if written else "skip",
-        "counts": {"in": max(row.records, 0), "out": max(row.records, 0), "changelog": 0},
-        "counters": {},
-        "stream_time": -1,
-        "seconds": {"commit": row.seconds},
-        "total_s": row.seconds,
-        "cpu_s": 0.0,
-        "peak_rss_mb": 0,
-    }
+    """The report of a row of `REPORT`, whose number of records is negative where the part was written before."""
+    records = max(row.records, 0)
+    seconds = {"commit": row.seconds}
+    return batch_report(batch.batch_id + 1, records, records, seconds, task=row.task, skipped=row.records < 0)

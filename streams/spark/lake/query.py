@@ -31,7 +31,7 @@ from streams.lake.writer import LakeWriter
 from streams.microbatch.memory import ProcessMemory
 from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets
 from streams.source.planner import SourceSpec
-from streams.spark.checkpoint_files import checkpoint_files
+from streams.spark.checkpoint_files import checkpoint_files, checkpoint_of_query
 from streams.spark.lake.crash import Faults, no_faults
 from streams.spark.lake.delta_table import SparkDeltaTable
 from streams.spark.lake.rows_job import RowsJob
@@ -161,7 +161,7 @@ class LakeRun:
             self.on_batch(sink.name, batch_id, batch_id, 0, time.perf_counter() - started)
 
         spec = replace(self._source(sink.name, log.name), trimmed=frozenset({log.name}))
-        folder = f"{self.application.config.checkpoint_dir.rstrip('/')}/{sink.name}"
+        folder = checkpoint_of_query(self.application.config.checkpoint_dir, sink.name)
         return self._query(sink, spec, folder, len(log.ends), gated(gate, hand_over))
 
     def _source(self, sink: str, topic: str) -> SourceSpec:

@@ -8,12 +8,11 @@ from functools import lru_cache
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from state.kafka.reader import shared_reader
 from state.secrets import remember
 from streams.lake.rows import arrow_schema, row_batch
 from streams.logs.output import set_up_worker
 from streams.microbatch.partitions import PlannedPartition, PlannedRange
-from streams.source.range_size import bounded
+from streams.source.range_records import range_records
 from streams.spark.lake.rows_job import RowsJob
 
 CHUNK_RECORDS = 10_000
@@ -27,16 +26,15 @@ def read_rows(payload: bytes, planned: Sequence[PlannedPartition]) -> Iterator[p
     for one in planned:
         if not isinstance(one, PlannedRange):
             continue
-        offsets = one.offsets
-        reader = shared_reader(
+        pieces = range_records(
             job.client,
-            offsets.topic,
-            offsets.partition,
-            offsets.start,
+            one.offsets,
+            CHUNK_RECORDS,
+            max_bytes=job.max_bytes,
             bulk=job.bulk_io,
             prefetch_bytes=job.prefetch_bytes,
         )
-        for records in bounded(reader.read(offsets.end, CHUNK_RECORDS), offsets, job.max_bytes):
+        for records in pieces:
             yield row_batch(records, job.layout, schema)
 
 

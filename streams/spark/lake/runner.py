@@ -13,6 +13,7 @@ from streams.application.prepare import Application
 from streams.spark.lake.crash import faults_from_environment
 from streams.spark.lake.query import LakeRun
 from streams.spark.progress import Progress
+from streams.spark.reports.batch_report import batch_report
 from streams.spark.stopping import StopGate
 from streams.topology.graph import LakeSink
 
@@ -38,7 +39,7 @@ def lake_starts(
     """
 
     def batch(sink: str, batch_id: int, version: int, offsets: int, seconds: float) -> None:
-        progress.step(sink, batch_id, [_report(version, offsets, seconds)])
+        progress.step(sink, batch_id, [batch_report(version, offsets, offsets, {"process": seconds})])
 
     run = LakeRun(session, application, trigger, gates, batch, faults_from_environment())
     sinks = application.plan.topology.lake_sinks.values()
@@ -50,19 +51,3 @@ def lake_starts(
         return run.start(sink)
 
     return [partial(start, sink) for sink in sinks]
-
-
-def _report(version: int, offsets: int, seconds: float) -> Mapping[str, Any]:
-    """A batch as the report of a step: a sink is shown as a sub-topology with one task, which reads and keeps no state."""
-    return {
-        "task": 0,
-        "version": version,
-        "decision": "run",
-        "counts": {"in": offsets, "out": offsets, "changelog": 0},
-        "counters": {},
-        "stream_time": -1,
-        "seconds": {"process": seconds},
-        "total_s": seconds,
-        "cpu_s": 0.0,
-        "peak_rss_mb": 0,
-    }

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from state.numba_kernels import kernel
 from streams.operators.aggregate.columns.key_order import KeyOrder
+from streams.operators.aggregate.columns.live_windows import first_live_from
 from streams.operators.columnar import OneByOne
 
 Int64s = npt.NDArray[np.int64]
@@ -143,19 +144,6 @@ def merge_sessions(
 
 
 @kernel
-def _first_touched(live: Any, alive: int, ends: Any, earliest: int) -> int:  # pragma: no cover - compiled
-    """The first of the live sessions with end >= earliest, by binary search."""
-    low, high = 0, alive
-    while low < high:
-        middle = (low + high) // 2
-        if ends[live[middle]] < earliest:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@kernel
 def _replace(live: Any, alive: int, low: int, high: int, session: int) -> int:  # pragma: no cover - compiled
     """Puts one session in place of `live[low:high]`, at most two; returns how many there are then."""
     if high == low:
@@ -203,7 +191,7 @@ def _merge(  # noqa: PLR0912 - one compiled loop over the rows
         for at in range(bounds[key], bounds[key + 1]):
             row = rows[at]
             time = timestamps[row]
-            low = high = _first_touched(live, alive, ends, time - gap)
+            low = high = first_live_from(ends, live, alive, time - gap)
             start, end = time, time
             while high < alive and starts[live[high]] <= time + gap:
                 start, end = min(start, starts[live[high]]), max(end, ends[live[high]])

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from state.numba_kernels import kernel
 from streams.operators.aggregate.columns.key_order import KeyOrder
+from streams.operators.aggregate.columns.live_windows import first_live_from
 from streams.operators.columnar import OneByOne
 
 Int64s = npt.NDArray[np.int64]
@@ -177,8 +178,8 @@ def _take(
 ) -> None:  # pragma: no cover - compiled
     """See `SlidingAggregate._process`."""
     starts, times = windows[_STARTS], windows[_TIMES]
-    low = _first_from(time - difference, starts, live, state)
-    high = _first_from(time + 1, starts, live, state)
+    low = first_live_from(starts, live, state[_ALIVE], time - difference)
+    high = first_live_from(starts, live, state[_ALIVE], time + 1)
     has_left = low < high and starts[live[low]] == time - difference
     is_complete = has_left and times[live[low]] >= time
     previous, before, around, right = _NONE, _NONE, _NONE, _NONE
@@ -211,8 +212,8 @@ def _take_early(
 ) -> bool:  # pragma: no cover - compiled
     """See `SlidingAggregate._process_early`; returns whether the row fails."""
     starts, times = windows[_STARTS], windows[_TIMES]
-    low = _first_from(1, starts, live, state)
-    high = _first_from(time + 1, starts, live, state)
+    low = first_live_from(starts, live, state[_ALIVE], 1)
+    high = first_live_from(starts, live, state[_ALIVE], time + 1)
     first = live[0] if low > 0 else _NONE
     first_time = times[first] if low > 0 else _NONE
     around = _NONE
@@ -306,22 +307,9 @@ def _touch(window: int, row: int, windows: Any, state: Any) -> None:  # pragma: 
 
 
 @kernel
-def _first_from(start: int, starts: Any, live: Any, state: Any) -> int:  # pragma: no cover - compiled
-    """The index of the key's first window that begins at `start` or later, by binary search."""
-    low, high = 0, state[_ALIVE]
-    while low < high:
-        middle = (low + high) // 2
-        if starts[live[middle]] < start:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@kernel
 def _has(start: int, starts: Any, live: Any, state: Any) -> bool:  # pragma: no cover - compiled
     """Whether the key has a window that begins at `start`."""
-    index = _first_from(start, starts, live, state)
+    index = first_live_from(starts, live, state[_ALIVE], start)
     return bool(index < state[_ALIVE] and starts[live[index]] == start)
 
 
@@ -330,7 +318,7 @@ def _insert(start: int, time: int, windows: Any, live: Any, state: Any) -> int: 
     """A new window of the key, without records as yet."""
     window: int = state[_COUNT]
     windows[_KEYS, window], windows[_STARTS, window], windows[_TIMES, window] = state[_KEY], start, time
-    index = _first_from(start, windows[_STARTS], live, state)
+    index = first_live_from(windows[_STARTS], live, state[_ALIVE], start)
     for later in range(state[_ALIVE], index, -1):
         live[later] = live[later - 1]
     live[index] = window

@@ -1,0 +1,80 @@
+"""`AdminRequests`: one admin client, and what a request that fails raises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, TopicDescription
+
+from state.errors import KafkaClientError
+from state.kafka.config import ClientConfig, admin_config
+from state.kafka.error_mapping import TOPIC_NOT_FOUND, failure_of, request_error, timed_out
+
+POLL_S = 0.05
+"""The pause before a request is repeated, seconds."""
+_Result = TypeVar("_Result")
+# Requests time out by themselves; this only guards against an answer that never comes.
+_GRACE_S = 5.0
+
+
+class AdminRequests:
+    """The requests of a `KafkaAdmin`, and its client until `close`.
+
+    Attributes:
+        config: The user's client properties.
+        timeout_s: Seconds that one request may take.
+    """
+
+    def __init__(self, config: ClientConfig, timeout_s: float) -> None:
+        self.config = config
+        self.timeout_s = timeout_s
+        self._admin: AdminClient | None = AdminClient(admin_config(config))
+
+    @property
+    def client(self) -> AdminClient:
+        """The client. Raises `KafkaClientError` once it is closed."""
+        if self._admin is None:
+            raise KafkaClientError("this admin client is closed; open a new one")
+        return self._admin
+
+    def result(self, future: Future[_Result], what: str) -> _Result:
+        """Wait for the result for one item of a request; a failure is raised as a named error."""
+        try:
+            return future.result(self.timeout_s + _GRACE_S)
+        except KafkaException as exception:
+            failure = failure_of(exception.args[0])
+            raise request_error(what, "check the brokers and the rights", failure) from exception
+        except TimeoutError as timeout:
+            message = f"{what} took longer than {self.timeout_s:g} s; check the brokers"
+            raise KafkaClientError(message, timed_out("no answer")) from timeout
+
+    def descriptions(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        """Descriptions of the existing ones of these topics."""
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        futures = self.client.describe_topics(TopicCollection(wanted), request_timeout=self.timeout_s)
+        found = {}
+        for name, future in futures.items():
+            try:
+                found[name] = self.result(future, f"describing topic {name!r}")
+            except KafkaClientError as error:
+                if error.code not in TOPIC_NOT_FOUND:
+                    raise
+        return found
+
+    def partition_counts(self) -> dict[str, int]:
+        """Every topic's number of partitions."""
+        try:
+            topics = self.client.list_topics(timeout=self.timeout_s).topics
+        except KafkaException as exception:
+            failure = failure_of(exception.args[0])
+            raise request_error("listing topics", "check the brokers", failure) from exception
+        return {name: len(topic.partitions) for name, topic in topics.items()}
+
+    def close(self) -> None:
+        """Release the client; may be called again."""
+        self._admin = None

@@ -1,0 +1,280 @@
+"""`NodeContext`: what an operator sees of the step that it runs in, and where its records go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+from streams.errors import RegistryError, TopologyError
+from streams.model.record import Headers, HeldRecord, Record, RecordMetadata
+from streams.model.windows import Duration
+from streams.operators.columnar import ColumnarBatch
+from streams.operators.dropped import dropped_record
+from streams.operators.operator_context import Mode
+from streams.operators.punctuation import PunctuationType
+from streams.runtime.current_record import at_record, each_record, guard, may_be_the_records_fault
+from streams.runtime.dead_letters import error_headers
+from streams.runtime.forwarded import Forwarded
+from streams.runtime.step_context import StepContext
+from streams.runtime.task.punctuation import Punctuation, Punctuations
+
+
+class Receiver(Protocol):
+    """A receiver of records: a processor node, a sink, an edge out of the head."""
+
+    name: str
+
+    def receive(self, record: Record) -> None:
+        """Handle the record."""
+
+
+class BatchReceiver(Receiver, Protocol):
+    """A receiver of a step's records together: a node or a sink of a task."""
+
+    def receive_batch(self, batch: ColumnarBatch) -> None:
+        """Handle the records."""
+
+
+class NodeContext:
+    """`OperatorContext` of one node in one run."""
+
+    def __init__(self, node: str, run: StepContext, punctuations: Punctuations) -> None:
+        self.node = node
+        self.forwarded = 0
+        self._run = run
+        self._punctuations = punctuations
+        self._receivers: tuple[Callable[[Record], None], ...] = ()
+        self._by_name: Mapping[str, Callable[[Record], None]] = {}
+        self._on_drop: tuple[Callable[[Record], None], ...] = ()
+        self._batch_receivers: Mapping[str, BatchReceiver] = {}
+        self._alternating = True
+        self._forwarded: Forwarded | None = None
+
+    def connect_batches(self, children: Mapping[str, BatchReceiver], alternating: bool) -> None:
+        """Set the children once more, as receivers of whole batches.
+
+        Args:
+            children: The children.
+            alternating: Whether each record goes to all children before the next record follows.
+        """
+        self._batch_receivers = dict(children)
+        self._alternating = alternating
+
+    def connect(self, children: Mapping[str, Receiver], on_drop: Sequence[Receiver] = ()) -> None:
+        """Set the children, in their order, and the receivers of dropped records."""
+        self._by_name = {name: child.receive for name, child in children.items()}
+        self._receivers = tuple(self._by_name.values())
+        self._on_drop = tuple(one.receive for one in on_drop)
+
+    @property
+    def application_id(self) -> str:
+        """See `ProcessorContext`."""
+        return self._run.settings.application_id
+
+    @property
+    def task_id(self) -> str:
+        """See `ProcessorContext`."""
+        return self._run.task_id
+
+    @property
+    def mode(self) -> Mode:
+        """See `OperatorContext`."""
+        return self._run.settings.mode
+
+    @property
+    def emit_interval_ms(self) -> int:
+        """See `OperatorContext`."""
+        return self._run.settings.emit_interval_ms
+
+    @property
+    def stream_time(self) -> int:
+        """See `ProcessorContext`."""
+        return self._run.stream_time
+
+    @property
+    def now_ms(self) -> int:
+        """See `ProcessorContext`."""
+        return self._run.now_ms
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """See `ProcessorContext`."""
+        return self._run.metadata()
+
+    @property
+    def topic(self) -> str | None:
+        """See `ProcessorContext`."""
+        return None if self._run.cursor is None else self._run.cursor[0].topic
+
+    @property
+    def headers(self) -> Headers:
+        """See `ProcessorContext`."""
+        return () if self._run.cursor is None else self._run.cursor[0].headers_of(self._run.cursor[1])
+
+    @property
+    def flushing(self) -> bool:
+        """See `OperatorContext`."""
+        return self._run.flushing
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """See `ProcessorContext`."""
+        return self._run.state("nodes", self.node)
+
+    def current_stream_time_ms(self) -> int:
+        """See `ProcessorContext`."""
+        return self._run.stream_time
+
+    def current_system_time_ms(self) -> int:
+        """See `ProcessorContext`."""
+        return self._run.now_ms
+
+    def shared_state(self, name: str) -> dict[str, Any]:
+        """See `OperatorContext`."""
+        return self._run.state("shared", name)
+
+    def store(self, name: str) -> Any:
+        """See `ProcessorContext`."""
+        stores = self._run.stores
+        if name not in stores:
+            raise TopologyError(
+                f"'{self.node}' asks for the store '{name}', which its task does not have. Connect it: process(..., stores=[...]), "
+                f"or connect_processor_and_state_stores(...). The task has: {', '.join(sorted(stores)) or 'none'}."
+            )
+        return stores[name]
+
+    def get_state_store(self, name: str) -> Any:
+        """See `ProcessorContext`."""
+        return self.store(name)
+
+    def forward(self, record: Record, child: str | None = None) -> None:
+        """See `ProcessorContext`."""
+        self.forwarded += 1
+        if child is not None:
+            if child not in self._by_name:
+                raise TopologyError(
+                    f"'{self.node}' forwards to '{child}', which is no child of it. It has: {', '.join(self._by_name) or 'none'}."
+                )
+            if self._forwarded is None:
+                self._by_name[child](record)
+                return
+        if self._forwarded is not None:
+            self._forwarded.add(record, child)
+            return
+        for receive in self._receivers:
+            receive(record)
+
+    @property
+    def has_children(self) -> bool:
+        """See `OperatorContext`."""
+        return bool(self._receivers)
+
+    def forward_batch(self, batch: ColumnarBatch, child: str | None = None) -> None:
+        """See `OperatorContext`."""
+        if not len(batch):
+            return
+        if self._alternating and len(self._batch_receivers) > 1:
+            for record in each_record(batch, self._run):
+                self.forward(record, child)
+            return
+        self.count_forwarded(len(batch))
+        self._hand_on(batch, child)
+
+    def _hand_on(self, batch: ColumnarBatch, child: str | None = None) -> None:
+        for receiver in self._batch_receivers.values() if child is None else [self._batch_receivers[child]]:
+            receiver.receive_batch(batch)
+
+    @contextmanager
+    def forwarding_together(self, numbered: bool = False) -> Iterator[None]:
+        """Within the context, records that are forwarded one by one wait, and go on together afterwards; see `Forwarded`."""
+        if self._alternating or not self._batch_receivers:
+            yield
+            return
+        self._forwarded = Forwarded(self._run, numbered)
+        yield
+        forwarded, self._forwarded = self._forwarded, None
+        for child, batch in forwarded.batches():
+            self._hand_on(batch, child)
+
+    def count_forwarded(self, number: int) -> None:
+        """See `OperatorContext`."""
+        self.forwarded += number
+
+    def drop(self, record: Record, reason: str) -> None:
+        """See `ProcessorContext`."""
+        self._run.counters.add(f"dropped:{self.node}:{reason}")
+        for receive in self._on_drop:
+            receive(dropped_record(record, reason, self.node))
+
+    def drop_many(self, count: int, reason: str) -> None:
+        """`drop` for a number of records that were processed as columns."""
+        self._run.counters.add(f"dropped:{self.node}:{reason}", count)
+
+    def attempt_each(self, batch: ColumnarBatch, process: Callable[[Record], None]) -> None:
+        """See `OperatorContext`."""
+        with self.forwarding_together():
+            for record in each_record(batch, self._run):
+                try:
+                    process(record)
+                except Exception as error:
+                    guard(error, self.node, self._run)
+
+    def refuse(self, batch: ColumnarBatch, row: int, error: Exception) -> None:
+        """See `OperatorContext`."""
+        with at_record(batch, row, self._run):
+            guard(error, self.node, self._run)
+
+    def drop_batch(self, batch: ColumnarBatch, reason: str) -> None:
+        """See `OperatorContext`."""
+        self._run.counters.add(f"dropped:{self.node}:{reason}", len(batch))
+        if self._on_drop:
+            for record in each_record(batch, self._run):
+                for receive in self._on_drop:
+                    receive(dropped_record(record, reason, self.node))
+
+    def fault(self, error: Exception) -> Headers:
+        """See `OperatorContext`."""
+        if not may_be_the_records_fault(error) or isinstance(error, RegistryError):
+            raise error
+        origin = self._run.origin()
+        return error_headers("processing", origin[:3], origin.timestamp, error)
+
+    def divert(self, record: Record) -> None:
+        """See `OperatorContext`."""
+        for receive in self._on_drop:
+            receive(record)
+
+    def count(self, what: str, number: int) -> None:
+        """See `OperatorContext`."""
+        self._run.counters.add(f"{what}:{self.node}", number)
+
+    def hold(self, record: Record) -> Any:
+        """See `OperatorContext`."""
+        return self._run.hold(self.node, record)
+
+    def resume(self, held: Any) -> AbstractContextManager[None]:
+        """See `OperatorContext`."""
+        return self._run.resume(held)
+
+    def attempt(self, action: Callable[[], None], held: HeldRecord | None = None) -> None:
+        """See `OperatorContext`."""
+        before = self._run.held
+        self._run.held = held or before
+        try:
+            action()
+        except Exception as error:
+            guard(error, self.node, self._run)
+        finally:
+            self._run.held = before
+
+    def expire(self, store: str, stream_time: int) -> None:
+        """See `OperatorContext`."""
+        times = self._run.store_times
+        times[store] = min(stream_time, times.get(store, stream_time))
+
+    def schedule(
+        self, interval: Duration, kind: PunctuationType | str, callback: Callable[[int], object]
+    ) -> Punctuation:
+        """See `ProcessorContext`."""
+        return self._punctuations.schedule(self.node, interval, kind, callback)

@@ -1,0 +1,38 @@
+"""The records of a planned range, as a Spark worker reads them from Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from state.kafka.columns import RecordColumns
+from state.kafka.reader import shared_reader
+from streams.source.offsets import OffsetRange
+from streams.source.range_size import bounded
+
+
+def range_records(
+    client: Mapping[str, str],
+    offsets: OffsetRange,
+    chunk_records: int,
+    *,
+    max_bytes: int,
+    bulk: bool,
+    prefetch_bytes: int,
+) -> Iterator[RecordColumns]:
+    """The records of a range in pieces, read by a reader that the process keeps for the next range of the partition.
+
+    Args:
+        client: Client properties of librdkafka.
+        offsets: The range.
+        chunk_records: How many records a piece has at most.
+        max_bytes: The planned size of the micro-batch, over all ranges.
+        bulk: Use librdkafka's C API instead of the ordinary client.
+        prefetch_bytes: How much the process may prefetch.
+
+    Raises:
+        RangeTooLargeError: The range is far larger than the micro-batch was planned.
+    """
+    reader = shared_reader(
+        client, offsets.topic, offsets.partition, offsets.start, bulk=bulk, prefetch_bytes=prefetch_bytes
+    )
+    return bounded(reader.read(offsets.end, chunk_records), offsets, max_bytes)

@@ -1,0 +1,39 @@
+"""Batches of queries without a task function, as reports of steps: progress and metrics show both alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def batch_report(
+    version: int,
+    records_in: int,
+    records_out: int,
+    seconds: Mapping[str, float],
+    *,
+    task: int = 0,
+    skipped: bool = False,
+) -> Mapping[str, Any]:
+    """A task's part of a batch as the report of a step that keeps no state; see `streams.spark.task_function`.
+
+    Args:
+        version: The number of the commit.
+        records_in: How many records the task has read.
+        records_out: How many it has written to Kafka.
+        seconds: How long it took, by stage.
+        task: The task; a query without tasks is shown as one task.
+        skipped: The part was committed already.
+    """
+    return {
+        "task": task,
+        "version": version,
+        "decision": "skip" if skipped else "run",
+        "counts": {"in": records_in, "out": records_out, "changelog": 0},
+        "counters": {},
+        "stream_time": -1,
+        "seconds": seconds,
+        "total_s": sum(seconds.values()),
+        "cpu_s": 0.0,
+        "peak_rss_mb": 0,
+    }

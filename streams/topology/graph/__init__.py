@@ -1,0 +1,30 @@
+"""The graph that the DSL builds and the planner cuts: frozen nodes, in the order in which they were added."""
+
+from streams.topology.graph.graph import Graph
+from streams.topology.graph.lake import DeltaTable, LakeSink
+from streams.topology.graph.nodes import (
+    Failed,
+    GlobalTable,
+    InternalTopic,
+    Node,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+    StoreNode,
+    Topic,
+)
+
+__all__ = [
+    "DeltaTable",
+    "Failed",
+    "GlobalTable",
+    "Graph",
+    "InternalTopic",
+    "LakeSink",
+    "Node",
+    "ProcessorNode",
+    "SinkNode",
+    "SourceNode",
+    "StoreNode",
+    "Topic",
+]

@@ -1,0 +1,206 @@
+"""Nodes, stores and global tables of a graph, as frozen values.
+
+Nothing runs here: each node has a spec, picklable by cloudpickle, from which the task makes its operator.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+from state.stores.spec import StoreSpec
+from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, TimestampExtractor
+from streams.operators.processor import AnyProcessor
+from streams.operators.wrapped import ProcessorWrapper, wrapped
+from streams.serdes.base import Serde
+from streams.topology.node_kind import NodeKind
+from streams.topology.pattern_name import pattern_name, pattern_text
+from streams.topology.specs.base import NodeSpec, Parameters
+
+
+@dataclass(frozen=True, slots=True)
+class InternalTopic:
+    """A repartition topic, before the application's id is known.
+
+    Attributes:
+        name: The name without the application's id and without the suffix.
+        partitions: The number of partitions; None: as many as the writing sub-topology has tasks.
+        delay_ms: Of a retry topic: how long after a record was written it is read; None: a topic without a delay.
+    """
+
+    name: str
+    partitions: int | None = None
+    delay_ms: int | None = None
+
+    def topic_name(self, application_id: str) -> str:
+        """The topic's real name, `<application>-<name>-repartition` (Kafka Streams' form)."""
+        return f"{application_id}-{self.name}-repartition"
+
+    def __str__(self) -> str:
+        return f"{self.name}-repartition"
+
+
+Topic: TypeAlias = str | InternalTopic
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNode:
+    """Reads topics. In a `Graph` a topic may be an `InternalTopic`; in a plan all are real names (`str`).
+
+    `offset_reset` is `"earliest"`, `"latest"`, `"none"`, `"duration:<ms>"` or None for the application's setting.
+    With a `pattern`, all matching topics are read; `topics` are those that exist at the start, and empty before.
+    `retries` marks the source of an operator's retry topics, which has no part in names and hashes: a program may begin and
+    cease to retry without moving its state.
+    """
+
+    name: str
+    topics: tuple[Topic, ...]
+    key_serde: Serde
+    value_serde: Serde
+    timestamp_extractor: TimestampExtractor = FAIL_ON_INVALID_TIMESTAMP
+    offset_reset: str | None = None
+    pattern: re.Pattern[str] | None = None
+    retries: bool = False
+
+    @property
+    def subscription(self) -> tuple[str, ...]:
+        """The subscription as in the program: the sorted topics, or the pattern between slashes."""
+        return tuple(sorted(map(str, self.topics))) if self.pattern is None else (pattern_text(self.pattern),)
+
+    @property
+    def lasting_topics(self) -> tuple[str, ...]:
+        """The topics for persistent names: the sorted topics, or the pattern's name in names of topics; none for retries."""
+        if self.retries:
+            return ()
+        return tuple(sorted(map(str, self.topics))) if self.pattern is None else (pattern_name(self.pattern),)
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """A source has no parents; the property exists for code that walks nodes of every kind."""
+        return ()
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """A source owns no stores."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorNode:
+    """One operator and its position in the graph.
+
+    Attributes:
+        name: The node's unique name, under which the state of a stateful node is stored.
+        spec: The definition of the node.
+        parents: Names of the nodes that forward to it.
+        stores: Names of the stores that the node reads or writes, in the order that its spec documents.
+        global_stores: Names of the stores of global tables that the node reads.
+        stateless: Whether the node may run in the reader if all its ancestors may.
+        key_changing: Whether the output may have another key than the input.
+        key_serde: The serde of the output's keys, None if unknown.
+        value_serde: The serde of the output's values, None if unknown.
+        input_key_serde: The serde by which input records are keyed and routed; None: that of the input.
+        takes_dropped: Whether the node receives only the records that its parents drop.
+        wrapper: Wraps the operator (`StreamsBuilder(processor_wrapper=...)`); None: no wrapper.
+    """
+
+    name: str
+    spec: NodeSpec
+    parents: tuple[str, ...]
+    stores: tuple[str, ...] = ()
+    global_stores: tuple[str, ...] = ()
+    stateless: bool = True
+    key_changing: bool = False
+    key_serde: Serde | None = None
+    value_serde: Serde | None = None
+    input_key_serde: Serde | None = None
+    takes_dropped: bool = False
+    wrapper: ProcessorWrapper | None = None
+
+    @property
+    def kind(self) -> NodeKind:
+        """The sort of operator."""
+        return self.spec.kind
+
+    @property
+    def parameters(self) -> Parameters:
+        """The operator's parameters besides its functions, which are part of the topology hash."""
+        return self.spec.parameters
+
+    def processor(self) -> AnyProcessor:
+        """Makes a new operator, once for each task."""
+        operator = partial(self.spec.processor, self.stores)
+        return operator() if self.wrapper is None else wrapped(self.wrapper, self.name, operator)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """What a sink of failed records writes.
+
+    Attributes:
+        delay_ms: The delay of the retry topic; None: dead letters.
+    """
+
+    delay_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SinkNode:
+    """Writes records to a topic, or to the topic that `topic_extractor(key, value, record_context)` returns.
+
+    `partitioner(topic, key, value, partitions)` returns a partition, a collection of partitions (empty: the record is dropped),
+    or None for Kafka's default partitioner. `repartitions` marks a user's `repartition`, which drops null keys in compat mode.
+    `failed` marks a sink of records that an operator has failed on.
+    """
+
+    name: str
+    parents: tuple[str, ...]
+    topic: Topic | None
+    topic_extractor: Callable[[Any, Any, Any], str] | None
+    key_serde: Serde
+    value_serde: Serde
+    partitioner: Callable[[str, Any, Any, int], int | Collection[int] | None] | None = None
+    repartitions: bool = False
+    failed: Failed | None = None
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """A sink owns no stores."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreNode:
+    """A store and its serdes."""
+
+    spec: StoreSpec
+    key_serde: Serde
+    value_serde: Serde
+
+    @property
+    def name(self) -> str:
+        """The store's name."""
+        return self.spec.name
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalTable:
+    """A table of which every task has a full copy; each process that runs tasks reads it once.
+
+    Attributes:
+        name: The name of the node that fills the table.
+        source: The source that reads the topic.
+        store: The table's store, whose changelog is the topic itself.
+        supplier: Makes the processor that fills the store; None: the store has the last value of each key.
+    """
+
+    name: str
+    source: SourceNode
+    store: StoreNode
+    supplier: Callable[[], AnyProcessor] | None = None
+
+
+Node: TypeAlias = SourceNode | ProcessorNode | SinkNode
