@@ -43,7 +43,7 @@ class Kept:
 
 def follow(*errors: Exception) -> None:
     config = SimpleNamespace(application_id="app")
-    _follow(Kept(*errors), Member(), config, 0.0, once=True, as_json=False)  # type: ignore[arg-type]
+    _follow(Kept(*errors), Member(), config, 0.0, True, False, lambda: False)  # type: ignore[arg-type]
 
 
 def test_a_replica_waits_while_a_rescale_makes_the_changelogs_anew(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,3 +60,9 @@ def test_a_replica_waits_while_a_rescale_makes_the_changelogs_anew(capsys: pytes
 def test_a_replica_that_kafka_refuses_ends() -> None:
     with pytest.raises(KafkaClientError, match="refused"):
         follow(KafkaClientError("refused"))
+
+
+def test_a_replica_ends_at_its_next_look_once_it_was_asked_to(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = iter([False, False, True])
+    _follow(Kept(), Member(), SimpleNamespace(application_id="app"), 0.0, False, False, lambda: next(asked))  # type: ignore[arg-type]
+    assert capsys.readouterr().out.count("up to date") == 2

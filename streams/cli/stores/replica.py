@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from typing import Annotated, Any
 
@@ -22,6 +25,7 @@ from streams.cli.target import TopologyTarget
 from streams.config import StreamsConfig
 from streams.config.durations import to_milliseconds
 from streams.errors import ConfigError
+from streams.spark.signals import stopped_by_signals
 from streams.suggest import did_you_mean
 
 _POLL_S = 0.2
@@ -51,7 +55,7 @@ def replica(
 
     Start it on every host that may have to take over tasks; the replicas of
     a group share the tasks. The application finds the copies in replica_dir.
-    Kafka is only read. Ends with Ctrl-C; the copies stay.
+    Kafka is only read. Ends with Ctrl-C or SIGTERM; the copies stay.
     """
     program = TopologyTarget.parse(target)
     config = reachable(application.load(program.application_id()))
@@ -62,9 +66,10 @@ def replica(
     with RestoreProgress() as progress, closing(Replica(kafka, tasks, config.replica_dir, progress, parallel)) as kept:
         group_id = group or f"{config.application_id}-replicas"
         with closing(GroupMember(config.client, group_id, kept.topics)) as member:
-            try:
-                _follow(kept, member, config, seconds, once, as_json)
-            except KeyboardInterrupt:
+            asked = threading.Event()
+            with stopped_by_signals(asked.set, again=signal.default_int_handler):
+                _follow(kept, member, config, seconds, once, as_json, asked.is_set)
+            if asked.is_set():
                 typer.echo(f"Ended; the copies stay in {config.replica_dir}.", err=True)
 
 
@@ -91,11 +96,17 @@ def replica_tasks(tasks: list[StoredTask], stores: list[str]) -> list[ReplicaTas
 
 
 def _follow(
-    kept: Replica, member: GroupMember, config: StreamsConfig, interval_s: float, once: bool, as_json: bool
+    kept: Replica,
+    member: GroupMember,
+    config: StreamsConfig,
+    interval_s: float,
+    once: bool,
+    as_json: bool,
+    ended: Callable[[], bool],
 ) -> None:
     reported = 0.0
     away = False
-    while True:
+    while not ended():
         assigned = member.poll(_POLL_S)
         try:
             positions = kept.follow(assigned)
