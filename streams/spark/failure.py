@@ -12,7 +12,8 @@ _PYTHON_ERROR = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception|Exit|Interrupt)):
 _OF_SPARK = ("Py4J", "PySpark", "Python", "StreamingQuery", "Spark")
 _WORKER_DID_NOT_START = "Python worker failed to connect back"
 _WORKER_DIED = "Python worker exited unexpectedly"
-_JAVA_CAUSE = re.compile(r"^Caused by: (?:[a-z]\w*\.)*([A-Z]\w+: .+)$")
+# Py4J's form of the first exception, after the line of its own that ends with "calling o123.collectToPython."
+_JAVA_CAUSE = re.compile(r"^(?:Caused by)?: (?:[a-z]\w*\.)*([A-Z]\w+: .+)$")
 _PLACE = "=== Streaming Query ==="
 
 

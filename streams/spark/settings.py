@@ -29,8 +29,8 @@ SPARK_SETTINGS: Mapping[str, str] = {
     # Row values are compact blobs: compressing them again in the shuffle costs more than it saves on one host.
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
-    # A digest of every shuffled byte, to see whether a repeated reader gave other rows: the commit marker knows that for each task.
-    # Spark would answer with a repetition of tasks whose steps have committed.
+    # A digest of all shuffled bytes, by which Spark sees whether a repeated reader gave other rows, and then repeats or aborts the
+    # whole job. Ours give the same records in other portions, as they arrive; the commit marker sees what matters, for each task.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
     # A second one, which would only name the cause of a failed fetch.
     "spark.shuffle.checksum.enabled": "false",

@@ -43,6 +43,19 @@ def test_sparks_own_words_without_the_plan() -> None:
     assert str(readable(Exception(text))) == "IOException: No space left on device"
 
 
+def test_a_failure_of_java_within_a_call_from_java() -> None:
+    text = (
+        "An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):\n"
+        '  File "a.py", line 1, in call\n'
+        "py4j.protocol.Py4JJavaError: An error occurred while calling o123.collectToPython.\n"
+        ": org.apache.spark.SparkException: Job aborted due to stage failure: cannot rollback the ResultStage\n\tat a.b.C"
+    )
+    assert (
+        str(readable(Exception(text)))
+        == "SparkException: Job aborted due to stage failure: cannot rollback the ResultStage"
+    )
+
+
 def test_a_worker_that_died() -> None:
     text = (
         "SparkException: x\nCaused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed): "
