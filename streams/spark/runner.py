@@ -34,6 +34,7 @@ from streams.logs.events import EventListener, Events
 from streams.logs.kinds import FAILED, RUNNING, STARTING, STOPPED, STOPPING, TOPICS_CREATED
 from streams.logs.output import set_up_program
 from streams.metrics.recorder import START
+from streams.metrics.restores import ReportAddress
 from streams.metrics.serving import serving
 from streams.microbatch.job import QueryJob
 from streams.microbatch.memory import ProcessMemory
@@ -49,6 +50,7 @@ from streams.spark.progress import Progress
 from streams.spark.query import Report, start_query
 from streams.spark.reports.dead_letter_events import DeadLetterEvents
 from streams.spark.reports.pause_events import PauseEvents, pauses_reader
+from streams.spark.reports.restore_reports import restore_reports
 from streams.spark.reports.step_lines import log_steps
 from streams.spark.session import check_session, processes_of, start_session
 from streams.spark.settings import spark_settings
@@ -113,6 +115,7 @@ class StreamsApplication:
         self._first: Mapping[str, FirstBatch] = {}
         self._read: dict[str, SourceOffsets] = {}
         self._watch: BrokerWatch | None = None
+        self._restores: ReportAddress | None = None
 
     def stop(self) -> None:
         """Makes `run` stop its queries and return; thread-safe."""
@@ -217,7 +220,9 @@ class StreamsApplication:
                 tell=partial(self.progress.metrics.obstacle, "broker"),
             ) as self._watch,
             self._pauses,
+            restore_reports(spark, self.config, self.progress.metrics) as reports,
         ):
+            self._restores = None if reports is None else reports.address
             if self._stop.is_set():
                 return
             ingests = self._ingest_starts(spark, application)
@@ -309,6 +314,7 @@ class StreamsApplication:
             snapshots=config.snapshots,
             replica_dir=config.replica_dir,
             logs=config.logs,
+            restore_reports=self._restores,
         )
         self.progress.started(sub.name, prepared.tasks, sub.topics)
         if job.settings.idle_timeout_ms is not None and sub.reads_internal:
