@@ -106,7 +106,8 @@ class StreamsApplication:
         self._dead_letters = DeadLetterEvents(self.events, config.dead_letter_topic)
         if config.logs.json:
             self.progress.metrics.listen(log_steps)
-        self._pauses = PauseEvents(config.application_id, self.events, pauses_reader(config))
+        self._read_pauses = pauses_reader(config)
+        self._pauses = PauseEvents(config.application_id, self.events, self._read_pauses)
         self._on_running = on_running
         self._stop = threading.Event()
         self._gates: dict[str, StopGate] = {}
@@ -263,9 +264,11 @@ class StreamsApplication:
         """What starts the query of each source outside Kafka; static DataFrames are read at once."""
         if not application.plan.topology.ingests:
             return []
+        from streams.spark.ingest.hold import PauseHold
         from streams.spark.ingest.query import IngestRun
 
-        return IngestRun(spark, application, self._trigger(), self._gates, self.progress).starts()
+        hold = PauseHold(self._read_pauses)
+        return IngestRun(spark, application, self._trigger(), self._gates, self.progress, hold).starts()
 
     def _lake_starts(self, spark: SparkSession, application: Application) -> list[Callable[[], StreamingQuery]]:
         """What starts the query of each lake sink."""
