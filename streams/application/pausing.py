@@ -1,9 +1,9 @@
-"""Pauses and resumes an application, or one of its sub-topologies, wherever it runs."""
+"""Pauses and resumes an application, or one of its sub-topologies or sources outside Kafka, wherever it runs."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from state.changelog.topics import commits_topic, ensure_pauses, pauses_topic
@@ -13,6 +13,8 @@ from streams.errors import ConfigError
 from streams.source.log import LiveLog
 from streams.source.pauses import WHOLE, Pauses, pause_record, read_pauses
 from streams.suggest import did_you_mean
+from streams.topology.graph import InternalTopic
+from streams.topology.ingest import INGEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,13 @@ class Pausing:
             return read_pauses(LiveLog(self.client, admin), self.application_id)
 
     def pause(self, sub_topology: str | None = None) -> Pauses:
-        """Pauses a sub-topology, or the whole application; what is paused already stays so since then.
+        """Pauses a part of the application, or all of it; what is paused already stays so since then.
+
+        Args:
+            sub_topology: A sub-topology, or a source outside Kafka (`from_delta`, `from_dataframe`), by its name; None: all.
 
         Raises:
-            ConfigError: The cluster knows no such application, or the application no such sub-topology.
+            ConfigError: The cluster knows no such application, or the application no such part.
         """
         name = WHOLE if sub_topology is None else sub_topology
         with KafkaAdmin(self.client) as admin:
@@ -49,10 +54,13 @@ class Pausing:
         return self.pauses()
 
     def resume(self, sub_topology: str | None = None) -> Pauses:
-        """Resumes a sub-topology, or the whole application with all of its sub-topologies.
+        """Resumes a part of the application, or all of it with all of its parts.
+
+        Args:
+            sub_topology: As for `pause`.
 
         Raises:
-            ConfigError: The sub-topology is paused with the whole application, or does not exist.
+            ConfigError: The part is paused with the whole application, or does not exist.
         """
         paused = self.pauses().since_ms
         if sub_topology is not None:
@@ -73,7 +81,7 @@ class Pausing:
         write_records(self.client, pauses_topic(self.application_id), records)
 
     def _check(self, admin: KafkaAdmin, sub_topology: str | None) -> None:
-        known = sub_topologies(admin, self.application_id)
+        known = parts(admin, self.application_id)
         if not known:
             raise ConfigError(
                 f"no application {self.application_id!r} has run on this cluster: there is no topic "
@@ -81,14 +89,26 @@ class Pausing:
             )
         if sub_topology is not None and sub_topology not in known:
             raise ConfigError(
-                f"{self.application_id!r} has no sub-topology {sub_topology!r}; it has: {', '.join(known)}."
+                f"{self.application_id!r} has no sub-topology or source outside Kafka named {sub_topology!r}; "
+                f"it has: {', '.join(known)}."
                 f"{did_you_mean(sub_topology, known)}"
             )
 
 
-def sub_topologies(admin: KafkaAdmin, application_id: str) -> list[str]:
-    """The names of an application's sub-topologies, by its commits topics; those of `<application_id>-...` are among them."""
+def parts(admin: KafkaAdmin, application_id: str) -> list[str]:
+    """The names of an application's sub-topologies and sources outside Kafka, by its commits topics.
+
+    Those of `<application_id>-...` are among them. A source's commits end in `-ingest`, and it has an internal topic besides.
+    """
+    topics = set(admin.topic_names())
     first, last = commits_topic(application_id, "\0").split("\0")
     own = pauses_topic(application_id)
-    names = (name for name in admin.topic_names() if name.startswith(first) and name.endswith(last) and name != own)
-    return sorted(name[len(first) : -len(last)] for name in names if len(name) > len(first) + len(last))
+    found = (name for name in topics if name.startswith(first) and name.endswith(last) and name != own)
+    names = (name[len(first) : -len(last)] for name in found if len(name) > len(first) + len(last))
+    return sorted(_source(name, application_id, topics) or name for name in names)
+
+
+def _source(commits: str, application_id: str, topics: Set[str]) -> str | None:
+    """The source outside Kafka that commits under a name; None: it is a sub-topology's."""
+    source = commits.removesuffix(INGEST)
+    return source if source != commits and InternalTopic(source).topic_name(application_id) in topics else None

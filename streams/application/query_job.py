@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from state.commit.crash_points import CrashPoints
 from streams.application.prepare import Application, PreparedSub
+from streams.metrics.restores import ReportAddress
 from streams.microbatch.job import QueryJob
 from streams.microbatch.memory import ProcessMemory
 from streams.source.offsets import FirstBatch
@@ -21,6 +22,7 @@ def query_job(
     *,
     until: Mapping[tuple[str, int], int],
     first: FirstBatch | None,
+    restore_reports: ReportAddress | None,
 ) -> QueryJob:
     """The job of one query.
 
@@ -32,6 +34,7 @@ def query_job(
         readers: How many readers work at once; None: unknown.
         until: Where reading ends, with `available_now`.
         first: The first micro-batch of the run; None: a new query.
+        restore_reports: Where workers report the progress of restores; None: nowhere.
     """
     config, sub = application.config, prepared.sub
     return QueryJob(
@@ -56,4 +59,5 @@ def query_job(
         snapshots=config.snapshots,
         replica_dir=config.replica_dir,
         logs=config.logs,
+        restore_reports=restore_reports,
     )

@@ -1,7 +1,7 @@
 """The status of a running application: how far it has read, each task's last commit, and its speed.
 
 All of it comes from Kafka, so that any host can ask: the committed offsets of the consumer group named after the application,
-the ends of its topics, and the last commit marker of each task.
+the ends of its topics, and the last commit marker of each task. Lake sinks have no such offsets: see `sink_status.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from state.commit.last_marker import MarkerLog
 from state.kafka.admin import KafkaAdmin, TopicPartition
 from streams.application.newest_marker import newest_markers
 from streams.application.prepare import Application
+from streams.application.sink_status import SinkStatus
 from streams.source.pauses import NOTHING, Pauses
 
 
@@ -80,11 +81,18 @@ class Status:
         application_id: The application.
         at_ms: When the status was taken, ms since 1970.
         subs: The sub-topologies in the order of the data flow.
+        sinks: The lake sinks.
     """
 
     application_id: str
     at_ms: int
     subs: tuple[SubStatus, ...]
+    sinks: tuple[SinkStatus, ...] = ()
+
+    @property
+    def parts(self) -> tuple[SubStatus | SinkStatus, ...]:
+        """Sub-topologies and lake sinks."""
+        return (*self.subs, *self.sinks)
 
     @property
     def has_committed(self) -> bool:
@@ -93,7 +101,12 @@ class Status:
 
 
 def application_status(
-    application: Application, admin: KafkaAdmin, log: MarkerLog, at_ms: int, pauses: Pauses = NOTHING
+    application: Application,
+    admin: KafkaAdmin,
+    log: MarkerLog,
+    at_ms: int,
+    pauses: Pauses = NOTHING,
+    sinks: tuple[SinkStatus, ...] = (),
 ) -> Status:
     """The status of an application now.
 
@@ -103,6 +116,7 @@ def application_status(
         log: Reads the commits topics.
         at_ms: The present time, ms since 1970.
         pauses: What is paused.
+        sinks: The status of the lake sinks.
     """
     app = application.config.application_id
     topics = {topic for prepared in application.subs for topic in prepared.sub.topics}
@@ -128,19 +142,19 @@ def application_status(
                 pauses.of(prepared.sub.name),
             )
         )
-    return Status(app, at_ms, tuple(subs))
+    return Status(app, at_ms, tuple(subs), sinks)
 
 
-def records_per_second(before: Status, after: Status, sub: str) -> float | None:
-    """A sub-topology's speed between two moments, in offsets per second; None if it cannot be determined.
+def records_per_second(before: Status, after: Status, name: str) -> float | None:
+    """The speed of a sub-topology or a lake sink between two moments, in offsets per second; None if it cannot be determined.
 
     Args:
         before: The earlier status.
         after: The later status.
-        sub: The sub-topology's name.
+        name: Its name.
     """
     seconds = (after.at_ms - before.at_ms) / 1000
-    reads = [next((one.read for one in look.subs if one.name == sub), None) for look in (before, after)]
+    reads = [next((one.read for one in look.parts if one.name == name), None) for look in (before, after)]
     first, last = reads
     if seconds <= 0 or first is None or last is None:
         return None

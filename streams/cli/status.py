@@ -14,7 +14,8 @@ from rich.table import Table
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from streams.application.prepare import plan_application
-from streams.application.status import Status, application_status, records_per_second
+from streams.application.sink_status import SinkStatus, sink_statuses
+from streams.application.status import Status, SubStatus, application_status, records_per_second
 from streams.cli.command import NOT_SAFE, command
 from streams.cli.console import table_console
 from streams.cli.output import print_json, print_json_line
@@ -42,8 +43,8 @@ def status(
 ) -> None:
     """Show how far an application is behind, how fast it is, and when each task last committed.
 
-    Kafka is only read; the application may run anywhere, or not at all. Exit code 3 if it has never committed anything. With
-    --watch --json, each measurement is a line.
+    Kafka is only read; the application may run anywhere, or not at all. The lag of a lake sink is what waits in its internal topic.
+    Exit code 3 if the application has never committed anything. With --watch --json, each measurement is a line.
     """
     program = TopologyTarget.parse(target)
     config = reachable(application.load(program.application_id()))
@@ -66,7 +67,8 @@ def _looks(topology: Topology, config: StreamsConfig, pause_s: float) -> Iterato
         planned = plan_application(topology, config, admin)
         while True:
             pauses = read_pauses(LiveLog(config.client, admin), config.application_id)
-            yield application_status(planned, admin, log, int(time.time() * 1000), pauses)
+            sinks = sink_statuses(planned, admin, pauses)
+            yield application_status(planned, admin, log, int(time.time() * 1000), pauses, sinks)
             time.sleep(pause_s)
 
 
@@ -97,10 +99,7 @@ def as_dict(before: Status, after: Status) -> dict[str, Any]:
                 "records_per_s": records_per_second(before, after, sub.name),
                 "since_last_commit_ms": _age(after.at_ms, sub.last_commit_ms),
                 "event_time_lag_ms": _age(after.at_ms, sub.stream_time),
-                "partitions": [
-                    {"topic": place[0], "partition": place[1], "read": sub.read[place], "end": end}
-                    for place, end in sorted(sub.ends.items())
-                ],
+                "partitions": _partitions(sub),
                 "committed": [
                     {
                         "task": one.task,
@@ -114,7 +113,26 @@ def as_dict(before: Status, after: Status) -> dict[str, Any]:
             }
             for sub in after.subs
         ],
+        "lake_sinks": [
+            {
+                "sink": sink.name,
+                "target": sink.target,
+                "lag": sink.lag,
+                "lag_at_most": sink.at_most,
+                "paused_since": sink.paused_since_ms,
+                "records_per_s": records_per_second(before, after, sink.name),
+                "partitions": _partitions(sink),
+            }
+            for sink in after.sinks
+        ],
     }
+
+
+def _partitions(of: SubStatus | SinkStatus) -> list[dict[str, Any]]:
+    return [
+        {"topic": place[0], "partition": place[1], "read": of.read[place], "end": end}
+        for place, end in sorted(of.ends.items())
+    ]
 
 
 def _table(before: Status, after: Status) -> Table:
@@ -122,11 +140,7 @@ def _table(before: Status, after: Status) -> Table:
     for heading in ("Lag", "Records/s", "Task", "Step", "Last commit", "Event time", "Behind now"):
         table.add_column(heading, justify="right")
     for sub in after.subs:
-        rate = records_per_second(before, after, sub.name)
-        paused = (
-            "" if sub.paused_since_ms is None else f"\npaused {age_in_words(after.at_ms - sub.paused_since_ms)} ago"
-        )
-        head = (f"{sub.name}{paused}", f"{sub.lag:,}", "" if rate is None else f"{rate:,.0f}")
+        head = _head(before, after, sub, f"{sub.lag:,}")
         if not sub.committed:
             table.add_row(*head, f"-/{sub.tasks}", "", "never", "", "")
         for index, one in enumerate(sub.committed):
@@ -139,7 +153,16 @@ def _table(before: Status, after: Status) -> Table:
                 shown_time(one.stream_time) if seen else "",
                 age_in_words(after.at_ms - one.stream_time) if seen else "",
             )
+    for sink in after.sinks:
+        table.add_row(*_head(before, after, sink, f"{'≤ ' if sink.at_most and sink.lag else ''}{sink.lag:,}"), "sink")
     return table
+
+
+def _head(before: Status, after: Status, of: SubStatus | SinkStatus, lag: str) -> tuple[str, str, str]:
+    """The name, the lag and the speed of a part of the application."""
+    rate, since_ms = records_per_second(before, after, of.name), of.paused_since_ms
+    paused = "" if since_ms is None else f"\npaused {age_in_words(after.at_ms - since_ms)} ago"
+    return f"{of.name}{paused}", lag, "" if rate is None else f"{rate:,.0f}"
 
 
 def _age(at_ms: int, since_ms: int | None) -> int | None:

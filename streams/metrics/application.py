@@ -105,6 +105,21 @@ class PartitionMetrics:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreRestore:
+    """How far the last restore of a store is.
+
+    Attributes:
+        offsets: The changelog offsets that it reads from its beginning to its end; the number of records is at most that.
+        remaining: Those that are left to read; 0: it has ended.
+        records: The changelog records that it has read so far.
+    """
+
+    offsets: int
+    remaining: int
+    records: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SubTopologyMetrics:
     """The figures of one sub-topology.
 
@@ -119,6 +134,7 @@ class SubTopologyMetrics:
         counters: Counts by flat names (`streams.runtime.counters`).
         tasks: Its tasks that have had a step since the start.
         partitions: (topic, partition) -> position and lag.
+        restores: (task, store) -> its last restore, also while it runs; known where the figures are served.
     """
 
     task_count: int
@@ -131,6 +147,7 @@ class SubTopologyMetrics:
     counters: Mapping[str, int] = field(default_factory=dict)
     tasks: Mapping[int, TaskMetrics] = field(default_factory=dict)
     partitions: Mapping[tuple[str, int], PartitionMetrics] = field(default_factory=dict)
+    restores: Mapping[tuple[int, str], StoreRestore] = field(default_factory=dict)
 
     @property
     def records_in(self) -> int:
@@ -152,6 +169,11 @@ class SubTopologyMetrics:
         """Offsets that are left to read; None: not known yet."""
         known = [lag for one in self.partitions.values() if (lag := one.lag) is not None]
         return sum(known) if known else None
+
+    @property
+    def running_restores(self) -> tuple[StoreRestore, ...]:
+        """The restores that have not ended."""
+        return tuple(one for one in self.restores.values() if one.remaining)
 
     @property
     def event_time_ms(self) -> int | None:

@@ -211,6 +211,27 @@ METRICS: tuple[Metric, ...] = (
         "streams_state_disk_bytes", "gauge", TASK, "Bytes of the files of the task's stores.", samples.state_on_disk
     ),
     Metric(
+        "streams_restore_offsets",
+        "gauge",
+        STORE,
+        "Changelog offsets that the store's last restore reads from its beginning to its end, also while it runs.",
+        samples.restores("offsets"),
+    ),
+    Metric(
+        "streams_restore_remaining_offsets",
+        "gauge",
+        STORE,
+        "Those of them that are left to read; 0: the restore has ended.",
+        samples.restores("remaining"),
+    ),
+    Metric(
+        "streams_restore_read_records",
+        "gauge",
+        STORE,
+        "Changelog records that the store's last restore has read so far.",
+        samples.restores("records"),
+    ),
+    Metric(
         "streams_restored_records", "counter", TASK, "Changelog records read to restore.", samples.restored("records")
     ),
     Metric("streams_restored_rows", "counter", TASK, "Rows written by restores.", samples.restored("rows")),

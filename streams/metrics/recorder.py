@@ -1,7 +1,7 @@
 """The recorder: takes in what the driver learns of an application, and gives its figures at any moment. Thread-safe.
 
 The runner feeds it through the progress display (`streams.spark.progress`): reports of steps, Spark's progress of queries, and what
-keeps the application from working.
+keeps the application from working. Workers report restores while these run (`streams.metrics.restores`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from streams.metrics.application import (
     ApplicationMetrics,
     PartitionMetrics,
     Readiness,
+    StoreRestore,
     SubTopologyMetrics,
     TaskMetrics,
 )
@@ -62,13 +63,24 @@ class MetricsRecorder:
         """Notes that a query starts; one that starts again continues its figures."""
         with self._lock:
             known = self._subs.get(sub) or SubTopologyMetrics(tasks, topics)
-            self._subs[sub] = replace(known, starts=known.starts + 1, running_since_ms=None)
+            # What the failed query was restoring begins again, perhaps with less to read.
+            ended = {place: one for place, one in known.restores.items() if not one.remaining}
+            self._subs[sub] = replace(known, starts=known.starts + 1, running_since_ms=None, restores=ended)
             self._obstacles[f"first {sub}"] = f"the sub-topology {sub} has not finished its first micro-batch"
 
     def begun(self, sub: str) -> None:
         """Notes that a micro-batch begins."""
         with self._lock:
             self._subs[sub] = replace(self._subs[sub], running_since_ms=self._clock_ms())
+
+    def restoring(self, sub: str, task: int, store: str, progress: StoreRestore) -> None:
+        """Takes in how far the restore of a store is. A report that arrives after its micro-batch tells of one that has ended."""
+        with self._lock:
+            known = self._subs.get(sub)
+            if known is None:
+                return
+            found = progress if known.running_since_ms is not None else _ended(progress)
+            self._subs[sub] = replace(known, restores={**known.restores, (task, store): found})
 
     def step(self, sub: str, batch_id: int, steps: tuple[StepFigures, ...]) -> MicroBatchFigures:
         """Takes in a finished micro-batch, and tells the listeners."""
@@ -123,7 +135,8 @@ class MetricsRecorder:
         if self._failure is not None:
             return Readiness(False, False, f"{self.application_id} has ended with an error: {self._failure}")
         if self._obstacles:
-            return Readiness(True, False, "; ".join(self._obstacles.values()))
+            restores = (_in_words(name, sub) for name, sub in self._subs.items() if sub.running_restores)
+            return Readiness(True, False, "; ".join([*self._obstacles.values(), *restores]))
         return Readiness(True, True, f"{self.application_id} is running")
 
     def measured(self) -> ApplicationMetrics:
@@ -158,4 +171,18 @@ def _after(known: SubTopologyMetrics, batch: MicroBatchFigures) -> SubTopologyMe
         counters=counters,
         tasks=tasks,
         partitions=partitions,
+        # The last report of a restore may be lost.
+        restores={place: _ended(one) for place, one in known.restores.items()},
     )
+
+
+def _ended(one: StoreRestore) -> StoreRestore:
+    return replace(one, remaining=0)
+
+
+def _in_words(name: str, sub: SubTopologyMetrics) -> str:
+    """How far the running restores of a sub-topology are, in a sentence."""
+    running = sub.running_restores
+    offsets, left = sum(one.offsets for one in running), sum(one.remaining for one in running)
+    stores = "1 store" if len(running) == 1 else f"{len(running)} stores"
+    return f"{name} restores {stores}: {100 * (offsets - left) // offsets} % of {offsets:,} changelog offsets are read"

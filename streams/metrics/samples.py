@@ -152,6 +152,15 @@ def restored(field: str) -> Read:
     return lambda app: (((sub, number), getattr(one.restored, field)) for sub, number, one in _tasks(app))
 
 
+def restores(field: str) -> Read:
+    """A field of the last restore of each store, also while it runs."""
+    return lambda app: (
+        ((name, str(number), store), getattr(one, field))
+        for name, sub in app.sub_topologies.items()
+        for (number, store), one in sorted(sub.restores.items())
+    )
+
+
 def memory(field: str) -> Read:
     """A field of the processes' memory, where it is known."""
     return lambda app: (

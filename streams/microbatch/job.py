@@ -13,6 +13,7 @@ from state.kafka.reader import POOL_PREFETCH_BYTES
 from state.snapshots.settings import NO_SNAPSHOTS, SnapshotSettings
 from state.tables.rocks_options import DEFAULT_SETTINGS
 from streams.logs.settings import LogSettings
+from streams.metrics.restores import ReportAddress
 from streams.microbatch.memory import ProcessMemory
 from streams.runtime.settings import TaskSettings
 from streams.source.planner import SourceSpec
@@ -41,6 +42,7 @@ class QueryJob:
         snapshots: Where snapshots of the stores are taken to and restored from.
         logs: What each process logs, and in which form.
         replica_dir: Folder of the copies that replicas keep on each executor; None = there are none.
+        restore_reports: Where workers report running restores to; None = the figures are not served.
     """
 
     sub: SubTopology
@@ -58,6 +60,7 @@ class QueryJob:
     snapshots: SnapshotSettings = NO_SNAPSHOTS
     replica_dir: Path | None = None
     logs: LogSettings = field(default_factory=LogSettings)
+    restore_reports: ReportAddress | None = None
 
     @property
     def outputs(self) -> list[str]:

@@ -202,15 +202,15 @@ class KafkaStreams:
         it is in force wherever the application runs, and after restarts.
 
         Args:
-            sub_topology: The only sub-topology to pause, by its name; None: all.
+            sub_topology: The only sub-topology, or source outside Kafka, to pause, by its name; None: all.
 
         Raises:
-            ConfigError: The application has never run, or has no such sub-topology.
+            ConfigError: The application has never run, or has no such part.
         """
         self._pausing().pause(sub_topology)
 
     def resume(self, sub_topology: str | None = None) -> None:
-        """Resume the application, or one sub-topology, after `pause`.
+        """Resume the application, or one sub-topology or source outside Kafka, after `pause`.
 
         Raises:
             ConfigError: The sub-topology is paused with the whole application, or does not exist.

@@ -33,6 +33,7 @@ from streams.logs.events import EventListener, Events
 from streams.logs.kinds import FAILED, RUNNING, STARTING, STOPPED, STOPPING, TOPICS_CREATED
 from streams.logs.output import set_up_program
 from streams.metrics.recorder import START
+from streams.metrics.restores import ReportAddress
 from streams.metrics.serving import serving
 from streams.microbatch.job import QueryJob
 from streams.source.log import LiveLog
@@ -47,6 +48,7 @@ from streams.spark.progress import Progress
 from streams.spark.query import Report, start_query
 from streams.spark.reports.dead_letter_events import DeadLetterEvents
 from streams.spark.reports.pause_events import PauseEvents, pauses_reader
+from streams.spark.reports.restore_reports import restore_reports
 from streams.spark.reports.step_lines import log_steps
 from streams.spark.session import check_session, processes_of, readers_of, start_session
 from streams.spark.settings import spark_settings
@@ -102,7 +104,8 @@ class StreamsApplication:
         self._dead_letters = DeadLetterEvents(self.events, config.dead_letter_topic)
         if config.logs.json:
             self.progress.metrics.listen(log_steps)
-        self._pauses = PauseEvents(config.application_id, self.events, pauses_reader(config))
+        self._read_pauses = pauses_reader(config)
+        self._pauses = PauseEvents(config.application_id, self.events, self._read_pauses)
         self._on_running = on_running
         self._stop = threading.Event()
         self._gates: dict[str, StopGate] = {}
@@ -111,6 +114,7 @@ class StreamsApplication:
         self._first: Mapping[str, FirstBatch] = {}
         self._read: dict[str, SourceOffsets] = {}
         self._watch: BrokerWatch | None = None
+        self._restores: ReportAddress | None = None
 
     def stop(self) -> None:
         """Makes `run` stop its queries and return; thread-safe."""
@@ -215,7 +219,9 @@ class StreamsApplication:
                 tell=partial(self.progress.metrics.obstacle, "broker"),
             ) as self._watch,
             self._pauses,
+            restore_reports(spark, self.config, self.progress.metrics) as reports,
         ):
+            self._restores = None if reports is None else reports.address
             if self._stop.is_set():
                 return
             ingests = self._ingest_starts(spark, application)
@@ -256,9 +262,11 @@ class StreamsApplication:
         """What starts the query of each source outside Kafka; static DataFrames are read at once."""
         if not application.plan.topology.ingests:
             return []
+        from streams.spark.ingest.hold import PauseHold
         from streams.spark.ingest.query import IngestRun
 
-        return IngestRun(spark, application, self._trigger(), self._gates, self.progress).starts()
+        hold = PauseHold(self._read_pauses)
+        return IngestRun(spark, application, self._trigger(), self._gates, self.progress, hold).starts()
 
     def _lake_starts(self, spark: SparkSession, application: Application) -> list[Callable[[], StreamingQuery]]:
         """What starts the query of each lake sink."""
@@ -293,6 +301,7 @@ class StreamsApplication:
             readers_of(spark),
             until=self._until,
             first=self._first.get(sub.name),
+            restore_reports=self._restores,
         )
         self.progress.started(sub.name, prepared.tasks, sub.topics)
         if job.settings.idle_timeout_ms is not None and sub.reads_internal:

@@ -26,6 +26,7 @@ from state.tables.rocks_options import rocks_settings
 from streams.logs.json_lines import set_context
 from streams.metrics.figures import RestoreFigures
 from streams.metrics.memory import about_this_process
+from streams.metrics.restores import RestoreReporter
 from streams.microbatch.job import QueryJob
 from streams.microbatch.placement import restored
 from streams.microbatch.rows import TaskInput
@@ -116,6 +117,7 @@ def _step(
         specs,
         job.state_dir,
         job.spill_bytes,
+        listener=RestoreReporter(job.restore_reports, job.sub.name) if job.restore_reports else None,
         lock_timeout_s=patience_s,
         open_store=partial(open_task_store, kept=kept_tables()),
         trim_delay_ms=job.trim_delay_ms,

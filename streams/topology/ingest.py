@@ -9,6 +9,9 @@ from typing import Any
 from streams.serdes.base import Serde
 from streams.serdes.primitives import StringSerde
 
+INGEST = "-ingest"
+"""What the name of a source ends in where the name of a sub-topology would be."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
@@ -39,7 +42,7 @@ class Ingest:
     @property
     def lasting_name(self) -> str:
         """The name of its commits topic (`<app>-<this>-commits`), transactional ids and checkpoint folder."""
-        return f"{self.name}-ingest"
+        return self.name + INGEST
 
     @property
     def plain_key(self) -> bool:

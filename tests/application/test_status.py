@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
+from rich.table import Table
 
 from streams.application import status as status_module
+from streams.application.sink_status import SinkStatus
 from streams.application.status import Status, SubStatus, TaskStatus, records_per_second
 from streams.cli.status import _table, as_dict
 from streams.config.durations import age_in_words
@@ -61,6 +64,37 @@ def test_a_rate_needs_two_moments(seconds: int, rate: float | None) -> None:
 )
 def test_ages_are_read_at_a_glance(ms: int, text: str) -> None:
     assert age_in_words(ms) == text
+
+
+def sink(read: int, **more: Any) -> SinkStatus:
+    return SinkStatus("flights-out", "delta table /lake/f", {("t", 0): read}, {("t", 0): 100}, **more)
+
+
+def test_a_lake_sink_has_a_lag_and_a_rate() -> None:
+    before, after = (Status("app", at, (), (sink(read),)) for at, read in ((8_000, 40), (10_000, 60)))
+    (found,) = as_dict(before, after)["lake_sinks"]
+    assert found == {
+        "sink": "flights-out",
+        "target": "delta table /lake/f",
+        "lag": 40,
+        "lag_at_most": False,
+        "paused_since": None,
+        "records_per_s": 10.0,
+        "partitions": [{"topic": "t", "partition": 0, "read": 60, "end": 100}],
+    }
+    assert cells(_table(before, after)) == ["flights-out", "40", "10", "sink"]
+
+
+def test_a_lag_that_may_be_smaller_says_so() -> None:
+    for found, lag in ((sink(40, at_most=True, paused_since_ms=8_000), "≤ 60"), (sink(100, at_most=True), "0")):
+        look = Status("app", 9_000, (), (found,))
+        assert cells(_table(look, look))[1] == lag
+    assert "paused 1 s ago" in cells(_table(*[Status("app", 9_000, (), (sink(40, paused_since_ms=8_000),))] * 2))[0]
+
+
+def cells(table: Table) -> list[str]:
+    """The cells of the first row that have text."""
+    return [text for column in table.columns if (text := str(next(iter(column.cells))))]
 
 
 @dataclass

@@ -3,10 +3,12 @@
 import pytest
 
 from state.changelog.topics import commits_topic, pauses_topic
-from streams.application.pausing import sub_topologies
+from streams.application.pausing import parts
 from streams.source.offsets import SourceOffsets
 from streams.source.pauses import LOOK_MS, WHOLE, PauseWatch, pause_record, read_pauses
 from streams.source.planner import BatchPlanner, SourceSpec
+from streams.spark.ingest.hold import PauseHold
+from streams.spark.stopping import BatchInterruptedError
 from streams.testing.simulation import SimulatedKafka
 
 
@@ -90,10 +92,56 @@ def test_retried_records_are_not_held_back_by_a_backlog():
     assert plans.latest(plans.initial()).topics["in-retry"].offsets == (1,)
 
 
-def test_the_sub_topologies_of_an_application_are_known_by_their_commits():
+def test_the_parts_of_an_application_are_known_by_their_commits():
     class Admin:
         def topic_names(self):
-            return ["in", pauses_topic("app"), commits_topic("app", "in"), commits_topic("app", "b"), "app-x-changelog"]
+            sources = [
+                "app-flights-repartition",
+                commits_topic("app", "flights-ingest"),
+                commits_topic("app", "x-ingest"),
+            ]
+            return ["in", pauses_topic("app"), commits_topic("app", "in"), "app-x-changelog", *sources]
 
-    assert sub_topologies(Admin(), "app") == ["b", "in"]
-    assert sub_topologies(Admin(), "other") == []
+    assert parts(Admin(), "app") == ["flights", "in", "x-ingest"], (
+        "x-ingest is a topic's name, without an internal topic x"
+    )
+    assert parts(Admin(), "other") == []
+
+
+class Gate:
+    """A gate that is open, until it has been asked some times."""
+
+    def __init__(self, times):
+        self.left = times
+
+    def enter(self):
+        self.left -= 1
+        if self.left < 0:
+            raise BatchInterruptedError
+
+
+@pytest.mark.parametrize(("name", "held"), [("flights", True), (WHOLE, True), ("flights-repartition", False)])
+def test_a_batch_of_a_source_outside_kafka_waits_for_the_resume(kafka, name, held):
+    pause(kafka, name, 9_000)
+    waited = []
+
+    def sleep(seconds):
+        waited.append(seconds)
+        if len(waited) == 3:
+            pause(kafka, name, None)
+
+    hold = PauseHold(lambda: read_pauses(kafka, "app"), sleep)
+    assert hold.holds("flights") is held
+    hold.pass_when_resumed("flights", Gate(9))
+    assert waited == ([LOOK_MS / 1000] * 3 if held else [])
+
+
+def test_a_stop_ends_a_batch_that_is_held(kafka):
+    pause(kafka, WHOLE, 9_000)
+    with pytest.raises(BatchInterruptedError):
+        PauseHold(lambda: read_pauses(kafka, "app"), lambda seconds: None).pass_when_resumed("flights", Gate(5))
+
+
+def test_a_batch_that_was_resumed_while_the_query_stops_does_not_begin(kafka):
+    with pytest.raises(BatchInterruptedError):
+        PauseHold(lambda: read_pauses(kafka, "app"), lambda seconds: None).pass_when_resumed("flights", Gate(0))

@@ -16,7 +16,12 @@ from streams.source.pauses import WHOLE, Pauses
 Application = Annotated[str, typer.Argument(metavar="APP", help="The application's id.", show_default=False)]
 Sub = Annotated[
     str | None,
-    typer.Option("--sub-topology", "-s", metavar="NAME", help="Only this sub-topology, as `streams status` names it."),
+    typer.Option(
+        "--sub-topology",
+        "-s",
+        metavar="NAME",
+        help="Only this sub-topology, or source outside Kafka.",
+    ),
 ]
 
 
@@ -27,7 +32,8 @@ def pause(
     """Pause an application: its queries stay alive, and begin no further micro-batch.
 
     The pause is recorded in the cluster. It takes effect within about a second after the running micro-batch, wherever the
-    application runs, and stays in force over restarts, until `streams resume`.
+    application runs, and stays in force over restarts, until `streams resume`. A source outside Kafka (`from_delta`,
+    `from_dataframe`) holds the batch that it would write next.
     """
     from streams.application.pausing import Pausing
 
@@ -38,7 +44,7 @@ def pause(
 def resume(
     application: Application, *, sub_topology: Sub = None, as_json: AsJson = False, cluster: ClusterOptions
 ) -> None:
-    """Resume an application, or one sub-topology, after `streams pause`."""
+    """Resume an application, or one sub-topology or source outside Kafka, after `streams pause`."""
     from streams.application.pausing import Pausing
 
     _show(application, Pausing(application, cluster.client()).resume(sub_topology), as_json)

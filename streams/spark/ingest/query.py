@@ -2,6 +2,7 @@
 
 The order of a batch: Spark logs it; each task writes its rows and a marker in one Kafka transaction (`state.commit.ingest`); Spark
 confirms it. A batch that runs again finds the markers. Before a query starts, a lost checkpoint is made again from the markers.
+While a source is paused, its batches wait before they write anything (`hold.py`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from streams.checkpoint.files import CheckpointFiles
 from streams.checkpoint.log import query_id_of
 from streams.errors import ConfigError
 from streams.spark.checkpoint_files import checkpoint_files, checkpoint_of_query
+from streams.spark.ingest.hold import PauseHold
 from streams.spark.ingest.rows import check_columns, records_of
 from streams.spark.ingest.writer import REPORT, WriteJob, writer_of
 from streams.spark.progress import Progress
@@ -47,6 +49,7 @@ class IngestRun:
         trigger: Arguments of `DataStreamWriter.trigger`.
         gates: Where the gates that stop the queries are put, by `runId`.
         progress: Shows each batch.
+        hold: Holds what is paused.
     """
 
     session: SparkSession
@@ -54,9 +57,13 @@ class IngestRun:
     trigger: Mapping[str, Any]
     gates: dict[str, StopGate]
     progress: Progress
+    hold: PauseHold
 
     def starts(self) -> list[Callable[[], StreamingQuery]]:
         """Reads the static DataFrames, and returns what starts the queries of the others.
+
+        What is paused is left to a later start where nothing could wait for the resume: a static DataFrame has no query that
+        waits, and a run over the existing input is to end.
 
         Raises:
             ConfigError: A DataFrame cannot be made, or lacks a column.
@@ -64,8 +71,11 @@ class IngestRun:
         found: list[Callable[[], StreamingQuery]] = []
         for ingest in self.application.plan.topology.ingests.values():
             frame = self._frame(ingest)
-            self.progress.started(ingest.name, ingest.partitions, (self._topic(ingest),))
-            if frame.isStreaming:
+            ends = self.application.config.available_now or not frame.isStreaming
+            if ends and self.hold.holds(ingest.name):
+                self.progress.say(f"the source '{ingest.name}' is paused: it is read at the first start after a resume")
+            elif frame.isStreaming:
+                self._tell_started(ingest)
                 found.append(partial(self._start, ingest))
             else:
                 self._read_once(ingest, frame)
@@ -86,6 +96,7 @@ class IngestRun:
         log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
         # Tasks that have no marker are left over from a run that ended within the batch.
         if len(last_markers(log, ingest, config.application_id)) < ingest.partitions:
+            self._tell_started(ingest)
             self._write(ingest, frame, STATIC, IngestBatch(0, "", time.time_ns() // 1_000_000))
 
     def _start(self, ingest: Ingest) -> StreamingQuery:
@@ -98,6 +109,7 @@ class IngestRun:
                 self.progress.say(f"the checkpoint of '{ingest.name}' was missing: made again up to batch {batch}")
 
         def write(frame: DataFrame, batch_id: int) -> None:
+            self.hold.pass_when_resumed(ingest.name, gate)
             query_id = query_id_of(files, folder)
             assert query_id is not None, "Spark has written it before the first batch"
             self._write(ingest, frame, query_id, _batch(files, folder, batch_id))
@@ -127,6 +139,10 @@ class IngestRun:
         finally:
             session.conf.set(_ARROW_ROWS, before)
         self.progress.step(ingest.name, batch.batch_id, [_report(row, batch) for row in reports])
+
+    def _tell_started(self, ingest: Ingest) -> None:
+        """Shows the source. The application is ready once its first batch is written, so it is told only if one is to come."""
+        self.progress.started(ingest.name, ingest.partitions, (self._topic(ingest),))
 
     def _topic(self, ingest: Ingest) -> str:
         return ingest_topic(ingest, self.application.config.application_id)

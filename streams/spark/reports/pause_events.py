@@ -72,12 +72,15 @@ class PauseEvents:
 
 
 def pauses_reader(config: StreamsConfig) -> Callable[[], Pauses]:
-    """Reads an application's pauses, with one connection for all calls."""
+    """Reads an application's pauses, with one connection for all calls, whichever thread they come from."""
     admin: list[KafkaAdmin] = []
+    lock = threading.Lock()
 
     def read() -> Pauses:
-        if not admin:
-            admin.append(KafkaAdmin({**QUIET, **config.client}, timeout_s=_REQUEST_S))
-        return read_pauses(LiveLog(config.client, admin[0]), config.application_id)
+        # Readers of a topic are shared within the process, and each serves one thread at a time.
+        with lock:
+            if not admin:
+                admin.append(KafkaAdmin({**QUIET, **config.client}, timeout_s=_REQUEST_S))
+            return read_pauses(LiveLog(config.client, admin[0]), config.application_id)
 
     return read

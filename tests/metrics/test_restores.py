@@ -1,0 +1,170 @@
+"""Restores are in the figures while they run: from the worker by datagrams to the driver, and on its pages."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from state.commit.decide import TaskIdentity
+from state.restore.task_stores import TaskStateManager, WorkerMemory
+from state.stores.codec import timestamped
+from state.stores.task_store import TaskStore
+from state.tables.memory import MemoryTable
+from streams.config import load_config
+from streams.config.address import Address
+from streams.metrics.application import StoreRestore
+from streams.metrics.recorder import MetricsRecorder
+from streams.metrics.restores import INTERVAL_S, ReportAddress, RestoreReporter, RestoreReports
+from streams.metrics.server import MetricsServer
+from streams.spark.reports.restore_reports import restore_reports
+from tests.metrics.made import recorder, step
+from tests.metrics.test_server import get, value
+from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, marker_of, write_random
+
+
+@pytest.fixture
+def running() -> MetricsRecorder:
+    """The figures within a micro-batch."""
+    made = recorder()
+    made.begun("sub")
+    return made
+
+
+@pytest.fixture
+def reports(running: MetricsRecorder) -> Iterator[RestoreReports]:
+    """Takes in reports one by one, without a thread of its own."""
+    made = RestoreReports(running, "127.0.0.1")
+    with made._socket:
+        made._socket.settimeout(30)
+        yield made
+
+
+def restores(made: MetricsRecorder) -> dict[tuple[int, str], StoreRestore]:
+    return dict(made.snapshot().sub_topologies["sub"].restores)
+
+
+def test_a_restore_is_served_while_it_runs(running: MetricsRecorder, reports: RestoreReports, tmp_path: Path) -> None:
+    logs, live = MemoryLogs(), TaskStore(MemoryTable(), SPECS)
+    write_random(live, random.Random(4), now=20)
+    for number in range(9):
+        live.store("table").put(b"%d" % number, timestamped(b"v", 1), 1)
+    marker = marker_of(commit(live, logs, 1))
+    reporter = RestoreReporter(reports.address, "sub", lambda: 0.0)
+    identity = TaskIdentity(APPLICATION, "sub", 0, 1, "query", "hash")
+    stores = TaskStateManager(logs, identity, SPECS, tmp_path, memory=WorkerMemory(), listener=reporter)
+    seen = []
+
+    def look(point: str) -> None:
+        """Within the restore of the first store, whose beginning was reported and whose end was not."""
+        if point == "restore_halfway":
+            reports.take()
+            seen.append((get(f"{url}/metrics")[1], get(f"{url}/ready")[1]))
+
+    with MetricsServer(Address("127.0.0.1", 0), running) as server, stores.open() as store:
+        url = f"http://{server.address}"
+        stores.restore_to(store, marker, look)
+    ((text, why),) = seen
+    offsets = marker.changelog_ends["table"]
+    place = {"app": "app", "sub_topology": "sub", "task": "0", "store": "table"}
+    assert offsets >= 9
+    assert value(text, "streams_restore_offsets", **place) == offsets
+    assert value(text, "streams_restore_remaining_offsets", **place) == offsets
+    assert value(text, "streams_restore_read_records", **place) == 0
+    assert why.endswith(f"; sub restores 1 store: 0 % of {offsets} changelog offsets are read\n")
+    reports.take()
+    assert restores(running)[0, "table"] == StoreRestore(offsets, 0, offsets)
+
+
+def test_a_store_is_reported_at_its_beginning_and_end_and_now_and_then_between(
+    running: MetricsRecorder, reports: RestoreReports
+) -> None:
+    clock = [100.0]
+    reporter = RestoreReporter(reports.address, "sub", lambda: clock[0])
+    seen = []
+
+    def taken() -> None:
+        reports.take()
+        seen.append(restores(running)[1, "counts"])
+
+    reporter.on_start("counts", 1, 100)
+    taken()
+    reporter.on_batch("counts", 1, 10, 1000, 80)
+    clock[0] += INTERVAL_S
+    reporter.on_batch("counts", 1, 30, 1000, 50)
+    taken()
+    reporter.on_batch("counts", 1, 20, 1000, 0)
+    taken()
+    assert seen == [StoreRestore(100, 100), StoreRestore(100, 50, 40), StoreRestore(100, 0, 60)]
+
+
+def test_what_has_no_token_of_the_run_is_ignored(running: MetricsRecorder, reports: RestoreReports) -> None:
+    to = reports.address
+    RestoreReporter(ReportAddress(to.host, to.port, "another"), "sub").on_start("counts", 0, 5)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        for data in (b"", b"{no", b"[]", b"7", orjson.dumps([to.token, "sub", "x", "counts", 1, 1, 1])):
+            stranger.sendto(data, (to.host, to.port))
+    for _ in range(6):
+        reports.take()
+    assert restores(running) == {}
+    assert to.token not in repr(to)
+
+
+def test_without_a_driver_that_listens_a_restore_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(*_: object, **__: object) -> None:
+        raise socket.gaierror("Name or service not known")
+
+    for _ in range(2):
+        reporter = RestoreReporter(ReportAddress("127.0.0.1", 9, "token"), "sub")
+        reporter.on_start("counts", 0, 5)
+        reporter.on_batch("counts", 0, 5, 10, 0)
+        monkeypatch.setattr(socket, "getaddrinfo", nowhere)
+
+
+def test_restores_end_with_their_micro_batch_even_if_the_last_report_was_lost(running: MetricsRecorder) -> None:
+    running.restoring("sub", 0, "counts", StoreRestore(10, 4, 6))
+    running.step("sub", 0, (step(),))
+    assert restores(running) == {(0, "counts"): StoreRestore(10, 0, 6)}
+    running.restoring("sub", 0, "counts", StoreRestore(10, 2, 8))
+    assert restores(running) == {(0, "counts"): StoreRestore(10, 0, 8)}, "a report that was late"
+    running.restoring("of an earlier run", 0, "counts", StoreRestore(10, 2, 8))
+
+
+def test_a_restore_that_was_broken_off_is_forgotten_when_the_query_starts_again(running: MetricsRecorder) -> None:
+    running.restoring("sub", 0, "counts", StoreRestore(10, 0, 9))
+    running.restoring("sub", 0, "sums", StoreRestore(10, 4, 6))
+    running.starting("sub", 2, ("in",))
+    assert restores(running) == {(0, "counts"): StoreRestore(10, 0, 9)}
+
+
+class Session:
+    """A Spark session, as far as its address is concerned."""
+
+    def __init__(self, master: str, **conf: str) -> None:
+        self.sparkContext = self
+        self.master, self._conf = master, {f"spark.driver.{name}": text for name, text in conf.items()}
+
+    def getConf(self) -> dict[str, str]:
+        return self._conf
+
+
+@pytest.mark.parametrize(
+    ("settings", "session", "host"),
+    [
+        ({}, Session("local[2,4]"), None),
+        ({"metrics": "0"}, Session("local[2,4]", host="192.0.2.1"), "127.0.0.1"),
+        ({"metrics": "0"}, Session("spark://m:7077", host="driver.example", bindAddress="127.0.0.1"), "driver.example"),
+        ({"metrics": "0"}, Session("spark://m:7077", host="192.0.2.1"), None),
+    ],
+    ids=["no figures are served", "local", "a cluster", "no port can be opened"],
+)
+def test_reports_come_to_the_address_of_the_driver(
+    settings: dict[str, str], session: Session, host: str | None
+) -> None:
+    config = load_config(None, {"application_id": "app", **settings})
+    with restore_reports(session, config, recorder()) as found:  # type: ignore[arg-type]
+        assert (None if found is None else found.address.host) == host
