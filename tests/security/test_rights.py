@@ -166,6 +166,8 @@ def test_operating_an_application_needs_more_than_running_it() -> None:
     more = [str(right) for right in operating_rights(needed())]
     assert more == [
         "Read, Delete on topic 'dead-orders'",
+        "Create, Read, Write, DescribeConfigs on topic 'dead-orders-replays'",
+        "Write on transactional id 'streams-replay-of-dead-orders'",
         "Delete on group 'secured'",
         "Read on group 'secured-replicas'",
     ]
