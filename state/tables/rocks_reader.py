@@ -11,6 +11,7 @@ from typing import TypeVar
 from state.errors import StateCorruptedError, StateError
 from state.tables.linked_files import link_or_copy
 from state.tables.open import DiskTable, open_table
+from state.tables.private_folder import MODE
 from state.tables.rocks_options import RocksSettings
 
 # -1: all files are opened at once and stay open.
@@ -71,7 +72,7 @@ def _repeated(source: Path, folder: Path, attempt: Callable[[], _Result]) -> _Re
 
 def _link(source: Path, folder: Path, link: Callable[[Path, Path], None]) -> None:
     """Copies the list of files, then links the files: in this order the list names only files that are linked."""
-    folder.mkdir()
+    folder.mkdir(MODE)
     for path in [source / "CURRENT", *source.glob("MANIFEST-*")]:
         shutil.copy(path, folder / path.name)
     for path in source.glob("*.sst"):
