@@ -6,7 +6,7 @@ the ends of its topics, and the last commit marker of each task.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from state.changelog.topics import commits_topic
@@ -15,6 +15,7 @@ from state.kafka.admin import KafkaAdmin, TopicPartition
 from streams.application.newest_marker import newest_markers
 from streams.application.prepare import Application
 from streams.source.pauses import NOTHING, Pauses
+from streams.topology.graph import DeltaTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,22 @@ class SubStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class SinkStatus:
+    """The status of a sink that writes a Delta table.
+
+    Attributes:
+        name: The sink's name.
+        lag: Offsets of its internal topic that the table does not have yet. The sink deletes there what the table has, so right
+            after a crash this may be more than the truth.
+        paused_since_ms: Since when it is paused, ms since 1970; None: it is not.
+    """
+
+    name: str
+    lag: int
+    paused_since_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """The status of an application.
 
@@ -80,11 +97,13 @@ class Status:
         application_id: The application.
         at_ms: When the status was taken, ms since 1970.
         subs: The sub-topologies in the order of the data flow.
+        sinks: The sinks that write Delta tables.
     """
 
     application_id: str
     at_ms: int
     subs: tuple[SubStatus, ...]
+    sinks: tuple[SinkStatus, ...] = ()
 
     @property
     def has_committed(self) -> bool:
@@ -128,7 +147,18 @@ def application_status(
                 pauses.of(prepared.sub.name),
             )
         )
-    return Status(app, at_ms, tuple(subs))
+    return Status(app, at_ms, tuple(subs), tuple(_sinks(application, admin, pauses)))
+
+
+def _sinks(application: Application, admin: KafkaAdmin, pauses: Pauses) -> Iterator[SinkStatus]:
+    """The status of the sinks that write Delta tables; only Spark's checkpoint knows where one of `foreach_batch` is."""
+    for sink in application.plan.topology.lake_sinks.values():
+        if isinstance(sink.target, DeltaTable):
+            topic = sink.topic.topic_name(application.config.application_id)
+            found = admin.describe_topics([topic])
+            places = [(topic, number) for number in range(found[topic].partitions)] if topic in found else []
+            begins, ends = admin.begin_offsets(places), admin.end_offsets(places)
+            yield SinkStatus(sink.name, sum(ends[at] - begins[at] for at in places), pauses.of(sink.name))
 
 
 def records_per_second(before: Status, after: Status, sub: str) -> float | None:

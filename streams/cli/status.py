@@ -14,7 +14,7 @@ from rich.table import Table
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from streams.application.prepare import plan_application
-from streams.application.status import Status, application_status, records_per_second
+from streams.application.status import SinkStatus, Status, SubStatus, application_status, records_per_second
 from streams.cli.command import NOT_SAFE, command
 from streams.cli.console import table_console
 from streams.cli.output import print_json, print_json_line
@@ -55,7 +55,10 @@ def status(
     second = next(looks)
     print_json(as_dict(first, second)) if as_json else table_console().print(_table(first, second))
     if not second.has_committed:
-        typer.echo(f"{config.application_id} has not committed anything yet: check the application id", err=True)
+        typer.echo(
+            f"{config.application_id} has not committed anything yet: it has just been started, or the application id is another",
+            err=True,
+        )
         raise typer.Exit(NOT_SAFE)
 
 
@@ -114,6 +117,7 @@ def as_dict(before: Status, after: Status) -> dict[str, Any]:
             }
             for sub in after.subs
         ],
+        "delta_sinks": [{"sink": one.name, "lag": one.lag, "paused_since": one.paused_since_ms} for one in after.sinks],
     }
 
 
@@ -123,10 +127,7 @@ def _table(before: Status, after: Status) -> Table:
         table.add_column(heading, justify="right")
     for sub in after.subs:
         rate = records_per_second(before, after, sub.name)
-        paused = (
-            "" if sub.paused_since_ms is None else f"\npaused {age_in_words(after.at_ms - sub.paused_since_ms)} ago"
-        )
-        head = (f"{sub.name}{paused}", f"{sub.lag:,}", "" if rate is None else f"{rate:,.0f}")
+        head = (_named(after, sub), f"{sub.lag:,}", "" if rate is None else f"{rate:,.0f}")
         if not sub.committed:
             table.add_row(*head, f"-/{sub.tasks}", "", "never", "", "")
         for index, one in enumerate(sub.committed):
@@ -139,7 +140,15 @@ def _table(before: Status, after: Status) -> Table:
                 shown_time(one.stream_time) if seen else "",
                 age_in_words(after.at_ms - one.stream_time) if seen else "",
             )
+    for sink in after.sinks:
+        table.add_row(_named(after, sink), f"{sink.lag:,}")
     return table
+
+
+def _named(status: Status, one: SubStatus | SinkStatus) -> str:
+    """The name, and since when it is paused."""
+    since = one.paused_since_ms
+    return one.name if since is None else f"{one.name}\npaused {age_in_words(status.at_ms - since)} ago"
 
 
 def _age(at_ms: int, since_ms: int | None) -> int | None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from streams import StreamsBuilder, Topology
 from streams.application import status as status_module
-from streams.application.status import Status, SubStatus, TaskStatus, records_per_second
+from streams.application.status import SinkStatus, Status, SubStatus, TaskStatus, records_per_second
 from streams.cli.status import _table, as_dict
 from streams.config.durations import age_in_words
 
@@ -63,6 +64,21 @@ def test_ages_are_read_at_a_glance(ms: int, text: str) -> None:
     assert age_in_words(ms) == text
 
 
+def test_a_sink_shows_what_its_table_does_not_have_yet() -> None:
+    at = replace(look(10_000, 60), sinks=(SinkStatus("delta-visits", 1_200, paused_since_ms=8_000),))
+    assert as_dict(at, at)["delta_sinks"] == [{"sink": "delta-visits", "lag": 1_200, "paused_since": 8_000}]
+    names, lags = (list(column.cells) for column in _table(at, at).columns[:2])
+    assert (names[-1], lags[-1]) == ("delta-visits\npaused 2 s ago", "1,200")
+
+
+def lake() -> Topology:
+    builder = StreamsBuilder()
+    visits = builder.stream("visits")
+    visits.to_delta("/lake/visits", schema={"user": str})
+    visits.foreach_batch(lambda frame, batch_id: None, "archive", schema={"user": str})
+    return builder.build()
+
+
 @dataclass
 class Info:
     partitions: int
@@ -99,9 +115,15 @@ class Prepared:
 
 
 @dataclass
+class Plan:
+    topology: Topology
+
+
+@dataclass
 class Planned:
     config: Named
     subs: tuple[Prepared, ...]
+    plan: Plan
 
 
 @dataclass
@@ -121,9 +143,10 @@ def test_what_was_never_read_waits_from_its_first_record(monkeypatch: pytest.Mon
         return [Marker(1, 4, 9_000, 8_000, {"out": 3})]
 
     monkeypatch.setattr(status_module, "newest_markers", newest_markers)
-    planned = Planned(Named(), (Prepared(Named(), 2),))
+    planned = Planned(Named(), (Prepared(Named(), 2),), Plan(lake()))
     found = status_module.application_status(planned, FakeAdmin(), None, 10_000)  # type: ignore[arg-type]
     assert asked == [("app-visits-commits", [0, 1])]
     (visits,) = found.subs
     assert visits.read == {("visits", 0): 60, ("visits", 1): 10}
     assert (visits.lag, visits.committed) == (130, (TaskStatus(1, 4, 9_000, 8_000, 3),))
+    assert found.sinks == (SinkStatus("delta-visits", lag=180),), "what the table has is deleted from the sink's topic"
