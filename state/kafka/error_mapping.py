@@ -52,7 +52,7 @@ UNAUTHORIZED = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-_REQUEST = re.compile(r": Request Request\(.*", re.DOTALL)
+_REQUEST = re.compile(r"(^|: )Request Request\(.*", re.DOTALL)
 """What a broker says of a request that it does not authorise: an object of its own, with addresses and buffers."""
 # Client-level errors that waiting does not resolve.
 REFUSED = TOPIC_NOT_FOUND | UNAUTHENTICATED | (UNAUTHORIZED - {KafkaError.GROUP_AUTHORIZATION_FAILED})
@@ -60,7 +60,7 @@ REFUSED = TOPIC_NOT_FOUND | UNAUTHENTICATED | (UNAUTHORIZED - {KafkaError.GROUP_
 
 def failure_of(error: KafkaError) -> ClientFailure:
     """The failure in confluent-kafka's error object."""
-    said = _REQUEST.sub("", error.str())
+    said = _REQUEST.sub("", error.str()) or KafkaError(error.code()).str()
     return ClientFailure(
         int(error.code()), error.name(), mask(said), error.retriable(), error.fatal(), error.txn_requires_abort()
     )
