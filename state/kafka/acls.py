@@ -14,8 +14,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from state.errors import AuthorizationError
 from state.kafka.config import ClientConfig, admin_config
-from state.kafka.error_mapping import failure_of, request_error
+from state.kafka.error_mapping import UNAUTHORIZED, failure_of, request_error
 
 _TYPES = {
     "topic": ResourceType.TOPIC,
@@ -59,8 +60,14 @@ def grant_rights(config: ClientConfig, principal: str, rights: Iterable[tuple[st
         try:
             future.result()
         except KafkaException as error:
-            what = f"granting rights to {principal!r}"
-            raise request_error(what, "check that the brokers have an authorizer", failure_of(error.args[0])) from error
+            what, failure = f"granting rights to {principal!r}", failure_of(error.args[0])
+            if failure.code in UNAUTHORIZED:
+                raise AuthorizationError(
+                    f"{what} failed: these credentials may not alter ACLs, which needs Alter on the cluster; name those of an "
+                    f"administrator (--properties-file)",
+                    failure,
+                ) from error
+            raise request_error(what, "check that the brokers have an authorizer", failure) from error
     return len(wanted)
 
 

@@ -6,6 +6,8 @@ Invariant: a code in none of the sets below becomes a `KafkaClientError`, and is
 
 from __future__ import annotations
 
+import re
+
 from confluent_kafka import KafkaError
 
 from state.errors import (
@@ -50,14 +52,17 @@ UNAUTHORIZED = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
+_REQUEST = re.compile(r"(^|: )Request Request\(.*", re.DOTALL)
+"""What a broker says of a request that it does not authorise: an object of its own, with addresses and buffers."""
 # Client-level errors that waiting does not resolve.
 REFUSED = TOPIC_NOT_FOUND | UNAUTHENTICATED | (UNAUTHORIZED - {KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 
 def failure_of(error: KafkaError) -> ClientFailure:
     """The failure in confluent-kafka's error object."""
+    said = _REQUEST.sub("", error.str()) or KafkaError(error.code()).str()
     return ClientFailure(
-        int(error.code()), error.name(), mask(error.str()), error.retriable(), error.fatal(), error.txn_requires_abort()
+        int(error.code()), error.name(), mask(said), error.retriable(), error.fatal(), error.txn_requires_abort()
     )
 
 
@@ -82,7 +87,7 @@ def request_error(what: str, advice: str, failure: ClientFailure) -> KafkaClient
     if failure.code in UNAUTHORIZED:
         return AuthorizationError(
             f"{what} failed: these credentials lack a right on it; `streams acls` prints all rights that the application needs, "
-            f"and what grants them",
+            f"with --operate also those of dlq, reset and replica, and what grants them",
             failure,
         )
     return KafkaClientError(f"{what} failed; {advice}", failure)

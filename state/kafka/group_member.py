@@ -8,9 +8,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Place
 
-from state.errors import KafkaClientError
 from state.kafka.config import QUIET
-from state.kafka.error_mapping import REFUSED, failure_of
+from state.kafka.error_mapping import REFUSED, failure_of, request_error
 from state.kafka.topics import TopicPartition
 
 # A topic that is not known yet is not refused: metadata may be a moment old.
@@ -49,11 +48,11 @@ class GroupMember:
         message = self._consumer.poll(timeout_s)
         error = None if message is None else message.error()
         if error is not None and (error.code() in _REFUSED or error.fatal()):
-            raise KafkaClientError(
-                f"the consumer group {self._group_id!r} cannot be joined; check the client properties (addresses, credentials, "
-                f"TLS) and the rights on this group and on the topics {', '.join(self._topics)}",
-                failure_of(error),
+            advice = (
+                f"check the client properties (addresses, credentials, TLS) and the rights on this group and on the topics "
+                f"{', '.join(self._topics)}"
             )
+            raise request_error(f"joining the consumer group {self._group_id!r}", advice, failure_of(error))
         return set(self._assigned)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -88,7 +88,10 @@ PAUSED = EventKind("paused", logging.INFO, "The application, or one sub-topology
 RESUMED = EventKind("resumed", logging.INFO, "The application, or one sub-topology, goes on after a pause.", said=True)
 STOPPING = EventKind("stopping", logging.INFO, "A stop was requested; running micro-batches finish.")
 STOPPED = EventKind(
-    "stopped", logging.INFO, "The application has ended without an error, and all of its queries with it.", ("steps",)
+    "stopped",
+    logging.INFO,
+    "The application has ended without an error, and all of its queries with it.",
+    ("micro_batches",),
 )
 FAILED = EventKind("failed", logging.ERROR, "The application has ended with an error.", ("error",))
 

@@ -48,13 +48,15 @@ class DerivedSerde(Serde[Any]):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class DefaultKeySerde(StringSerde):
-    """`StringSerde()` for keys of unknown type: the same bytes, but with an error message that says which serde to name where.
+    """`StringSerde()` for keys that may be text: the same bytes, but with an error message that says which serde to name where.
 
     Attributes:
         made_by: The operator whose function made the keys.
+        is_text: Whether the type of the keys is known, and is text.
     """
 
     made_by: str
+    is_text: bool = False
 
     def serialize(self, topic: str, value: str | None, headers: Headers = None) -> bytes | None:
         """UTF-8 bytes. Raises `SerdeError` for anything but `str`."""

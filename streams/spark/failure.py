@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 
 from state.errors import ClientFailure
 from state.secrets import mask
@@ -43,10 +44,11 @@ def readable(failure: BaseException) -> ApplicationFailedError:
 
 
 def _innermost(text: str) -> str:
-    """The last cause in a Java stack trace, or the first line if there is none."""
+    """The last cause in a Java stack trace, or the first paragraph if there is none, as one line: Delta breaks its sentences."""
     causes = [match.group(1) for line in text.splitlines() if (match := _JAVA_CAUSE.match(line.strip()))]
-    lines = [line.strip() for line in text.partition(_PLACE)[0].splitlines()]
-    return causes[-1] if causes else next(filter(None, lines), text)
+    lines = text.partition(_PLACE)[0].strip().splitlines()
+    paragraph = takewhile(lambda line: line.strip() and not line.strip().startswith(("at ", "Traceback")), lines)
+    return causes[-1] if causes else " ".join(line.strip() for line in paragraph) or text
 
 
 def passes(failure: BaseException) -> bool:

@@ -109,7 +109,7 @@ class StreamsApplication:
         self._on_running = on_running
         self._stop = threading.Event()
         self._gates: dict[str, StopGate] = {}
-        self._steps = 0
+        self._micro_batches = 0
         self._until: Mapping[tuple[str, int], int] = {}
         self._first: Mapping[str, FirstBatch] = {}
         self._read: dict[str, SourceOffsets] = {}
@@ -146,7 +146,7 @@ class StreamsApplication:
             finally:
                 self._dead_letters.report(all_of_them=True)
             self.progress.metrics.obstacle(START, "the application has ended")
-        self.events.emit(STOPPED, f"{app} has ended", steps=self._steps)
+        self.events.emit(STOPPED, f"{app} has ended", micro_batches=self._micro_batches)
 
     def _run(self, session: SparkSession | None) -> None:
         # Settings that cannot work are refused before anything is created in Kafka.
@@ -245,14 +245,14 @@ class StreamsApplication:
         if self._until_ms is not None:
             self._until = self._ask(partial(application.ends, time_ms=self._until_ms))
         while waiting:
-            before = self._steps
+            before = self._micro_batches
             for prepared in waiting:
                 if self._stop.is_set():
                     return
                 if prepared.sub.reads_internal:
                     self._ask(partial(application.await_written, prepared=prepared))
                 self._await([partial(self._start, spark, application, prepared, counts)])
-            if self._stop.is_set() or self._steps == before:
+            if self._stop.is_set() or self._micro_batches == before:
                 return
             waiting = self._ask(partial(application.unfinished, read=self._read))
             if waiting and not self._until:
@@ -308,7 +308,7 @@ class StreamsApplication:
             self.progress.say(f"{sub.name} reads what another step writes: idle_timeout_ms has no effect there")
 
         def report(batch_id: int, reports: list[Report]) -> None:
-            self._steps += 1
+            self._micro_batches += 1
             self.progress.step(sub.name, batch_id, reports)
             for one in reports:
                 self.events.reported(sub.name, one["task"], one.get("events", ()))

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from streams.serdes.derived import DefaultKeySerde
-from streams.topology.graph import Graph, InternalTopic, ProcessorNode, SinkNode, SourceNode
+from streams.serdes.json import is_plain_json
+from streams.topology.graph import Graph, InternalTopic, Node, ProcessorNode, SinkNode, SourceNode
 from streams.topology.naming import is_generated
 from streams.topology.node_kind import NodeKind
-from streams.topology.plan import Plan, plan_alone
+from streams.topology.plan import Plan, SubTopology, plan_alone
 from streams.topology.repeatable import changing_calls
 from streams.topology.specs.streams import FilterSpec, MapValuesSpec, SelectKeySpec
 
@@ -92,7 +93,7 @@ def lint(topology: Graph) -> list[LintFinding]:
             )
             for sub in plan.sub_topologies
             for entry in sub.entries
-            if entry.keyed_by and isinstance(entry.key_serde, DefaultKeySerde)
+            if entry.keyed_by and isinstance(entry.key_serde, DefaultKeySerde) and not entry.key_serde.is_text
         ),
     ]
     unique = dict.fromkeys(found)
@@ -207,10 +208,17 @@ def _leaving_columns(plan: Plan) -> Iterator[LintFinding]:
                 or not isinstance(above, ProcessorNode)
             ):
                 continue
-            if isinstance(above.spec, FilterSpec | MapValuesSpec | SelectKeySpec):
+            if isinstance(above.spec, FilterSpec | MapValuesSpec | SelectKeySpec) and _of_plain_json(sub, above):
                 yield LintFinding(
                     "whole-records",
                     Level.NOTE,
                     above.name,
                     f"{reason.why}. '{name}' aggregates fields, and could read these alone, as columns, for a fraction of the work",
                 )
+
+
+def _of_plain_json(sub: SubTopology, node: Node) -> bool:
+    """Whether all sources above a node have values whose fields can be columns: behind others, an expression gains nothing."""
+    if isinstance(node, SourceNode):
+        return is_plain_json(node.value_serde)
+    return all(_of_plain_json(sub, sub.nodes[parent]) for parent in node.parents)

@@ -122,6 +122,16 @@ def test_keys_of_unknown_type_are_noted() -> None:
     assert ("untyped-keys", Level.NOTE) in [(one.rule, one.level) for one in lint(builder.build())]
 
 
+def country(order: dict[str, str]) -> str:
+    return order["country"]
+
+
+def test_keys_that_are_known_to_be_text_are_not_noted() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").group_by(country).count(materialized=Materialized("counts")).to_stream().to("out")
+    assert "untyped-keys" not in [one.rule for one in lint(builder.build())]
+
+
 @pytest.mark.parametrize(("attribute", "code"), [("stateless", 0), ("build", 0), ("careless", 1)])
 def test_the_exit_code_says_whether_there_is_a_problem(streams, attribute: str, code: int) -> None:
     result = streams("check", f"tests.cli.topology:{attribute}", "--json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,15 @@ def test_tables_for_people(state) -> None:
     assert '{"age":7,"note":"[bold]x"}' in state("profiles").output
     assert "There are more than 1 rows" in state("totals", "--limit", 1).output
     assert "No rows." in state("totals", "--key", "plum").output
+
+
+def test_looking_warns_of_nothing(state, caplog: pytest.LogCaptureFixture) -> None:
+    before = os.umask(0o022)
+    try:
+        state("totals")
+    finally:
+        os.umask(before)
+    assert not caplog.records, "its temporary folders are private from the beginning"
 
 
 def test_looking_changes_no_file(state, live, tmp_path: Path) -> None:

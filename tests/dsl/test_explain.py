@@ -197,6 +197,23 @@ def test_a_function_in_front_of_an_aggregate_of_fields_is_noted_by_check() -> No
     assert "write it as an expression, such as col('count') > 0" in found.says
 
 
+def test_check_hints_at_no_expression_where_values_of_a_type_are_decoded_as_a_whole() -> None:
+    builder = StreamsBuilder()
+    orders = builder.stream("in", value_serde=JsonSerde(dict[str, str]))
+    orders.group_by(lambda order: order["country"]).count(materialized=Materialized("m")).to_stream().to("out")
+    assert "whole-records" not in [one.rule for one in lint(builder.build())]
+
+
+def test_an_aggregate_with_a_cache_does_not_say_that_it_has_none() -> None:
+    builder = StreamsBuilder()
+    orders = builder.stream("in", value_serde=JsonSerde(dict[str, str]))
+    orders.filter(*PLAIN).to("others")
+    orders.group_by(lambda order: order["country"]).count(materialized=Materialized("m")).to_stream().to("out")
+    text = builder.build().explain()
+    assert "'KSTREAM-AGGREGATE-m': gets whole records instead of columns" in text
+    assert "caching=False" not in text
+
+
 def test_an_aggregate_of_sessions_says_which_windows_take_whole_records() -> None:
     builder = StreamsBuilder()
     grouped = builder.stream("in").filter(*PLAIN).group_by_key()

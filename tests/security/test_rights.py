@@ -9,7 +9,7 @@ import pytest
 
 from state.errors import AuthorizationError
 from streams import Consumed, StreamsBuilder, StringSerde
-from streams.application.rights.check import check_created, check_reset_rights, check_rights
+from streams.application.rights.check import check_created, check_replay_rights, check_reset_rights, check_rights
 from streams.application.rights.commands import command
 from streams.application.rights.needed import NeededRights, Resource, Right, needed_rights, operating_rights
 from streams.topology.topology import Topology
@@ -166,6 +166,8 @@ def test_operating_an_application_needs_more_than_running_it() -> None:
     more = [str(right) for right in operating_rights(needed())]
     assert more == [
         "Read, Delete on topic 'dead-orders'",
+        "Create, Read, Write, DescribeConfigs on topic 'dead-orders-replays'",
+        "Write on transactional id 'streams-replay-of-dead-orders'",
         "Delete on group 'secured'",
         "Read on group 'secured-replicas'",
     ]
@@ -181,6 +183,18 @@ def test_a_reset_that_would_stop_half_way_is_refused_before_it_deletes_anything(
     assert (
         "User:alice lacks rights that a reset of 'secured' needs: Delete on topics that begin with 'secured-'; "
         "Delete on group 'secured'. Nothing was deleted." in str(caught.value)
+    )
+
+
+def test_a_replay_that_may_not_write_where_letters_go_is_refused_before_it_sends_anything() -> None:
+    brokers = Brokers()
+    check_replay_rights("dead-orders", ["orders"], brokers, CLIENT)
+    brokers.existing["orders"] = frozenset({"DESCRIBE", "READ"})
+    with pytest.raises(AuthorizationError) as caught:
+        check_replay_rights("dead-orders", ["orders", "counts"], brokers, CLIENT)
+    assert (
+        "User:alice lacks rights that a replay of 'dead-orders' needs: Write on topic 'orders'. Nothing was sent."
+        in str(caught.value)
     )
 
 

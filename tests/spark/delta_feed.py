@@ -6,8 +6,13 @@ import shutil
 import sys
 from pathlib import Path
 
+import pytest
+from pyspark.sql import SparkSession
+
 from streams import StreamsBuilder, Topology
 from streams.config import StreamsConfig
+from streams.errors import ConfigError
+from streams.spark.ingest.delta_source import check_table
 from streams.spark.runner import StreamsApplication
 from streams.spark.session import start_session
 
@@ -20,6 +25,16 @@ def topology(table: Path, topic: str) -> Topology:
     return builder.build()
 
 
+def check_refusals(spark: SparkSession, folder: Path) -> None:
+    """What is said of a table that is missing, and of one that records no changes."""
+    plain = folder / "plain"
+    spark.range(1).write.format("delta").save(str(plain))
+    for table, told in ((folder / "missing", "and there is none"), (plain, "that table records no changes")):
+        (ingest,) = topology(table, "out").ingests.values()
+        with pytest.raises(ConfigError, match=told):
+            check_table(spark, ingest)
+
+
 def main(servers: str, folder: Path, topic: str) -> None:
     config = StreamsConfig(
         application_id=APPLICATION_ID, bootstrap_servers=servers, base_dir=folder / "var", available_now=True
@@ -29,6 +44,7 @@ def main(servers: str, folder: Path, topic: str) -> None:
     table = folder / "orders"
     rows = spark.createDataFrame([(1, 5.0), (2, 7.5)], "id INT, amount DOUBLE").coalesce(1)
     rows.write.format("delta").option("delta.enableChangeDataFeed", "true").save(str(table))
+    check_refusals(spark, folder)
     application = topology(table, topic)
     StreamsApplication(application, config).run(spark)
 

@@ -56,6 +56,14 @@ def test_a_failure_of_java_within_a_call_from_java() -> None:
     )
 
 
+def test_a_sentence_of_several_lines_is_told_to_its_end() -> None:
+    text = "[DELTA_X] Error getting change data as it was not\nrecorded for version [3].\n\n\tat a.b.C\n=== Streaming Query ==="
+    assert (
+        str(readable(Exception(text))) == "[DELTA_X] Error getting change data as it was not recorded for version [3]."
+    )
+    assert str(readable(Exception("Job aborted\n\tat a.b.C\n\tat a.b.D"))) == "Job aborted"
+
+
 def test_a_worker_that_died() -> None:
     text = (
         "SparkException: x\nCaused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed): "

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from state.kafka.topics import TopicPartition
 from streams.application.dead_letters.letters import Choice, Letter, Log, letters_of, places_of
-from streams.application.dead_letters.replayed import Replayed, read_replayed, replays_topic
+from streams.application.dead_letters.replayed import Replayed, read_replayed, replay_id, replays_topic
 from streams.errors import ConfigError
 from streams.model.error_headers import ORIGIN
 from streams.model.timestamps import RETRIED_TIME
@@ -139,7 +139,7 @@ class _Transaction:
     to: str | None
 
     def send(self, offsets: Sequence[int]) -> int:
-        producer = self.kafka.producer(f"streams-replay-of-{self.plan.topic}")
+        producer = self.kafka.producer(replay_id(self.plan.topic))
         try:
             producer.init_transactions()
             # Only now can no other replay commit anything more.

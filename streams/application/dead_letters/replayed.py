@@ -24,6 +24,11 @@ def replays_topic(topic: str) -> str:
     return topic + ENDING
 
 
+def replay_id(topic: str) -> str:
+    """The transactional id of the replays of a topic of dead letters: a later replay fences an earlier one."""
+    return f"streams-replay-of-{topic}"
+
+
 @dataclass(frozen=True)
 class Replayed:
     """The letters of one topic that have been replayed.

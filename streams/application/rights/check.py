@@ -27,11 +27,15 @@ from streams.application.rights.needed import (
 _NAMES = {"READ": READ, "DESCRIBE_CONFIGS": DESCRIBE_CONFIGS, "CREATE": CREATE, "WRITE": WRITE, "DELETE": DELETE}
 
 
-class ResetProbe(Protocol):
-    """What a reset asks of `state.kafka.rights.RightsProbe`."""
+class OperationsProbe(Protocol):
+    """What a replay asks of `state.kafka.rights.RightsProbe`."""
 
     def operations(self, topics: Collection[str]) -> Mapping[str, frozenset[str]]:
         """The allowed operations on those topics that exist."""
+
+
+class ResetProbe(OperationsProbe, Protocol):
+    """What a reset asks of it."""
 
     def may_delete_group(self, group: str) -> bool:
         """Whether a consumer group may be deleted, if it exists."""
@@ -127,6 +131,26 @@ def check_reset_rights(
     if not probe.may_delete_group(application_id):
         missing.append(Right(Resource.GROUP, application_id, (DELETE,), "reset"))
     _refuse(f"a reset of {application_id!r}", missing, client, "Nothing was deleted")
+
+
+def check_replay_rights(
+    dead_letters: str, targets: Collection[str], probe: OperationsProbe, client: Mapping[str, str]
+) -> None:
+    """Refuses a replay of dead letters that may not be written where they are to go, before it sends anything.
+
+    Args:
+        dead_letters: The topic of dead letters.
+        targets: The topics that the records go to.
+        probe: Asks the brokers.
+        client: The client properties of whoever replays.
+
+    Raises:
+        AuthorizationError: Rights are missing.
+    """
+    known = probe.operations(targets)
+    wanted = [Right(Resource.TOPIC, name, (WRITE,), "replay") for name in sorted(targets)]
+    missing = [lacking for right in wanted if (lacking := _lacking(right, known.get(right.name)))]
+    _refuse(f"a replay of {dead_letters!r}", missing, client, "Nothing was sent")
 
 
 def _lacking(right: Right, allowed: frozenset[str] | None) -> Right | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from streams.application.dead_letters.replayed import replay_id, replays_topic
 from streams.config import StreamsConfig
 from streams.topology.check import check_topics
 from streams.topology.graph import Failed, Graph, SourceNode
@@ -117,9 +118,27 @@ def needed_rights(topology: Graph, config: StreamsConfig) -> NeededRights:
 
 
 def operating_rights(needed: NeededRights) -> tuple[Right, ...]:
-    """What `streams reset`, `dlq`, `replica` and `doctor` need besides: for the people who operate the application."""
+    """What `streams reset`, `dlq` and `replica` need besides: for the people who operate the application.
+
+    A replay also needs `Write` on the topics that its letters came from, most of them sources, which is left to their owners.
+    """
     return (
         *(_topic(name, (READ, DELETE), "streams dlq: list, show, purge") for name in needed.dead_letters),
+        *(
+            _topic(
+                replays_topic(name), (CREATE, READ, WRITE, DESCRIBE_CONFIGS), "streams dlq: which letters were replayed"
+            )
+            for name in needed.dead_letters
+        ),
+        *(
+            Right(
+                Resource.TRANSACTIONAL_ID,
+                replay_id(name),
+                (WRITE,),
+                "streams dlq replay: one transaction for its letters",
+            )
+            for name in needed.dead_letters
+        ),
         Right(Resource.GROUP, needed.application_id, (DELETE,), "streams reset"),
         Right(Resource.GROUP, f"{needed.application_id}-replicas", (READ,), "streams replica"),
     )

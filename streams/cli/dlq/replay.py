@@ -37,9 +37,11 @@ def replay(
     """
     from state.changelog.topics import ensure_replays
     from state.kafka.admin import KafkaAdmin
+    from state.kafka.rights import RightsProbe
     from streams.application.dead_letters.replay import plan_replay, summary
     from streams.application.dead_letters.replay import replay as replay_letters
     from streams.application.dead_letters.replayed import replays_topic
+    from streams.application.rights.check import check_replay_rights
 
     if as_json and not (yes or dry_run):
         raise ConfigError("--json cannot ask: add --dry-run, or --yes to replay")
@@ -52,6 +54,9 @@ def replay(
         for why, count in sorted(plan.left_out.items()):
             typer.echo(f"{counted(count, 'letter')} cannot be replayed: {why}")
         typer.echo(f"{counted(plan.done, 'letter')} replayed before")
+    if plan.letters and not dry_run:
+        client = letters.config.client
+        check_replay_rights(plan.topic, plan.targets, RightsProbe(client), client)
     if plan.letters and not (dry_run or yes):
         typer.confirm(f"Replay {counted(plan.letters, 'letter')}?", abort=True)
     sent = 0

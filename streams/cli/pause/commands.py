@@ -58,4 +58,4 @@ def _show(application: str, pauses: Pauses, as_json: bool) -> None:
     for name, since in pauses.since_ms.items():
         typer.echo(f"{application if name == WHOLE else f'{application}: {name}'} is paused since {shown_time(since)}")
     if not pauses.since_ms:
-        typer.echo(f"{application} is not paused")
+        typer.echo(f"nothing of {application} is paused")

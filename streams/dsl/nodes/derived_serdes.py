@@ -59,7 +59,7 @@ def derived_key(kind: Type, default: Serde[Any], made_by: str) -> Serde[Any] | N
     if default != StringSerde():
         return None
     if _may_be_text(kind):
-        return DerivedSerde(DefaultKeySerde(made_by))
+        return DerivedSerde(DefaultKeySerde(made_by, is_text=plain_type(kind) is str))
     try:
         return DerivedSerde(serde_for(kind))
     except TopologyError as error:

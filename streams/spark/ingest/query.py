@@ -82,6 +82,10 @@ class IngestRun:
         return found
 
     def _frame(self, ingest: Ingest) -> DataFrame:
+        if ingest.delta:
+            from streams.spark.ingest.delta_source import check_table
+
+            check_table(self.session, ingest)
         try:
             frame = ingest.frame(self.session)
         except Exception as error:

@@ -24,6 +24,7 @@ from streams.lake.writer import WriteConflictError
 from streams.model.row_layout import RowLayout
 from streams.model.table_columns import quoted
 from streams.spark.checkpoint_files import qualified
+from streams.spark.delta.tables import open_delta
 from streams.topology.graph import DeltaTable
 
 log = logging.getLogger(__name__)
@@ -53,9 +54,7 @@ class SparkDeltaTable:
 
     def exists(self) -> bool:
         """Whether the table exists."""
-        if self._target.is_path:
-            return bool(Delta.isDeltaTable(self._session, self._name))
-        return bool(self._session.catalog.tableExists(self._name))
+        return open_delta(self._session, self._target.name, self._target.is_path) is not None
 
     def table_id(self) -> str:
         """Delta's id of the table; empty if it does not exist."""

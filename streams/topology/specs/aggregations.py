@@ -90,8 +90,14 @@ class AggregationSpec(CachingTableSpec):
 
     @property
     def whole_records(self) -> str:
-        """Why the aggregation does not read columns."""
-        return self.fields if isinstance(self.fields, str) else "emits every update (caching=False) with its record"
+        """Why the aggregation does not read columns; or, if it could, why not records together."""
+        if isinstance(self.fields, str):
+            return self.fields
+        return (
+            "gets whole records instead of columns"
+            if self.caching
+            else "emits every update (caching=False) with its record"
+        )
 
     def by_record(self) -> Self:
         """The same, without columns."""
