@@ -14,8 +14,8 @@ from rich.table import Table
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from streams.application.prepare import plan_application
-from streams.application.sink_status import SinkStatus, sink_statuses
-from streams.application.status import Status, SubStatus, application_status, records_per_second
+from streams.application.status.application import Status, SubStatus, application_status, records_per_second
+from streams.application.status.lake_sinks import SinkStatus, sink_statuses
 from streams.cli.command import NOT_SAFE, command
 from streams.cli.console import table_console
 from streams.cli.output import print_json, print_json_line

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from rich.table import Table
 
-from streams.application import status as status_module
-from streams.application.sink_status import SinkStatus
-from streams.application.status import Status, SubStatus, TaskStatus, records_per_second
+from streams.application.status import application as status_module
+from streams.application.status.application import Status, SubStatus, TaskStatus, records_per_second
+from streams.application.status.lake_sinks import SinkStatus
 from streams.cli.status import _table, as_dict
 from streams.config.durations import age_in_words
 

@@ -14,7 +14,7 @@ from state.commit.last_marker import MarkerLog
 from state.kafka.admin import KafkaAdmin, TopicPartition
 from streams.application.newest_marker import newest_markers
 from streams.application.prepare import Application
-from streams.application.sink_status import SinkStatus
+from streams.application.status.lake_sinks import SinkStatus
 from streams.source.pauses import NOTHING, Pauses
 
 

@@ -1,0 +1,1 @@
+"""How far an application is, read from Kafka: its sub-topologies and its lake sinks."""
