@@ -65,11 +65,15 @@ class LakeWriter(Generic[FrameT_contra]):
         self.at = at
 
     def write(self, frame: FrameT_contra, end: TopicOffsets) -> None:
-        """Writes the rows between the last commit's positions and these.
+        """Writes the rows between the last commit's positions and these; without any, the table gets no commit.
+
+        The first batch of a start ends where the table already is, unless rows wait.
 
         Raises:
             LakeConflictError: Another instance writes for the sink, or other writers were faster each time.
         """
+        if end == self.at.position:
+            return
         commit = SinkCommit(self.at.version + 1, end, self._attempt_id())
         for tried in range(TRIES):
             if tried:

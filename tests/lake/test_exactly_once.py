@@ -40,6 +40,13 @@ def test_the_next_run_continues_where_the_table_ends(sink: ModelSink) -> None:
     assert sorted(sink.table.rows) == sorted(rows_of(sink))
 
 
+def test_a_start_without_rows_adds_no_commit_to_the_table(sink: ModelSink) -> None:
+    sink.run()
+    writer, commits = sink.writer(), len(sink.table.metadata)
+    writer.write([], writer.at.position)
+    assert len(sink.table.metadata) == commits
+
+
 @pytest.mark.parametrize("step", ["before", "after"])
 def test_a_driver_that_dies_before_or_after_the_commit_writes_no_record_twice(sink: ModelSink, step: str) -> None:
     setattr(sink.table, step, died)

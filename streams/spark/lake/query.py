@@ -243,7 +243,7 @@ class _DeltaBatches:
         self._purge(end)
         self._run.faults("purged")
         every = self._target.optimize_every
-        if every is not None and self._writer.at.version % every == 0:
+        if offsets and every is not None and self._writer.at.version % every == 0:
             self._table.optimize()
         self._run.on_batch(self._sink, batch_id, self._writer.at.version, offsets, time.perf_counter() - started)
 
