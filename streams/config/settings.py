@@ -112,7 +112,7 @@ class StreamsConfig(BaseSettings):
         0,
         unit="bytes",
         ge=0,
-        shown="a quarter of `memory_bytes`",
+        shown="half of `memory_bytes`",
     )
     trigger_interval_ms: DurationMs = setting(
         "Time between the starts of micro-batches. 0: the next one starts as soon as one is done.", 0, ge=0
@@ -287,7 +287,7 @@ class StreamsConfig(BaseSettings):
             self.snapshot_dir = str(Path(self.snapshot_dir).absolute())
         if self.log_format is LogFormat.JSON:
             self.spark = {"spark.log.structuredLogging.enabled": "true", **self.spark}
-        self.max_bytes_per_trigger = self.max_bytes_per_trigger or self.memory_bytes // 4
+        self.max_bytes_per_trigger = self.max_bytes_per_trigger or self.memory_bytes // 2
         self.spill_bytes = self.spill_bytes or min(self.memory_bytes // 8, MOST_SPILL_BYTES)
         self.bootstrap_servers = self.bootstrap_servers or self.kafka.get("bootstrap.servers", "")
         if not self.checkpoint_dir:
