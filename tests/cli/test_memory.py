@@ -10,7 +10,7 @@ MIB = 2**20
 
 def test_sizes_that_are_not_set_are_shares_of_the_memory() -> None:
     config = StreamsConfig(application_id="a", memory_bytes=400 * MIB)
-    assert (config.max_bytes_per_trigger, config.spill_bytes) == (100 * MIB, 50 * MIB)
+    assert (config.max_bytes_per_trigger, config.spill_bytes) == (200 * MIB, 50 * MIB)
     config = StreamsConfig(application_id="a", memory_bytes=400 * MIB, max_bytes_per_trigger=7, spill_bytes=2048)
     assert (config.max_bytes_per_trigger, config.spill_bytes) == (7, 2048)
 
