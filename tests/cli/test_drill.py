@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import orjson
+import pytest
+
+from streams.drills.drill import Drill
+from streams.drills.runner import DrillResult, Outcome
 
 
 def test_the_list_has_every_drill(streams) -> None:
@@ -24,3 +31,19 @@ def test_a_drill_whose_fault_lies_in_its_own_program_takes_no_other(streams) -> 
     result = streams("drill", "run", "D25", "--topology", "docs/examples/word_count.py")
     assert result.exit_code == 1
     assert "D25 cannot be held with a program of your own" in result.output
+
+
+def test_what_went_wrong_is_said_and_written_at_once(streams, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    page, pages = tmp_path / "drills.md", []
+
+    def held(drill: Drill, *_: Any, **__: Any) -> DrillResult:
+        pages.append(page.read_text() if page.exists() else "")
+        return DrillResult(drill, Outcome.FAILED, wrong=["two results are missing\nand more"])
+
+    monkeypatch.setattr("streams.drills.runner.run_drill", held)
+    result = streams("drill", "run", "D01", "D03", "--report", page)
+    assert result.exit_code == 1
+    assert "D01 failed: two results are missing\n" in result.stderr
+    assert pages[0] == ""
+    assert "| D01 " in pages[1]
+    assert "failed" in pages[1]

@@ -59,6 +59,8 @@ def run(
     Exit code 3: a known defect of the broker has spoiled every attempt of a
     drill, so it proves nothing; use another seed.
     """
+    from streams.drills.catalogue import DRILLS
+    from streams.drills.report import page
     from streams.drills.runner import Outcome, run_drill
 
     chosen = _chosen(drills, topology is not None)
@@ -77,12 +79,11 @@ def run(
             console.print(f"{time.monotonic() - began:7.1f} s  {text}", highlight=False, markup=False)
 
         results.append(run_drill(drill, subject, say, seed=seed, folder=folder))
-        say(f"{drill.id} {results[-1].outcome.value}")
-    if report is not None:
-        from streams.drills.catalogue import DRILLS
-        from streams.drills.report import page
-
-        report.write_text(page(results, DRILLS), encoding="utf-8")
+        why = "".join(f": {wrong.strip().splitlines()[0][:300]}" for wrong in results[-1].wrong[:1] if wrong.strip())
+        say(f"{drill.id} {results[-1].outcome.value}{why}")
+        if report is not None:
+            # After each, so that a run which is ended before its end has told what it found.
+            report.write_text(page(results, DRILLS), encoding="utf-8")
     if as_json:
         print_json([one.as_dict() for one in results])
     else:
