@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import inspect
 import logging
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -127,6 +129,9 @@ def run(
     if verbose:
         config = config.model_copy(update={"spark": {"spark.log.level": "WARN", **config.spark}})
     check_serving(config)
+    if not faulthandler.is_enabled() and sys.__stderr__ is not None:
+        # A crash in native code, which raises nothing, leaves the stack of each thread.
+        faulthandler.enable(sys.__stderr__)
     program.share_with_workers()
     from streams.spark.delta.session import fetch_delta
     from streams.spark.session import session_ahead

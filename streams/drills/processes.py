@@ -86,6 +86,10 @@ class CommandProcess:
         lines = [line for line in self.log().splitlines() if line.strip()]
         return lines[-1] if lines else "(nothing was said)"
 
+    def end(self) -> str:
+        """How it has ended: the exit code (-11: by signal 11), and the last line of the output."""
+        return f"exit code {self.process.poll()}, {self.last_words()}"
+
     def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = START_TIMEOUT_S) -> None:
         """Waits until a condition is true while the command runs.
 

@@ -169,9 +169,7 @@ class World:
         while not condition():
             self.logs.check()
             if not self.application.current.running:
-                raise DrillFailed(
-                    f"{what}: the application has ended by itself: {self.application.current.last_words()}"
-                )
+                raise DrillFailed(f"{what}: the application has ended by itself: {self.application.current.end()}")
             if time.monotonic() > deadline:
                 raise DrillFailed(f"{what}: not within {timeout_s:g} s")
             time.sleep(_POLL_S)
