@@ -41,6 +41,13 @@ _BACK_SOON = {
 # of controllers to take over what they lead.
 _STOP_TOGETHER = {"controlled.shutdown.enable": "false"}
 
+# Three nodes share one disk, which now and then takes two seconds to write durably: by default (2 s and 1 s) controllers would then
+# elect each other in turn, for minutes, and no node could start meanwhile.
+_PATIENT_CONTROLLERS = {
+    "controller.quorum.fetch.timeout.ms": "5000",
+    "controller.quorum.election.timeout.ms": "3000",
+}
+
 _KEEP_WHAT_IS_GIVEN = {
     "auto.create.topics.enable": "false",
     "log.retention.ms": "-1",
@@ -82,7 +89,7 @@ def server_properties(
         "share.coordinator.state.topic.min.isr": in_sync,
         **_QUICK_AND_SMALL,
         **_BACK_SOON,
-        **(_STOP_TOGETHER if count > 1 else {}),
+        **(_STOP_TOGETHER | _PATIENT_CONTROLLERS if count > 1 else {}),
         **_KEEP_WHAT_IS_GIVEN,
         **security,
         **cluster.properties,
