@@ -1,24 +1,29 @@
 """What needs no broker: headers, partitioner, configurations, errors, the shared library."""
 
+import ctypes
 import os
 import pickle
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numba
 import numpy as np
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state import errors, numba_kernels
+from state.errors import FencedError
 from state.kafka.config import consumer_config, producer_config
 from state.kafka.headers import decode_headers, encode_headers
 from state.kafka.native.librdkafka import bulk_available
 from state.kafka.partitioner import murmur2, partition_for_key, partition_for_keys
+from state.kafka.plain.producer import OrdinaryTransport
 
 HEADERS = st.lists(st.tuples(st.text(), st.none() | st.binary()))
 
@@ -137,3 +142,21 @@ def test_kernels_are_cached_elsewhere_when_the_package_is_read_only(
     folder.chmod(0o777)
     numba_kernels._use_writable_cache()
     assert str(folder) != numba.config.CACHE_DIR, "code is never loaded from a folder that others can write"
+
+
+def raise_as_confluent_kafka_does(error: KafkaError) -> None:
+    """Raises a `KafkaError`, which is no exception: only C code can do that."""
+    for taken in (KafkaError, error):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(taken))
+    ctypes.pythonapi.PyErr_Restore(ctypes.py_object(KafkaError), ctypes.py_object(error), None)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python itself makes an exception of it")
+@pytest.mark.parametrize("call", ["flush", "poll"])
+def test_a_fatal_error_that_is_no_exception_gets_its_name(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    transport = OrdinaryTransport({}, {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}, "app-in-0")
+    fenced = KafkaError(KafkaError._FENCED, "fenced by a newer producer", fatal=True)
+    client = SimpleNamespace(**{call: lambda wait_s: raise_as_confluent_kafka_does(fenced)})
+    monkeypatch.setattr(OrdinaryTransport, "_client", client)
+    with pytest.raises(FencedError):
+        transport.flush(1) if call == "flush" else transport._serve(0)

@@ -6,9 +6,11 @@ The fallback where librdkafka's C API cannot be used, and the reference for test
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -111,10 +113,23 @@ class OrdinaryTransport:
 
     def _serve(self, wait_s: float) -> None:
         """Take delivery reports, and errors that end the client."""
+        self._serving("send", self._client.poll, wait_s)
+
+    def _serving(self, what: str, call: Callable[[float], object], timeout_s: float) -> Any:
+        """What a call gives that serves callbacks; in these, confluent-kafka raises errors that end the client.
+
+        Sometimes what it raises is a `KafkaError`, which is no exception: only a bare `except` catches it, and nothing may be
+        raised before it is left, because Python would use it as the context of what is raised, and crash.
+        """
         try:
-            self._client.poll(wait_s)
+            return call(timeout_s)
         except (KafkaException, SystemError) as exception:
-            raise self._fatal_error("send", exception) from exception
+            raise self._fatal_error(what, exception) from exception
+        except:  # noqa: E722
+            raised: object = sys.exc_info()[1]
+            if not isinstance(raised, KafkaError):
+                raise
+        raise transaction_error(self._id, what, failure_of(raised))
 
     def _fatal_error(self, what: str, exception: BaseException) -> BaseException:
         """The named error of an exception that was raised while serving callbacks.
@@ -186,10 +201,7 @@ class OrdinaryTransport:
 
     def flush(self, timeout_s: float) -> int:
         """See `ProducerTransport`."""
-        try:
-            return int(self._client.flush(timeout_s))
-        except (KafkaException, SystemError) as exception:
-            raise self._fatal_error("flush", exception) from exception
+        return int(self._serving("flush", self._client.flush, timeout_s))
 
     def commit(self, timeout_s: float) -> None:
         """See `ProducerTransport`."""
