@@ -41,7 +41,7 @@ class SourceSpec:
             None: steps only with records. A run over the existing input has no ticks.
         first: Where the query's first micro-batch begins, as saved beside its checkpoint; None: not decided yet.
         interval_ms: The time between the starts of micro-batches.
-        reads_together: One reader may read several small ranges; not where the head waits for answers from elsewhere.
+        reads_together: One reader may read several ranges; not where the head waits for answers from elsewhere.
         readers: How many readers work at once; None: unknown, as on a cluster whose executors come and go.
         delays: Retry topic -> how long after a record was written it is read, ms.
         pauses: The application's id and the sub-topology's name, under which it may be paused; None: it is never paused.

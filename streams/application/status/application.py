@@ -1,7 +1,7 @@
 """The status of a running application: how far it has read, each task's last commit, and its speed.
 
 All of it comes from Kafka, so that any host can ask: the committed offsets of the consumer group named after the application,
-the ends of its topics, and the last commit marker of each task. Lake sinks have no such offsets: see `sink_status.py`.
+the ends of its topics, and the last commit marker of each task. Lake sinks have no such offsets: see `lake_sinks.py`.
 """
 
 from __future__ import annotations
