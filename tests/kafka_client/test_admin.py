@@ -1,9 +1,12 @@
 import uuid
+from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from state.errors import HangingTransactionError, KafkaClientError, TopicMismatchError, TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
+from state.kafka.admin.requests import AdminRequests
 from state.kafka.config import ClientConfig
 from state.kafka.producer import TransactionalProducer
 from state.kafka.topics import TopicSpec
@@ -45,6 +48,33 @@ def test_nothing_asked_nothing_answered(admin: KafkaAdmin) -> None:
     assert admin.describe_topics([]) == admin.end_offsets([]) == admin.offsets_for_times({}) == {}
     assert admin.delete_records({}) == {}
     assert admin.group_offsets(f"no-such-group-{uuid.uuid4()}") == {}
+
+
+class CountedRequests:
+    """An admin client that notes which requests it was asked for."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self._client = client
+        self.asked: list[str] = []
+
+    def __getattr__(self, request: str) -> Any:
+        self.asked.append(request)
+        return getattr(self._client, request)
+
+
+def test_leaders_are_learned_before_a_request_that_librdkafka_sends_to_leaders(
+    admin: KafkaAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = topic(2), topic(1)
+    counted = CountedRequests(admin._requests.client)
+    monkeypatch.setattr(AdminRequests, "client", counted)
+    admin.end_offsets([(one, 0), (one, 1), (other, 0)])
+    assert counted.asked == ["list_topics", "list_offsets"]
+    admin.delete_records({(one, 1): 0})
+    assert counted.asked[2:] == ["delete_records"]
+    with pytest.raises(TopicNotFoundError):
+        admin.begin_offsets([("no-such-topic", 0)])
+    assert counted.asked[3] == "list_topics"
 
 
 def test_offsets(client: ClientConfig, admin: KafkaAdmin, topic: TopicFactory) -> None:

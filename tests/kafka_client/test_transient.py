@@ -137,8 +137,15 @@ class Listed(NamedTuple):
     offset: int
 
 
+class Cluster(NamedTuple):
+    topics: dict[str, Described]
+
+
 class NoLeaders:
     """An admin client of a cluster that knows topic `there` with two partitions, whose leaders are away."""
+
+    def list_topics(self, **_: Any) -> Cluster:
+        return Cluster({"there": Described("id", [0, 1])})
 
     def describe_topics(self, topics: TopicCollection, **_: Any) -> dict[str, Future[Described]]:
         return {name: self._described(name) for name in topics.topic_names}

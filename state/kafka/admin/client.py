@@ -191,6 +191,7 @@ class KafkaAdmin:
         """
         if not before:
             return {}
+        self._requests.know_leaders(topic for topic, _ in before)
         request = [KafkaPartition(topic, number, offset) for (topic, number), offset in before.items()]
         futures = self._requests.client.delete_records(request, request_timeout=self._requests.timeout_s)
         return {

@@ -41,6 +41,7 @@ def list_offsets(
     found: dict[TopicPartition, ListOffsetsResultInfo] = {}
     waiting = {place: (KafkaPartition(*place), spec) for place, spec in specs.items()}
     begun = time.monotonic()
+    requests.know_leaders(topic for topic, _ in specs)
     while waiting:
         request = dict(waiting.values())
         futures = requests.client.list_offsets(request, isolation_level=level, request_timeout=requests.timeout_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import TypeVar
@@ -18,6 +19,8 @@ POLL_S = 0.05
 _Result = TypeVar("_Result")
 # Requests time out by themselves; this only guards against an answer that never comes.
 _GRACE_S = 5.0
+# librdkafka forgets the leaders of topics after `metadata.max.age.ms`, 15 minutes by default.
+_LEADERS_KNOWN_S = 300.0
 
 
 class AdminRequests:
@@ -32,6 +35,8 @@ class AdminRequests:
         self.config = config
         self.timeout_s = timeout_s
         self._admin: AdminClient | None = AdminClient(admin_config(config))
+        self._leaders_of: set[str] = set()
+        self._leaders_since = 0.0
 
     @property
     def client(self) -> AdminClient:
@@ -74,6 +79,20 @@ class AdminRequests:
             failure = failure_of(exception.args[0])
             raise request_error("listing topics", "check the brokers", failure) from exception
         return {name: len(topic.partitions) for name, topic in topics.items()}
+
+    def know_leaders(self, topics: Iterable[str]) -> None:
+        """Let the client learn the leaders of topics, before a request that it distributes among leaders.
+
+        Where librdkafka 2.16 has to ask for leaders within such a request (`ListOffsets`, `DeleteRecords`), the caller's thread
+        goes on to use the request after it has subscribed it to new metadata. Metadata that arrives just then, as it does
+        right after a client was made, complete and free the request, and the process dies of SIGSEGV
+        (`rd_kafka_topic_partition_list_query_leaders_async`). With leaders that are known nothing is asked.
+        """
+        if time.monotonic() - self._leaders_since > _LEADERS_KNOWN_S:
+            self._leaders_of = set()
+        if not self._leaders_of.issuperset(topics):
+            self._leaders_since = time.monotonic()
+            self._leaders_of = set(self.partition_counts())
 
     def close(self) -> None:
         """Release the client; may be called again."""
