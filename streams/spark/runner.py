@@ -12,21 +12,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming import StreamingQuery
 
-from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from state.kafka.patience import Patience
-from state.kafka.rights import RightsProbe
 from state.secrets import mask
-from state.snapshots.location import open_location
-from state.tables.private_folder import check_owner
-from streams.application.check_start import check_start
 from streams.application.preflight import Preflight
-from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application
+from streams.application.prepare import Application, PreparedSub
+from streams.application.prepare_start import check_places, prepare_start
 from streams.application.query_job import query_job
-from streams.application.rights.check import check_created, check_rights
-from streams.application.rights.needed import needed_rights
-from streams.application.topology_manifest import local_folder, write_manifest
-from streams.broker.topics import check_reachable
 from streams.config import StreamsConfig
 from streams.logs.errors import tell
 from streams.logs.events import EventListener, Events
@@ -36,9 +28,7 @@ from streams.metrics.recorder import START
 from streams.metrics.restores import ReportAddress
 from streams.metrics.serving import serving
 from streams.microbatch.job import QueryJob
-from streams.source.log import LiveLog
 from streams.source.offsets import FirstBatch, SourceOffsets
-from streams.source.pauses import read_pauses
 from streams.spark.broker_watch import BrokerWatch, probe_of
 from streams.spark.checkpoint_files import checkpoint_files
 from streams.spark.delta.session import check_delta, fetch_delta
@@ -151,28 +141,13 @@ class StreamsApplication:
     def _run(self, session: SparkSession | None) -> None:
         # Settings that cannot work are refused before anything is created in Kafka.
         spark_settings(self.config.spark, self.config.checkpoint_dir)
-        open_location(self.config.snapshot_dir)
+        check_places(self.config)
         if session is not None:
             check_session(session, self.progress.say)
             if self.topology.needs_delta:
                 check_delta(session)
-        for folder in (self.config.state_dir, local_folder(self.config.checkpoint_dir)):
-            if folder is not None:
-                check_owner(folder)
-        check_reachable(self.config.client)
-        needed, probe = needed_rights(self.topology, self.config), RightsProbe(self.config.client)
-        missing = check_rights(needed, probe, self.config.client)
-        admin = KafkaAdmin(self.config.client)
-        try:
-            application = plan_application(self.topology, self.config, admin)
-            log = LiveKafka(self.config.client, self.config.transaction_timeout_ms, bulk=self.config.bulk_io)
-            check_start(application, admin, log)
-            counts = ensure_internal_topics(application, admin, self._tell_created)
-            check_created(needed, missing, probe, self.config.client)
-            self._pauses.take(read_pauses(LiveLog(self.config.client, admin), self.config.application_id))
-        finally:
-            admin.close()
-        write_manifest(application.plan, self.config.checkpoint_dir)
+        application, counts, pauses = prepare_start(self.topology, self.config, self._tell_created)
+        self._pauses.take(pauses)
         with stopped_by_signals(self._interrupted), self.progress:
             own = session is None
             if self._stop.is_set():

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.workloads.base import RunConfig
-from benchmarks.workloads.catalogue import WORKLOADS
 from streams.config import StreamsConfig, load_config
 from streams.spark.progress import Progress
-from streams.spark.runner import StreamsApplication
+from streams.spark.session import session_ahead
 
 
 class RestoreProgress(Progress):
@@ -53,9 +52,14 @@ def main() -> None:
     # The workers import the workloads' functions.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
     config = RunConfig(**json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
-    topology = WORKLOADS[config.workload].topology(config)
-    progress = RestoreProgress(config.application_id, config.threads)
-    StreamsApplication(topology, settings_of(config), progress).run()
+    settings = settings_of(config)
+    # As `streams run` does it: Java starts while the program is imported.
+    with session_ahead(settings.application_id, settings.spark, settings.checkpoint_dir):
+        from benchmarks.workloads.catalogue import WORKLOADS
+        from streams.spark.runner import StreamsApplication
+
+        topology = WORKLOADS[config.workload].topology(config)
+        StreamsApplication(topology, settings, RestoreProgress(config.application_id, config.threads)).run()
 
 
 if __name__ == "__main__":
