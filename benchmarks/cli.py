@@ -33,6 +33,7 @@ _SHOWN = {
     "p99_ms": "p99 ms",
     "peak_pss_mb": "peak memory MiB",
     "internal_bytes": "internal topics bytes",
+    "probe_us": "probe µs",
 }
 Peers = Annotated[
     list[str] | None, typer.Option("--peer", help="A peer; several times for several. Default: the engine.")

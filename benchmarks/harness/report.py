@@ -18,6 +18,7 @@ _COLUMNS: Mapping[str, str] = {
     "peak_pss_mb": "peak memory MiB",
     "first_result_s": "first result s",
     "internal_bytes": "bytes of internal topics",
+    "probe_us": "probe µs",
 }
 _LATENCY: Mapping[str, str] = {
     "p50_ms": "p50 ms",
@@ -140,7 +141,8 @@ _HEAD = """
 Each workload was run beside other systems on the same machine, over the same input, in turn. A run counts only if its output
 equals a recomputation that shares no code with any of the systems. CPU is that of all processes of a system, without the broker,
 for a record in the steady state: from the first commit behind a fifth of the input to the last one. Memory is the largest sum of
-the proportional set sizes (a page that processes share counts once). Figures are medians, with the range in brackets.
+the proportional set sizes (a page that processes share counts once). Figures are medians, with the range in brackets. The probe is
+the CPU time of a small fixed piece of work, measured all the time beside a run: where it is larger, the machine was slower.
 `benchmarks/README.md` describes the workloads and how to repeat this.
 
 <!-- Generated from `benchmarks/results` by `python -m benchmarks report`. -->

@@ -15,6 +15,7 @@ from benchmarks.harness.drain import drain
 from benchmarks.harness.latency import latency, recovery
 from benchmarks.harness.monitor import TooSlowError
 from benchmarks.harness.peers import Peer
+from benchmarks.harness.probe import MachineProbe
 from benchmarks.harness.restore import restore
 from benchmarks.harness.result import Run
 from benchmarks.harness.system import NotSupportedError, ProcessSystem, System, SystemFailedError
@@ -103,12 +104,13 @@ class Loaded:
         system = self.options.make_system(peer, config, self.folder / config.application_id)
         bench = Bench(self.workload, self.options.size, peer, config, self.cluster, system, self._counts, self._end_ms)
         try:
-            measured = PROCEDURES[self.workload.procedure](bench)
+            with MachineProbe() as probe:
+                measured = PROCEDURES[self.workload.procedure](bench)
         except NotSupportedError as error:
             return Run("not supported", why=[str(error)])
         except (SystemFailedError, TooSlowError, OutputError, StreamsError, KeyError, ValueError) as error:
             return Run("failed", why=f"{type(error).__name__}: {error}".splitlines())
-        return self._result(bench, measured)
+        return self._result(bench, measured, probe)
 
     def config(self, peer: Peer) -> RunConfig:
         """What a peer is told about its next run; creates its output topics."""
@@ -129,13 +131,14 @@ class Loaded:
             settings=dict(self.options.settings),
         )
 
-    def _result(self, bench: Bench, measured: Measured) -> Run:
+    def _result(self, bench: Bench, measured: Measured, probe: MachineProbe) -> Run:
         internal = self.cluster.internal_topics(bench.config.application_id)
         figures = {
             **measured.figures,
             **measured.verdict.figures,
             "internal_records": self.cluster.end_offsets(internal),
             "internal_bytes": self.cluster.log_bytes(internal),
+            "probe_us": probe.mean_us,
         }
         return Run(
             outcome="verified" if measured.verdict.accepted else "wrong",

@@ -84,7 +84,7 @@ def summary(run: Run) -> str:
     first = "" if run.first_result_s is None else f", first result after {run.first_result_s:.1f} s"
     return (
         f"{run.records_per_second:,} records/s, {run.cpu_us_per_record:.2f} µs CPU a record{first}, "
-        f"{run.figures.get('peak_pss_mb', 0):,} MB, verified"
+        f"{run.figures.get('peak_pss_mb', 0):,} MB, probe {run.figures.get('probe_us', 0):.0f} µs, verified"
     )
 
 

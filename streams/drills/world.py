@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from state.kafka.admin import KafkaAdmin
+from state.kafka.config import QUIET
 from state.kafka.topics import TopicSpec
 from state.kafka.transactions import wait_until_decided
 from streams.broker import EmbeddedBroker
@@ -139,7 +140,7 @@ class World:
 
     def admin(self) -> KafkaAdmin:
         """An admin client, to be closed by the caller. Straight to the broker, whatever happens to the network."""
-        return KafkaAdmin({"bootstrap.servers": self.broker.bootstrap_servers})
+        return KafkaAdmin({**QUIET, "bootstrap.servers": self.broker.bootstrap_servers})
 
     @property
     def place(self) -> Place:

@@ -7,7 +7,7 @@ from benchmarks.harness.result import Result, Run
 
 
 def a_run(rate: int, outcome: str = "verified") -> Run:
-    figures = {"peak_pss_mb": 900, "internal_bytes": 1_000}
+    figures = {"peak_pss_mb": 900, "internal_bytes": 1_000, "probe_us": 310.0}
     return Run(outcome, 1_000, 1.0, rate, 2.5, {"JVM": 1.0, "workers": 1.5}, 4.0, figures=figures, why=[])
 
 
@@ -25,7 +25,7 @@ def page(folder: Path, *results: Result) -> str:
 
 def test_a_row_has_the_median_and_the_range_of_the_runs_that_count(tmp_path: Path) -> None:
     text = page(tmp_path, a_result("streams", a_run(100_000), a_run(300_000), a_run(200_000), a_run(9, "wrong")))
-    row = "| Streams | exactly-once | 200,000 (100,000 to 300,000) | 2.50 | 900 | 4 | 1,000 | 3 of 4 |"
+    row = "| Streams | exactly-once | 200,000 (100,000 to 300,000) | 2.50 | 900 | 4 | 1,000 | 310 | 3 of 4 |"
     assert row in text.splitlines()
 
 
