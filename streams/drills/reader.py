@@ -17,8 +17,6 @@ SOON_ELSEWHERE = {"socket.timeout.ms": 5_000, "topic.metadata.refresh.interval.m
 """Client properties with which a broker that does not answer is soon replaced by the new leader."""
 DECIDED_S = 120.0
 """More than any transaction may stay open."""
-
-
 SILENT_S = 20.0
 """How long a reader may hear nothing before another one takes its place."""
 
