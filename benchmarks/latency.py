@@ -36,6 +36,7 @@ import psutil
 import pyarrow as pa
 import typer
 
+from benchmarks.harness.cluster import PATIENT
 from benchmarks.latency_topologies import RESULTS, TOPICS
 from state.kafka.config import consumer_config, producer_config
 from state.kafka.native.producer import BulkTransport
@@ -47,10 +48,12 @@ from topologies.records import create_topics
 PARTITIONS = 4
 VALUE_BYTES = 160
 KEYS = {"windows": 1_000, "join": 100_000}
-TICK_S = 0.005
+TICK_S = 0.01
 """Time between two sends of the generator."""
 BACKLOG_BLOCK = 50_000
 SAMPLE_S = 0.25
+SAMPLE_PACED_S = 2.0
+"""Each sample costs some milliseconds of a core that the paced records need."""
 WARM_UP_S = 10.0
 """The paced records of the first seconds are not measured: the application is still working off what came while it drained."""
 LONGEST_S = 600.0
@@ -157,12 +160,13 @@ class Memory(threading.Thread):
         self._root = psutil.Process(pid)
         self._done = threading.Event()
         self._cpu: dict[tuple[int, float], tuple[str, float]] = {}
+        self.every_s = SAMPLE_S
         self.peak: dict[str, int] = {}
         self.last: dict[str, int] = {}
 
     def run(self) -> None:
         """Samples until `stop`."""
-        while not self._done.wait(SAMPLE_S):
+        while not self._done.wait(self.every_s):
             self.last = self._sample()
             self.peak = max(self.peak, self.last, key=lambda sample: sum(sample.values()))
 
@@ -329,7 +333,7 @@ def measure(workload: str, backlog: int, rate: int, seconds: float, folder: Path
     """The figures of one run; see the module's docstring."""
     topics, keys = TOPICS[workload], KEYS[workload]
     fetch_jars()
-    with EmbeddedBroker(folder / "kafka", die_with_parent=True) as broker:
+    with EmbeddedBroker(folder / "kafka", properties=PATIENT, die_with_parent=True) as broker:
         client = {"bootstrap.servers": broker.bootstrap_servers}
         create_topics(client, [*topics, RESULTS], PARTITIONS)
         generator = Generator(client, topics, keys, rate, backlog // len(topics))
@@ -344,6 +348,7 @@ def measure(workload: str, backlog: int, rate: int, seconds: float, folder: Path
             first_at = _wait(lambda: first.value > 0, process, folder)
             drained_at = _wait(lambda: visible.value >= generator.backlog, process, folder)
             late = np.empty(0)
+            memory.every_s = SAMPLE_PACED_S
             if seconds:
                 last = generator.pace(WARM_UP_S + seconds)
                 _wait(lambda: visible.value >= last, process, folder)

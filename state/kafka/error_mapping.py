@@ -35,6 +35,8 @@ TOPIC_NOT_FOUND = frozenset(
 # Transient failures: librdkafka carries on by itself. A missing permission on the group is among them because a range reader
 # never joins its group.
 TRANSIENT = frozenset(int(getattr(KafkaError, name)) for name in PASSING) | {KafkaError.GROUP_AUTHORIZATION_FAILED}
+# The client itself has heard nothing.
+NO_ANSWER = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 UNAUTHENTICATED = frozenset(
     {

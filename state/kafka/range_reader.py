@@ -23,6 +23,11 @@ from state.kafka.error_mapping import OFFSETS_LOST, PARTITION_EOF, REFUSED, TRAN
 _FIRST_WAIT_MS = 1
 _LONGEST_WAIT_MS = 50
 _WATERMARK_TIMEOUT_S = 10.0
+# How long a client may say nothing of records that exist before it is replaced by a new one; three times as long for the next one,
+# because a large record on a slow network says nothing either. librdkafka (2.10 to 2.16) forgets the brokers that an answer about
+# the cluster does not name; where it names none, as for a moment when the only broker has missed its heartbeats, the client has
+# nobody left to ask and never fetches again (librdkafka's issue 5301).
+_SILENT_S = 10.0
 
 
 class Head(NamedTuple):
@@ -86,7 +91,8 @@ class RangeReader(abc.ABC):
             raise
 
     def _read(self, end: int, max_records: int) -> Iterator[RecordColumns]:
-        deadline = time.monotonic() + self._timeout_s
+        heard = time.monotonic()
+        silent_s = _SILENT_S
         wait_ms = _FIRST_WAIT_MS
         while self._position < end:
             before = self._position
@@ -101,9 +107,9 @@ class RangeReader(abc.ABC):
                 if self._refusal is not None:
                     raise read_error(self.topic, self.partition, self._refusal)
             if self._position > before:
-                deadline = time.monotonic() + self._timeout_s
+                heard, silent_s = time.monotonic(), _SILENT_S
                 wait_ms = _FIRST_WAIT_MS
-            elif time.monotonic() > deadline:
+            elif time.monotonic() > heard + self._timeout_s:
                 raise ReadTimeoutError(
                     self.topic,
                     self.partition,
@@ -112,6 +118,10 @@ class RangeReader(abc.ABC):
                     seconds=self._timeout_s,
                     failure=self._last_trouble,
                 )
+            elif time.monotonic() > heard + silent_s:
+                self._close()
+                self._open()
+                silent_s *= 3
             else:
                 wait_ms = min(wait_ms * 2, _LONGEST_WAIT_MS)
 
@@ -140,6 +150,10 @@ class RangeReader(abc.ABC):
         self._last_trouble = failure
 
     @abc.abstractmethod
+    def _open(self) -> None:
+        """Open a client at `position`, without waiting."""
+
+    @abc.abstractmethod
     def _fill(self, max_records: int, wait_ms: int) -> bool:
         """Fetch what is available into the empty queue, else wait for something; False if nothing came."""
 
@@ -165,7 +179,7 @@ class RangeReader(abc.ABC):
 
     @abc.abstractmethod
     def _close(self) -> None:
-        """Release the client."""
+        """Release the client and what it has fetched."""
 
     def close(self) -> None:
         """Release the client and its prefetched records; may be called again."""

@@ -99,10 +99,15 @@ class RecordSampler:
             consumer.assign(assigned)
             try:
                 self._read(consumer, places, at)
+            except ReadTimeoutError:
+                # As in `range_reader`: the client may never fetch again, so the next sample gets another one.
+                self.rest()
+                raise
             finally:
-                # A pause would outlast the assignment.
-                consumer.resume(assigned)
-                consumer.unassign()
+                if self._consumer is not None:
+                    # A pause would outlast the assignment.
+                    consumer.resume(assigned)
+                    consumer.unassign()
         return {where: places[where].records if where in places else [] for where in at}
 
     def _open(self) -> Consumer:

@@ -23,6 +23,8 @@ import psutil
 from streams.broker.ports import HOST, free_ports
 from streams.drills.failure import DrillFailed
 
+FETCH, LIST_OFFSETS = 1, 2
+"""The API keys of reading records, and of asking for offsets."""
 INIT_PRODUCER_ID = 22
 """The API key of a producer's first request, which fences older ones."""
 END_TXN = 26

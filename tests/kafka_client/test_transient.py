@@ -181,10 +181,11 @@ class DyingLeader(NoLeaders):
 
 
 def test_offsets_without_an_answer_are_asked_for_again_and_never_returned(monkeypatch: pytest.MonkeyPatch) -> None:
-    admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}, timeout_s=0.2)
-    monkeypatch.setattr(admin._requests, "_admin", DyingLeader(1))
+    dying = DyingLeader(1)
+    monkeypatch.setattr("state.kafka.admin.requests.AdminClient", lambda _: dying)
+    admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"}, timeout_s=0.2)
     assert admin.end_offsets([("there", 1)]) == {("there", 1): 7}
-    monkeypatch.setattr(admin._requests, "_admin", DyingLeader(-1))
+    dying.deaths = -1
     with pytest.raises(KafkaClientError, match="partition 1 of topic 'there' has no leader") as caught:
         admin.begin_offsets([("there", 1)])
     assert caught.value.transient

@@ -1,9 +1,17 @@
-"""What the processes import in which Spark inspects and plans a query's source; no Spark is needed to see that."""
+"""The processes in which Spark inspects and plans a query's source: what they import, and their end once the query runs."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from streams.spark.jvm.planners import end_planners
 
 PROGRAM = """
 import sys
@@ -19,3 +27,54 @@ print({"numba", "rocksdict", "pandas", "streams.api", "streams.operators", "stre
 def test_a_process_that_plans_imports_neither_operators_nor_kernels() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "set()\n"
+
+
+class Numbers(DataSource):
+    """A stream of three numbers."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "numbers-of-a-planner-test"
+
+    def schema(self) -> str:
+        return "n INT"
+
+    def streamReader(self, schema: object) -> DataSourceStreamReader:
+        return NumbersReader()
+
+
+class NumbersReader(DataSourceStreamReader):
+    """Its three offsets."""
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"at": 0}
+
+    def latestOffset(self) -> dict[str, int]:
+        return {"at": 3}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return [InputPartition(n) for n in range(start["at"], end["at"])]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        yield (partition.value,)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_processes_that_plan_are_ended_and_come_again_with_the_next_query(spark: SparkSession, tmp_path: Path) -> None:
+    spark.dataSource.register(Numbers)
+    for run in range(2):
+        seen: list[int] = []
+        query = (
+            spark.readStream.format(Numbers.name())
+            .load()
+            .writeStream.foreachBatch(lambda frame, _, seen=seen: seen.extend(row.n for row in frame.collect()))
+            .option("checkpointLocation", str(tmp_path / str(run)))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        assert sorted(seen) == [0, 1, 2]
+        # One server for each of the three kinds; nobody else plans in the session of the tests.
+        assert end_planners(spark) == 3
+    assert end_planners(spark) == 0

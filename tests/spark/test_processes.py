@@ -9,10 +9,13 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import orjson
+import psutil
 import pytest
 from confluent_kafka import Producer
 
@@ -83,6 +86,16 @@ def table_of(totals: Counter[bytes]) -> dict[bytes, bytes]:
     return {word: count.to_bytes(8, "big") for word, count in totals.items()}
 
 
+def no_planners(app: Application) -> bool:
+    """Whether no process is left in which Spark has planned a source and that a running query does not need."""
+    lines = []
+    for process in psutil.Process(app.process.pid).children(recursive=True):
+        with suppress(psutil.Error):
+            lines.append(" ".join(process.cmdline()))
+    assert any("streams.spark.daemon" in line for line in lines)
+    return not any(re.search("pyspark.sql.worker.(lookup|create|plan)_data_source", line) for line in lines)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_killed_and_stopped_drivers_change_nothing(
@@ -116,6 +129,7 @@ def test_killed_and_stopped_drivers_change_nothing(
     for seed, stop in ((2, Application.terminate), (3, Application.interrupt)):
         running = start("--continuous")
         running.wait_until(all_counted, "not all was counted")
+        running.wait_until(partial(no_planners, running), "the processes that planned the source remain")
         sent.update(send_words(broker, prefix, seed, 500))
         running.wait_until(all_counted, "not all was counted")
         running.wait_until(at_rest, "the last micro-batch does not end")

@@ -63,9 +63,10 @@ def list_offsets(
 def _listed(
     requests: AdminRequests, future: Future[ListOffsetsResultInfo], where: KafkaPartition
 ) -> ListOffsetsResultInfo:
-    """The answer for one partition. Where the leader died within the request, librdkafka 2.16 has neither answer nor error."""
+    """The answer for one partition. Where the leader did not answer, librdkafka 2.16 has neither answer nor error."""
     info = requests.result(future, f"listing offsets of {where.topic}-{where.partition}")
     if info.offset == OFFSET_INVALID:
+        requests.replace_client()
         raise _leaderless(where)
     return info
 

@@ -1,4 +1,9 @@
-"""`AdminRequests`: one admin client, and what a request that fails raises."""
+"""`AdminRequests`: one admin client, and what a request that fails raises.
+
+A client that got no answer is replaced before the next request. librdkafka (2.10 to 2.16) forgets the brokers that an answer about
+the cluster does not name; where it names none, as for a moment when the only broker has missed its heartbeats, the client has
+nobody left to ask and never answers again (librdkafka's issue 5301).
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,9 @@ from typing import TypeVar
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, TopicDescription
 
-from state.errors import KafkaClientError
+from state.errors import ClientFailure, KafkaClientError
 from state.kafka.config import ClientConfig, admin_config
-from state.kafka.error_mapping import TOPIC_NOT_FOUND, failure_of, request_error, timed_out
+from state.kafka.error_mapping import NO_ANSWER, TOPIC_NOT_FOUND, failure_of, request_error, timed_out
 
 POLL_S = 0.05
 """The pause before a request is repeated, seconds."""
@@ -35,6 +40,7 @@ class AdminRequests:
         self.config = config
         self.timeout_s = timeout_s
         self._admin: AdminClient | None = AdminClient(admin_config(config))
+        self._unanswered = False
         self._leaders_of: set[str] = set()
         self._leaders_since = 0.0
 
@@ -43,6 +49,9 @@ class AdminRequests:
         """The client. Raises `KafkaClientError` once it is closed."""
         if self._admin is None:
             raise KafkaClientError("this admin client is closed; open a new one")
+        if self._unanswered:
+            self._admin, self._unanswered = AdminClient(admin_config(self.config)), False
+            self._leaders_of = set()
         return self._admin
 
     def result(self, future: Future[_Result], what: str) -> _Result:
@@ -50,11 +59,22 @@ class AdminRequests:
         try:
             return future.result(self.timeout_s + _GRACE_S)
         except KafkaException as exception:
-            failure = failure_of(exception.args[0])
+            failure = self._failure(exception)
             raise request_error(what, "check the brokers and the rights", failure) from exception
         except TimeoutError as timeout:
+            self.replace_client()
             message = f"{what} took longer than {self.timeout_s:g} s; check the brokers"
             raise KafkaClientError(message, timed_out("no answer")) from timeout
+
+    def _failure(self, exception: KafkaException) -> ClientFailure:
+        failure = failure_of(exception.args[0])
+        if failure.code in NO_ANSWER:
+            self.replace_client()
+        return failure
+
+    def replace_client(self) -> None:
+        """Use another client for the next request, because this one got no answer."""
+        self._unanswered = True
 
     def descriptions(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         """Descriptions of the existing ones of these topics."""
@@ -76,7 +96,7 @@ class AdminRequests:
         try:
             topics = self.client.list_topics(timeout=self.timeout_s).topics
         except KafkaException as exception:
-            failure = failure_of(exception.args[0])
+            failure = self._failure(exception)
             raise request_error("listing topics", "check the brokers", failure) from exception
         return {name: len(topic.partitions) for name, topic in topics.items()}
 

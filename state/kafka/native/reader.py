@@ -47,15 +47,19 @@ class BulkReader(RangeReader):
         self._first = self._last = 0
         self._capacities = list(_FIRST_CAPACITIES)
         self._pid = os.getpid()
-        conf = self._library.configuration(consumer_config(config, prefetch_bytes))
+        self._properties = consumer_config(config, prefetch_bytes)
         self._error_callback = ERROR_CALLBACK(self._on_error)
+        self._open()
+
+    def _open(self) -> None:
+        conf = self._library.configuration(self._properties)
         self._library.conf_set_error_cb(conf, self._error_callback)
         self._client = self._library.client(CONSUMER, conf)
         self._library.poll_set_consumer(self._client)
         self._queue = self._library.queue_get_consumer(self._client)
         self._assignment = self._library.topic_partition_list_new(1)
-        entry = self._library.topic_partition_list_add(self._assignment, topic.encode(), partition)
-        entry.contents.offset = start
+        entry = self._library.topic_partition_list_add(self._assignment, self.topic.encode(), self.partition)
+        entry.contents.offset = self._position
         self._library.assign(self._client, self._assignment)
 
     def _on_error(self, _client: int, code: int, reason: bytes, _opaque: int) -> None:

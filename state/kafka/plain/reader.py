@@ -36,9 +36,13 @@ class OrdinaryReader(RangeReader):
         super().__init__(topic, partition, start, timeout_s)
         self._messages: list[Message] = []
         self._next = 0
-        properties = consumer_config(config, prefetch_bytes)
-        self._consumer = Consumer({**properties, "error_cb": lambda error: self._on_client_error(failure_of(error))})
-        self._consumer.assign([TopicPartition(topic, partition, start)])
+        self._properties = consumer_config(config, prefetch_bytes)
+        self._open()
+
+    def _open(self) -> None:
+        on_error = {"error_cb": lambda error: self._on_client_error(failure_of(error))}
+        self._consumer = Consumer({**self._properties, **on_error})
+        self._consumer.assign([TopicPartition(self.topic, self.partition, self._position)])
 
     def _fill(self, max_records: int, wait_ms: int) -> bool:
         # `consume` waits for as many as requested: so wait for one, then take what has arrived.

@@ -20,6 +20,11 @@ from pathlib import Path
 
 import pyspark
 
+OPTIONS = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0 -Xlog:disable"
+"""The archive is mapped at the address for which it was written, if that is free. By default, newer Java 17 moves it to a random
+one and so writes to all its pages: 0.15 s of CPU at a start, and 70 MB that are Java's own instead of the page cache's. Java's log
+would report archives that do not match, which does not concern the user."""
+
 
 def archive() -> Path:
     """The path of the archive for this Spark and this Java, whether it exists or not."""
@@ -32,8 +37,8 @@ def archive() -> Path:
 def java_options() -> str:
     """Java's options for using the archive, with a leading space; empty without an archive."""
     path = archive()
-    # Options are split at spaces. Java's log would report archives that do not match, which does not concern the user.
-    return f" -XX:SharedArchiveFile={path} -Xlog:disable" if is_whole(path) and " " not in str(path) else ""
+    # Options are split at spaces.
+    return f" -XX:SharedArchiveFile={path} {OPTIONS}" if is_whole(path) and " " not in str(path) else ""
 
 
 def is_whole(path: Path) -> bool:
