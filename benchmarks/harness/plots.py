@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from benchmarks.growth import SERIES
 from benchmarks.harness.peers import OURS
 from benchmarks.harness.result import Result
 from benchmarks.workloads.catalogue import WORKLOADS
@@ -30,6 +31,38 @@ def write(results: Sequence[Result], folder: Path) -> list[Path]:
     return [_dots(chosen, *figure, folder / f"{name}.svg") for name, figure in _FIGURES.items()]
 
 
+def write_growth(results: Sequence[Result], folder: Path) -> list[Path]:
+    """Writes one plot with a picture for each series that has results; its file."""
+    lines = {name: found for name in SERIES if (found := _line(results, name))}
+    if not lines or find_spec("matplotlib") is None:
+        return []
+    pyplot = _pyplot()
+    canvas, grid = pyplot.subplots((len(lines) + 2) // 3, 3, figsize=(11, 3 * ((len(lines) + 2) // 3)), squeeze=False)
+    for axes in grid.flat[len(lines) :]:
+        axes.axis("off")
+    for axes, (name, found) in zip(grid.flat, lines.items(), strict=False):
+        axes.plot(*zip(*found, strict=True), marker="o")
+        if found[0][0] > 0:
+            axes.set_xscale("log")
+        axes.set_ylim(bottom=0)
+        axes.set_title(SERIES[name].title, fontsize=9)
+        axes.grid(alpha=0.3)
+    grid[0][0].set_ylabel("CPU µs a record")
+    folder.mkdir(parents=True, exist_ok=True)
+    return [_saved(pyplot, canvas, folder / "growth.svg")]
+
+
+def _line(results: Sequence[Result], series: str) -> list[tuple[float, float]]:
+    """The engine's CPU time of a record for each value of a series."""
+    found = []
+    for value in SERIES[series].values:
+        for one in results:
+            cpu = one.spread("cpu_us_per_record")
+            if one.peer == OURS and one.label == f"growth-{series}-{value:g}" and cpu:
+                found.append((value, cpu[0]))
+    return found
+
+
 def _largest(results: Sequence[Result]) -> list[Result]:
     """Of each drained workload and peer, the result of the largest size."""
     found: dict[tuple[str, str], Result] = {}
@@ -45,12 +78,8 @@ def _dots(results: Sequence[Result], figure: str, title: str, path: Path) -> Pat
 
     Dots, because the axis is logarithmic: bars would have lengths that mean nothing.
     """
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    # The same results give the same file: no random ids and no date.
-    mpl.rcParams["svg.hashsalt"] = "benchmarks"
-    from matplotlib import pyplot, ticker
+    pyplot = _pyplot()
+    from matplotlib import ticker
 
     workloads = [name for name in WORKLOADS if any(one.workload == name for one in results)]
     peers = sorted({one.peer for one in results}, key=lambda name: (name != OURS, name))
@@ -71,6 +100,21 @@ def _dots(results: Sequence[Result], figure: str, title: str, path: Path) -> Pat
     axes.set_title(title)
     axes.grid(alpha=0.3, which="both")
     axes.legend()
+    return _saved(pyplot, canvas, path)
+
+
+def _pyplot() -> Any:
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    # The same results give the same file: no random ids and no date.
+    mpl.rcParams["svg.hashsalt"] = "benchmarks"
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def _saved(pyplot: Any, canvas: Any, path: Path) -> Path:
     canvas.tight_layout()
     canvas.savefig(path, format="svg", metadata={"Date": None})
     pyplot.close(canvas)

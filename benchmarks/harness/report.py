@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.growth import SERIES
-from benchmarks.harness import plots
+from benchmarks.harness import plots, sizing
 from benchmarks.harness.peers import OURS, ROOT
 from benchmarks.harness.result import RESULTS, Result, read
 from benchmarks.workloads.catalogue import WORKLOADS
@@ -39,7 +39,7 @@ def write(folder: Path = RESULTS, page: Path = PAGE) -> list[Path]:
     """Writes the page and its plots; the files that were written."""
     results = [read(path) for path in sorted(folder.glob("*.json"))]
     pictures = page.parent / "performance"
-    written = plots.write(_measured(results), pictures)
+    written = [*plots.write(_measured(results), pictures), *plots.write_growth(results, pictures)]
     page.write_text(_page(results, [path.relative_to(page.parent) for path in written]), encoding="utf-8")
     return [page, *written]
 
@@ -52,19 +52,21 @@ def _measured(results: Iterable[Result]) -> list[Result]:
 def _page(results: Sequence[Result], pictures: Sequence[Path]) -> str:
     main = _measured(results)
     parts = [_HEAD.strip()]
-    parts += [f"![{path.stem}]({path.as_posix()})" for path in pictures]
+    shown = {path.stem: f"![{path.stem}]({path.as_posix()})" for path in pictures}
+    parts += [picture for name, picture in shown.items() if name != "growth"]
     for name, workload in WORKLOADS.items():
         mine = [one for one in main if one.workload == name]
         if mine:
             columns = _OF_PROCEDURE.get(workload.procedure, _COLUMNS)
             parts += [f"## {name}: {workload.title}", *(_table(size, columns) for size in _by_size(mine))]
-    parts += _growth(results)
+    parts += _growth(results, shown.get("growth"))
+    parts += sizing.section(main)
     parts.append("## Machines, versions and commits\n\n" + "\n".join(_origin(one) for one in main))
     return "\n\n".join(parts) + "\n"
 
 
-def _growth(results: Sequence[Result]) -> list[str]:
-    """A section with a table for each series that has results."""
+def _growth(results: Sequence[Result], picture: str | None) -> list[str]:
+    """A section with a table for each series that has results, below the picture of them all."""
     parts = []
     for name, series in SERIES.items():
         rows = []
@@ -81,7 +83,7 @@ def _growth(results: Sequence[Result]) -> list[str]:
                     [f"### {series.title[0].upper()}{series.title[1:]} (`{series.workload}`)", "", head, line, *rows]
                 )
             )
-    return ["## Growth", *parts] if parts else []
+    return ["## Growth", *([picture] if picture else []), *parts] if parts else []
 
 
 def _by_size(results: Sequence[Result]) -> list[list[Result]]:

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from benchmarks.harness import report, result
+import pytest
+
+from benchmarks.harness import report, result, sizing
 from benchmarks.harness.result import Result, Run
 
 
@@ -51,6 +53,22 @@ def test_a_series_has_a_table_with_a_row_for_each_value(tmp_path: Path) -> None:
         ["| 2", "Streams", "8,000,000", "80"],
         ["| 16", "Streams", "8,000,000", "90"],
     ]
+
+
+def test_the_cores_for_a_rate_are_computed_from_the_cpu_of_a_record(tmp_path: Path) -> None:
+    # 2.5 µs at 100 000 records/s are a quarter of a core, and 1 000 bytes of 8 000 000 records are little.
+    text = page(tmp_path, a_result("streams", a_run(100_000)), a_result("kafka-streams", a_run(100_000)))
+    assert [line for line in text.splitlines() if line.startswith("| `windows`")] == [
+        "| `windows` | 2.5 | 1 | 5 | 0.0 |"
+    ]
+    assert sizing.cores(1_000_000, 6.01) == 11
+
+
+def test_series_have_one_plot(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    text = page(tmp_path, *(a_result("streams", a_run(9), label=f"growth-tasks-{tasks}") for tasks in (2, 16)))
+    assert text.index("## Growth") < text.index("![growth](performance/growth.svg)")
+    assert (tmp_path / "performance" / "growth.svg").exists()
 
 
 def test_a_file_reads_back_as_the_result_that_was_saved(tmp_path: Path) -> None:
