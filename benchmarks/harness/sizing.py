@@ -17,7 +17,7 @@ _HEAD = f"""## Sizing
 
 Cores of the machine of the measurements (see below) for a rate of records, at {USED:.0%} use, and what goes into the
 changelogs and other internal topics at the largest rate, without replication. The brokers' own cores are not in it.
-[sizing.md](sizing.md) says how to use this table.
+[deployment.md](deployment.md#sizes) says what else a host needs.
 
 | | CPU µs a record | {" | ".join(f"cores at {rate:,}/s" for rate in RATES)} | internal topics, MB/s at {RATES[-1]:,}/s |
 |---|---|{"---|" * len(RATES)}---|"""
