@@ -33,7 +33,7 @@ from streams.spark.broker_watch import BrokerWatch, probe_of
 from streams.spark.checkpoint_files import checkpoint_files
 from streams.spark.delta.session import check_delta, fetch_delta
 from streams.spark.jvm.java_process import has_gone, needs_java
-from streams.spark.jvm.planners import end_planners
+from streams.spark.jvm.planners import Planning
 from streams.spark.notebook import progress_for
 from streams.spark.progress import Progress
 from streams.spark.query import Report, start_query
@@ -101,7 +101,7 @@ class StreamsApplication:
         self._stop = threading.Event()
         self._gates: dict[str, StopGate] = {}
         self._micro_batches = 0
-        self._unplanned: set[str] = set()
+        self._planning: Planning | None = None
         self._until: Mapping[tuple[str, int], int] = {}
         self._first: Mapping[str, FirstBatch] = {}
         self._read: dict[str, SourceOffsets] = {}
@@ -157,8 +157,7 @@ class StreamsApplication:
             if own:
                 self.progress.say("starting Spark …")
             spark = session or self._start_session()
-            # In a session of somebody else's, other queries may need the processes that plan.
-            self._unplanned = {prepared.sub.name for prepared in application.subs} if own else set()
+            self._planning = self._planned(application) if own else None
             start_workers(spark)
             try:
                 # Installed again, because pyspark replaces the handler for Ctrl-C by its own when it starts.
@@ -167,6 +166,14 @@ class StreamsApplication:
             finally:
                 if own and not has_gone():
                     spark.stop()
+
+    @staticmethod
+    def _planned(application: Application) -> Planning | None:
+        """Watches over the planning of queries; None if there are others than those of sub-topologies."""
+        topology = application.plan.topology
+        if topology.ingests or topology.lake_sinks:
+            return None
+        return Planning(prepared.sub.name for prepared in application.subs)
 
     def _tell_created(self, topic: str) -> None:
         self.events.emit(TOPICS_CREATED, f"created topic {topic}", topic=topic)
@@ -288,12 +295,15 @@ class StreamsApplication:
 
         def report(batch_id: int, reports: list[Report]) -> None:
             self._micro_batches += 1
-            self._planned(spark, sub.name)
+            if self._planning is not None:
+                self._planning.done(sub.name, spark)
             self.progress.step(sub.name, batch_id, reports)
             for one in reports:
                 self.events.reported(sub.name, one["task"], one.get("events", ()))
                 self._dead_letters.step(sub.name, one["counters"])
 
+        if self._planning is not None:
+            self._planning.begins(sub.name)
         gate = StopGate()
         begin = partial(self.progress.metrics.begun, sub.name)
         query = start_query(
@@ -301,13 +311,6 @@ class StreamsApplication:
         )
         self._gates[query.runId] = gate
         return query
-
-    def _planned(self, spark: SparkSession, name: str) -> None:
-        """Notes that a query has run a micro-batch; the processes that plan are ended once all queries have."""
-        if name in self._unplanned:
-            self._unplanned.discard(name)
-            if not self._unplanned:
-                end_planners(spark)
 
     def make_source(self, job: QueryJob) -> type[DataSource]:
         """The data source of a query; a subclass may plan micro-batches differently."""

@@ -5,13 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
+import psutil
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from streams.spark.jvm.planners import end_planners
+from streams.drills.processes import wait_until
+from streams.spark.jvm.planners import PLANNERS, Planning, end_planners
 
 PROGRAM = """
 import sys
@@ -75,6 +79,34 @@ def test_processes_that_plan_are_ended_and_come_again_with_the_next_query(spark:
         )
         query.awaitTermination()
         assert sorted(seen) == [0, 1, 2]
+        assert planners()
         # One server for each of the three kinds; nobody else plans in the session of the tests.
         assert end_planners(spark) == 3
-    assert end_planners(spark) == 0
+        wait_until(lambda: not planners(), 20, "the processes remain")
+
+
+def test_processes_are_ended_while_no_query_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[object] = []
+    monkeypatch.setattr("streams.spark.jvm.planners.end_planners", ended.append)
+    planning, session = Planning(["a", "b"]), cast(SparkSession, "session")
+    planning.begins("a")
+    planning.done("a", session)
+    assert ended == []  # b is still to come
+    planning.done("b", session)
+    planning.done("b", session)
+    assert ended == ["session"]
+    for name in ("a", "b"):  # both are started again
+        planning.begins(name)
+    planning.done("b", session)
+    assert ended == ["session"]
+    planning.done("a", session)
+    assert ended == ["session", "session"]
+
+
+def planners() -> list[str]:
+    """The command lines of the processes, below this one, in which Spark plans sources."""
+    lines = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            lines.append(" ".join(process.cmdline()))
+    return [line for line in lines if line.endswith(PLANNERS)]
