@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming import StreamingQuery
@@ -101,7 +102,6 @@ class StreamsApplication:
         self._stop = threading.Event()
         self._gates: dict[str, StopGate] = {}
         self._micro_batches = 0
-        self._planning: Planning | None = None
         self._until: Mapping[tuple[str, int], int] = {}
         self._first: Mapping[str, FirstBatch] = {}
         self._read: dict[str, SourceOffsets] = {}
@@ -156,24 +156,24 @@ class StreamsApplication:
                 return
             if own:
                 self.progress.say("starting Spark …")
+            self._planning = self._queries(application)
             spark = session or self._start_session()
-            self._planning = self._planned(application) if own else None
             start_workers(spark)
             try:
                 # Installed again, because pyspark replaces the handler for Ctrl-C by its own when it starts.
                 with stopped_by_signals(self._interrupted), needs_java(self._stop.is_set):
                     self._run_queries(spark, application, counts)
             finally:
+                self._planning.close()
                 if own and not has_gone():
                     spark.stop()
 
-    @staticmethod
-    def _planned(application: Application) -> Planning | None:
-        """Watches over the planning of queries; None if there are others than those of sub-topologies."""
+    def _queries(self, application: Application) -> Planning:
+        """The queries to be planned; others are those of the user, in whose session this one runs, and of ingests and lakes."""
         topology = application.plan.topology
-        if topology.ingests or topology.lake_sinks:
-            return None
-        return Planning(prepared.sub.name for prepared in application.subs)
+        theirs = SparkContext._active_spark_context is not None
+        others = theirs or bool(topology.ingests or topology.lake_sinks)
+        return Planning(self.config.application_id, [prepared.sub.name for prepared in application.subs], others)
 
     def _tell_created(self, topic: str) -> None:
         self.events.emit(TOPICS_CREATED, f"created topic {topic}", topic=topic)
@@ -295,15 +295,13 @@ class StreamsApplication:
 
         def report(batch_id: int, reports: list[Report]) -> None:
             self._micro_batches += 1
-            if self._planning is not None:
-                self._planning.done(sub.name, spark)
+            self._planning.done(sub.name, spark)
             self.progress.step(sub.name, batch_id, reports)
             for one in reports:
                 self.events.reported(sub.name, one["task"], one.get("events", ()))
                 self._dead_letters.step(sub.name, one["counters"])
 
-        if self._planning is not None:
-            self._planning.begins(sub.name)
+        self._planning.begins(sub.name)
         gate = StopGate()
         begin = partial(self.progress.metrics.begun, sub.name)
         query = start_query(

@@ -85,22 +85,32 @@ def test_processes_that_plan_are_ended_and_come_again_with_the_next_query(spark:
         wait_until(lambda: not planners(), 20, "the processes remain")
 
 
-def test_processes_are_ended_while_no_query_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_are_ended_while_no_application_plans_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[object] = []
     monkeypatch.setattr("streams.spark.jvm.planners.end_planners", ended.append)
-    planning, session = Planning(["a", "b"]), cast(SparkSession, "session")
+    session = cast(SparkSession, "session")
+    planning = Planning("app", ["a", "b"], others=False)
     planning.begins("a")
     planning.done("a", session)
     assert ended == []  # b is still to come
     planning.done("b", session)
     planning.done("b", session)
-    assert ended == ["session"]
+    assert len(ended) == 1
     for name in ("a", "b"):  # both are started again
         planning.begins(name)
     planning.done("b", session)
-    assert ended == ["session"]
+    assert len(ended) == 1
     planning.done("a", session)
-    assert ended == ["session", "session"]
+    assert len(ended) == 2
+    lake = Planning("lake", ["a"], others=True)
+    lake.done("a", session)
+    planning.begins("a")
+    planning.done("a", session)
+    assert len(ended) == 2  # the lake's other queries may be planned at any time
+    lake.close()
+    planning.begins("a")
+    planning.done("a", session)
+    assert len(ended) == 3
 
 
 def planners() -> list[str]:

@@ -19,31 +19,44 @@ PLANNERS = tuple(
 """The modules that a query needs only when it starts."""
 
 
-class Planning:
-    """Which queries of a session are being planned, so that the processes are ended when none is.
+_lock = threading.Lock()
+_planned: set[str] = set()
+"""The queries of this process that may be being planned: a process has one Java, whatever its sessions and applications."""
 
-    Only for sessions of the engine's own: in another one, somebody else may be planning. Thread safe.
+
+class Planning:
+    """Which queries of an application are being planned, so that the processes are ended when no application plans any.
 
     Args:
-        names: The queries that will be started.
+        application_id: The application.
+        names: The queries that will be started and that `begins` and `done` are called for.
+        others: Whether there may be queries besides, by the user or for lakes; then nothing is ended until `close`.
     """
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self._names = set(names)
-        self._lock = threading.Lock()
+    def __init__(self, application_id: str, names: Iterable[str], others: bool) -> None:
+        self._prefix = f"{application_id}/"
+        with _lock:
+            _planned.update(self._prefix + name for name in names)
+            if others:
+                _planned.add(self._prefix)
 
     def begins(self, name: str) -> None:
         """Notes that a query is about to be planned, again or for the first time."""
-        with self._lock:
-            self._names.add(name)
+        with _lock:
+            _planned.add(self._prefix + name)
 
     def done(self, name: str, session: SparkSession) -> None:
         """Notes that a query has run a micro-batch; the processes are ended if it was the last one that had not."""
-        with self._lock:
-            if name in self._names:
-                self._names.discard(name)
-                if not self._names:
+        with _lock:
+            if self._prefix + name in _planned:
+                _planned.discard(self._prefix + name)
+                if not _planned:
                     end_planners(session)
+
+    def close(self) -> None:
+        """Forgets the application, which has ended."""
+        with _lock:
+            _planned.difference_update([one for one in _planned if one.startswith(self._prefix)])
 
 
 def end_planners(session: SparkSession) -> int:
