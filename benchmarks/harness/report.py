@@ -19,6 +19,7 @@ _COLUMNS: Mapping[str, str] = {
     "first_result_s": "first result s",
     "internal_bytes": "bytes of internal topics",
     "probe_us": "probe µs",
+    "stood_still_s": "stood still s",
 }
 _LATENCY: Mapping[str, str] = {
     "p50_ms": "p50 ms",
@@ -144,7 +145,9 @@ Each workload was run beside other systems on the same machine, over the same in
 equals a recomputation that shares no code with any of the systems. CPU is that of all processes of a system, without the broker,
 for a record in the steady state: from the first commit behind a fifth of the input to the last one. Memory is the largest sum of
 the proportional set sizes (a page that processes share counts once). Figures are medians, with the range in brackets. The probe is
-the CPU time of a small fixed piece of work, measured all the time beside a run: where it is larger, the machine was slower.
+the CPU time of a small fixed piece of work, measured all the time beside a run: where it is larger, the machine was slower. Runs
+during which the machine stood still for half a second or longer are repeated, up to four times; where none was without, the last
+column says for how long.
 `benchmarks/README.md` describes the workloads and how to repeat this.
 
 <!-- Generated from `benchmarks/results` by `python -m benchmarks report`. -->

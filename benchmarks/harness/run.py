@@ -24,6 +24,8 @@ from benchmarks.workloads.base import PARTITIONS, RunConfig, Workload
 from state.errors import StreamsError
 from topologies.records import shown
 
+ATTEMPTS = 4
+"""How often a run is repeated because the machine stood still."""
 PROCEDURES: Mapping[str, Callable[[Bench], Measured]] = {
     "drain": drain,
     "restore": restore,
@@ -139,6 +141,7 @@ class Loaded:
             "internal_records": self.cluster.end_offsets(internal),
             "internal_bytes": self.cluster.log_bytes(internal),
             "probe_us": probe.mean_us,
+            "stood_still_s": probe.stood_still_s,
         }
         return Run(
             outcome="verified" if measured.verdict.accepted else "wrong",
@@ -159,4 +162,17 @@ def repeat(loaded: Loaded, peers: Sequence[Peer], times: int) -> Iterator[tuple[
     """Runs the peers in turn, `times` times: what disturbs the machine for a while disturbs all alike."""
     for _ in range(times):
         for peer in peers:
-            yield peer, loaded.run(peer)
+            yield peer, _undisturbed(loaded, peer)
+
+
+def _undisturbed(loaded: Loaded, peer: Peer) -> Run:
+    """A run during which the machine did not stand still; after some attempts, the one with the shortest standstill."""
+    runs = [loaded.run(peer)]
+    attempts = 1 if loaded.options.size == "smoke" else ATTEMPTS
+    while runs[-1].counts and _stood_still(runs[-1]) and len(runs) < attempts:
+        runs.append(loaded.run(peer))
+    return min(runs, key=_stood_still) if runs[-1].counts else runs[-1]
+
+
+def _stood_still(run: Run) -> float:
+    return run.figures.get("stood_still_s", 0.0)

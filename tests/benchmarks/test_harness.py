@@ -2,12 +2,14 @@
 
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from benchmarks.harness.cluster import Cluster
 from benchmarks.harness.peers import Peer
-from benchmarks.harness.run import Loaded, Options
+from benchmarks.harness.result import Run
+from benchmarks.harness.run import Loaded, Options, repeat
 from benchmarks.workloads.catalogue import WORKLOADS
 
 PEER = Path(__file__).parent / "counting_peer.py"
@@ -34,6 +36,7 @@ def test_a_peer_is_measured_as_a_process_and_verified(loaded: Loaded) -> None:
     assert run.cpu_us_per_record > 0
     assert run.figures["peak_pss_mb"] > 0
     assert run.figures["probe_us"] > 0
+    assert run.figures["stood_still_s"] >= 0
     assert run.first_result_s is not None
     assert run.output_records >= 400
 
@@ -64,3 +67,37 @@ def test_a_workload_that_a_peer_does_not_list_is_not_supported(loaded: Loaded) -
     peer = Peer("small", "a peer without programs", ("false",), not_supported={"windows": "it has only tables"})
     run = loaded.run(peer)
     assert (run.outcome, run.why) == ("not supported", ["it has only tables"])
+
+
+class Disturbed:
+    """A loaded workload with given runs."""
+
+    def __init__(self, size: str, *runs: Run) -> None:
+        self.options = Options(size)
+        self.left = list(runs)
+
+    def run(self, _: Peer) -> Run:
+        return self.left.pop(0)
+
+
+def a_run_of(stood_still_s: float, outcome: str = "verified") -> Run:
+    return Run(outcome, figures={"stood_still_s": stood_still_s})
+
+
+@pytest.mark.parametrize(
+    ("size", "runs", "chosen", "left"),
+    [
+        ("small", [(3.0,), (0.0,), (0.0,)], 1, 1),
+        ("small", [(3.0,), (2.0,), (4.0,), (5.0,), (0.0,)], 1, 1),
+        ("small", [(3.0,), (0.0, "wrong"), (0.0,)], 1, 1),  # never hidden by a better one
+        ("smoke", [(3.0,), (0.0,)], 0, 1),
+    ],
+)
+def test_a_run_is_repeated_while_the_machine_stands_still(
+    size: str, runs: list[tuple[Any, ...]], chosen: int, left: int
+) -> None:
+    made = [a_run_of(*one) for one in runs]
+    loaded = Disturbed(size, *made)
+    ((_, done),) = repeat(cast(Loaded, loaded), [cast(Peer, "peer")], 1)
+    assert done is made[chosen]
+    assert len(loaded.left) == left
