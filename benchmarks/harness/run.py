@@ -119,12 +119,15 @@ class Loaded:
         number = next(_numbers)
         application_id = f"{self.workload.name}-{peer.name}-{number}"
         outputs = {role: f"{self.workload.name}.{role}.{number}" for role in self.workload.outputs}
-        self.cluster.create(outputs.values(), PARTITIONS)
+        # What is sent while a system runs belongs to its run: the next one must not find it.
+        probed = {batch.role for batch in self.workload.probes(self.options.size)}
+        own = {role: f"{self.workload.name}.{role}.{number}" for role in probed}
+        self.cluster.create([*outputs.values(), *own.values()], PARTITIONS)
         return RunConfig(
             workload=self.workload.name,
             application_id=application_id,
             bootstrap_servers=self.cluster.servers,
-            topics={**self._inputs, **outputs},
+            topics={**self._inputs, **own, **outputs},
             partitions=PARTITIONS,
             threads=self.options.threads,
             guarantee=self.options.guarantee or peer.guarantee,

@@ -69,6 +69,15 @@ def test_a_workload_that_a_peer_does_not_list_is_not_supported(loaded: Loaded) -
     assert (run.outcome, run.why) == ("not supported", ["it has only tables"])
 
 
+@pytest.mark.kafka
+def test_a_run_does_not_find_the_probes_of_the_one_before(cluster: Cluster, tmp_path: Path) -> None:
+    loaded = Loaded(cluster, WORKLOADS["table-fill"], Options("smoke"), tmp_path)
+    loaded.load()
+    first, second = (loaded.config(counting_peer()).topics for _ in range(2))
+    assert first["rows"] == second["rows"]
+    assert first["probes"] != second["probes"]
+
+
 class Disturbed:
     """A loaded workload with given runs."""
 
