@@ -58,7 +58,8 @@ class MachineProbe:
         self._ended.set()
         self._thread.join()
         told = self._sleeper.communicate("\n")[0]
-        self.stood_still_s = round(float(told), 1)
+        # A signal that ends this process group has ended the sleeper, too.
+        self.stood_still_s = round(float(told or 0), 1)
 
     def _run(self) -> None:
         while True:
