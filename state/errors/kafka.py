@@ -11,6 +11,7 @@ from state.errors.base import ErrorKind, StreamsError
 PASSING = frozenset(
     {
         "_ALL_BROKERS_DOWN",
+        "_DESTROY_BROKER",  # the client has dropped a broker that its cluster no longer names
         "_TRANSPORT",
         "_RESOLVE",
         "_TIMED_OUT",

@@ -36,7 +36,9 @@ TOPIC_NOT_FOUND = frozenset(
 # never joins its group.
 TRANSIENT = frozenset(int(getattr(KafkaError, name)) for name in PASSING) | {KafkaError.GROUP_AUTHORIZATION_FAILED}
 # The client itself has heard nothing.
-NO_ANSWER = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
+NO_ANSWER = frozenset(
+    {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._DESTROY_BROKER}
+)
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 UNAUTHENTICATED = frozenset(
     {

@@ -20,6 +20,7 @@ from state.kafka.patience import Patience, delete_if_possible
 
 PASSING = [
     "_ALL_BROKERS_DOWN",
+    "_DESTROY_BROKER",
     "_TRANSPORT",
     "_TIMED_OUT",
     "_MSG_TIMED_OUT",
