@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.failover import failovers
-from benchmarks.growth import SERIES, points
+from benchmarks.growth import SERIES, label_of, points
 from benchmarks.harness import peers, result
 from benchmarks.harness.report import write
 from benchmarks.harness.result import Result
@@ -104,7 +104,7 @@ def growth(
         for point in points(series, most):
             options = Options("small", settings={**point.settings, **_pairs(setting)})
             loaded = Loaded(cluster, point.workload, options, folder)
-            found = measured(loaded, chosen, times, f"growth-{series}-{point.value:g}", _notes.print)
+            found = measured(loaded, chosen, times, label_of(series, point.value), _notes.print)
             _kept(found, save=True, shown=False)
             results += found
     if not all_of(results):

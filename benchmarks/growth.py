@@ -56,6 +56,11 @@ def points(series: str, most: float | None) -> Iterator[Point]:
             yield chosen.point(value)
 
 
+def label_of(series: str, value: float) -> str:
+    """The label of the result of one run of a series."""
+    return f"growth-{series}-{value:g}"
+
+
 def _keys(value: float) -> Point:
     keys = int(value)
     # At least three records for each key, so that most of them find a row.

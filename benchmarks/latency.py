@@ -36,13 +36,12 @@ import psutil
 import pyarrow as pa
 import typer
 
-from benchmarks.harness.cluster import PATIENT
+from benchmarks.harness.cluster import own_cluster
 from benchmarks.latency_topologies import RESULTS, TOPICS
 from state.kafka.config import consumer_config, producer_config
 from state.kafka.native.producer import BulkTransport
 from state.kafka.partitioner import partition_for_keys
 from state.kafka.transport import SendColumns
-from streams.broker import EmbeddedBroker, fetch_jars
 from topologies.records import create_topics
 
 PARTITIONS = 4
@@ -332,16 +331,15 @@ def _wait(reached: Callable[[], bool], application: subprocess.Popen[bytes], fol
 def measure(workload: str, backlog: int, rate: int, seconds: float, folder: Path, settings: list[str]) -> Result:
     """The figures of one run; see the module's docstring."""
     topics, keys = TOPICS[workload], KEYS[workload]
-    fetch_jars()
-    with EmbeddedBroker(folder / "kafka", properties=PATIENT, die_with_parent=True) as broker:
-        client = {"bootstrap.servers": broker.bootstrap_servers}
+    with own_cluster(folder / "kafka") as cluster:
+        client = cluster.client
         create_topics(client, [*topics, RESULTS], PARTITIONS)
         generator = Generator(client, topics, keys, rate, backlog // len(topics))
         generator.write_backlog()
         begun = time.time()
         with (
             _reader(client, keys) as (visible, first, notes),
-            _application(workload, broker.bootstrap_servers, folder, settings) as process,
+            _application(workload, cluster.servers, folder, settings) as process,
         ):
             memory = Memory(process.pid)
             memory.start()

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import typer
 
+from benchmarks.harness.cluster import own_cluster
 from benchmarks.latency_topologies import INPUT, RESULTS, windows
 from state.changelog.topics import changelog_topic, commits_topic
 from state.commit import step as commit_step
@@ -35,7 +36,6 @@ from state.restore.task_stores import TaskStateManager, worker_memory
 from state.stores.task_store import open_task_store
 from state.tables.kept import kept_tables
 from state.tables.rocks_options import rocks_settings
-from streams.broker import EmbeddedBroker, fetch_jars
 from streams.microbatch.job import QueryJob
 from streams.microbatch.partitions import PlannedRange
 from streams.microbatch.read import read_range
@@ -72,8 +72,8 @@ class CpuWatch(commit_step.StopWatch):
 def prepared() -> Iterator[tuple[QueryJob, str]]:
     """The job of the topology on an empty cluster, and the id of its input topic."""
     sub = build_plan(windows(), APPLICATION).sub_topologies[0]
-    with tempfile.TemporaryDirectory(prefix="small-steps-") as folder, EmbeddedBroker(Path(folder) / "kafka") as broker:
-        client = {"bootstrap.servers": broker.bootstrap_servers}
+    with tempfile.TemporaryDirectory(prefix="small-steps-") as folder, own_cluster(Path(folder) / "kafka") as cluster:
+        client = cluster.client
         internal = [commits_topic(APPLICATION, sub.name), *(changelog_topic(APPLICATION, name) for name in sub.stores)]
         create_topics(client, [INPUT, RESULTS, *internal], TASKS)
         with KafkaAdmin(client) as admin:
@@ -113,7 +113,6 @@ def step_of(job: QueryJob, task: int) -> CommitStep:
 def measure(steps: int, records: int) -> dict[str, list[tuple[float, float]]]:
     """Part of a step -> its duration and CPU time (ms) in the second half of all steps."""
     warm_up()
-    fetch_jars()
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     copies: dict[int, MarkerCopy] = {}
     with prepared() as (job, topic_id):

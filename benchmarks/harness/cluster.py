@@ -13,7 +13,7 @@ from streams.broker import EmbeddedBroker, fetch_jars
 
 _KEPT = {"retention.ms": "-1"}
 """The broker's retention goes by event time, which is long ago."""
-PATIENT = {"broker.session.timeout.ms": "60000"}
+_PATIENT = {"broker.session.timeout.ms": "60000"}
 """The broker's settings: where the machine stands still for four seconds, the embedded broker's usual ones would take it for dead,
 and the run would measure the way back."""
 
@@ -74,5 +74,5 @@ class Cluster:
 def own_cluster(folder: Path) -> Iterator[Cluster]:
     """A broker for the duration of the context."""
     fetch_jars()
-    with EmbeddedBroker(folder, properties=PATIENT, die_with_parent=True) as broker:
+    with EmbeddedBroker(folder, properties=_PATIENT, die_with_parent=True) as broker:
         yield Cluster(broker.bootstrap_servers, folder, broker)

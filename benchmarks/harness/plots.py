@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.growth import SERIES
+from benchmarks.growth import SERIES, label_of
 from benchmarks.harness.peers import OURS
 from benchmarks.harness.result import Result
 from benchmarks.workloads.catalogue import WORKLOADS
@@ -24,7 +25,7 @@ def write(results: Sequence[Result], folder: Path) -> list[Path]:
     """Writes one plot for each figure: the files."""
     if find_spec("matplotlib") is None:
         return []
-    chosen = _largest(results)
+    chosen = largest(results)
     if not chosen:
         return []
     folder.mkdir(parents=True, exist_ok=True)
@@ -37,7 +38,8 @@ def write_growth(results: Sequence[Result], folder: Path) -> list[Path]:
     if not lines or find_spec("matplotlib") is None:
         return []
     pyplot = _pyplot()
-    canvas, grid = pyplot.subplots((len(lines) + 2) // 3, 3, figsize=(11, 3 * ((len(lines) + 2) // 3)), squeeze=False)
+    rows = math.ceil(len(lines) / 3)
+    canvas, grid = pyplot.subplots(rows, 3, figsize=(11, 3 * rows), squeeze=False)
     for axes in grid.flat[len(lines) :]:
         axes.axis("off")
     for axes, (name, found) in zip(grid.flat, lines.items(), strict=False):
@@ -58,12 +60,12 @@ def _line(results: Sequence[Result], series: str) -> list[tuple[float, float]]:
     for value in SERIES[series].values:
         for one in results:
             cpu = one.spread("cpu_us_per_record")
-            if one.peer == OURS and one.label == f"growth-{series}-{value:g}" and cpu:
+            if one.peer == OURS and one.label == label_of(series, value) and cpu:
                 found.append((value, cpu[0]))
     return found
 
 
-def _largest(results: Sequence[Result]) -> list[Result]:
+def largest(results: Sequence[Result]) -> list[Result]:
     """Of each drained workload and peer, the result of the largest size."""
     found: dict[tuple[str, str], Result] = {}
     for size in reversed(_SIZES):

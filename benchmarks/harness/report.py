@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.growth import SERIES
+from benchmarks.growth import SERIES, label_of
 from benchmarks.harness import plots, sizing
 from benchmarks.harness.peers import OURS, ROOT
 from benchmarks.harness.result import RESULTS, Result, read
@@ -61,7 +61,7 @@ def _page(results: Sequence[Result], pictures: Sequence[Path]) -> str:
             columns = _OF_PROCEDURE.get(workload.procedure, _COLUMNS)
             parts += [f"## {name}: {workload.title}", *(_table(size, columns) for size in _by_size(mine))]
     parts += _growth(results, shown.get("growth"))
-    parts += sizing.section(main)
+    parts += sizing.section(plots.largest(main))
     parts.append("## Machines, versions and commits\n\n" + "\n".join(_origin(one) for one in main))
     return "\n\n".join(parts) + "\n"
 
@@ -72,7 +72,7 @@ def _growth(results: Sequence[Result], picture: str | None) -> list[str]:
     for name, series in SERIES.items():
         rows = []
         for value in series.values:
-            mine = [one for one in results if one.label == f"growth-{name}-{value:g}"]
+            mine = [one for one in results if one.label == label_of(name, value)]
             for one in sorted(mine, key=_ours_first):
                 cells = " | ".join(cell(one.spread(figure)) for figure in _COLUMNS)
                 rows.append(f"| {value:,g} | {one.title} | {one.parameters['records']:,} | {cells} |")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from benchmarks.generators.load import load
@@ -78,7 +79,7 @@ class Loaded:
     def load(self) -> int:
         """Creates the input topics and fills them: the number of records."""
         number = next(_numbers)
-        self._inputs = {role: f"{self.workload.name}.{role}.{number}" for role in self.workload.inputs}
+        self._inputs = self._named((role for role in self.workload.inputs if role not in self._probed), number)
         self.cluster.create(self._inputs.values(), PARTITIONS)
         with shown(f"loading {self.workload.name}", self.workload.sizes[self.options.size]) as advance:
             batches = self._noting_time(self.workload.batches(self.options.size))
@@ -118,16 +119,13 @@ class Loaded:
         """What a peer is told about its next run; creates its output topics."""
         number = next(_numbers)
         application_id = f"{self.workload.name}-{peer.name}-{number}"
-        outputs = {role: f"{self.workload.name}.{role}.{number}" for role in self.workload.outputs}
-        # What is sent while a system runs belongs to its run: the next one must not find it.
-        probed = {batch.role for batch in self.workload.probes(self.options.size)}
-        own = {role: f"{self.workload.name}.{role}.{number}" for role in probed}
-        self.cluster.create([*outputs.values(), *own.values()], PARTITIONS)
+        own = self._named([*self.workload.outputs, *self._probed], number)
+        self.cluster.create(own.values(), PARTITIONS)
         return RunConfig(
             workload=self.workload.name,
             application_id=application_id,
             bootstrap_servers=self.cluster.servers,
-            topics={**self._inputs, **own, **outputs},
+            topics={**self._inputs, **own},
             partitions=PARTITIONS,
             threads=self.options.threads,
             guarantee=self.options.guarantee or peer.guarantee,
@@ -135,6 +133,14 @@ class Loaded:
             parameters=dict(self.workload.parameters_of(self.options.size)),
             settings=dict(self.options.settings),
         )
+
+    @cached_property
+    def _probed(self) -> set[str]:
+        """The roles of what is sent while a system runs; it belongs to that run, and the next one must not find it."""
+        return {batch.role for batch in self.workload.probes(self.options.size)}
+
+    def _named(self, roles: Iterable[str], number: int) -> dict[str, str]:
+        return {role: f"{self.workload.name}.{role}.{number}" for role in roles}
 
     def _result(self, bench: Bench, measured: Measured, probe: MachineProbe) -> Run:
         internal = self.cluster.internal_topics(bench.config.application_id)

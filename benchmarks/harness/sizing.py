@@ -25,7 +25,7 @@ brokers' own cores are not in it.
 
 
 def section(results: Sequence[Result]) -> list[str]:
-    """The section with a row for each workload that the engine has run with a steady rate; nothing without any."""
+    """The section with a row for each result of the engine with a steady rate; nothing without any."""
     rows = [row for one in results if one.peer == OURS and (row := _row(one))]
     return ["\n".join([_HEAD, *rows])] if rows else []
 

@@ -119,11 +119,16 @@ class RangeReader(abc.ABC):
                     failure=self._last_trouble,
                 )
             elif time.monotonic() > heard + silent_s:
-                self._close()
-                self._open()
+                self._reopen()
                 silent_s *= 3
             else:
                 wait_ms = min(wait_ms * 2, _LONGEST_WAIT_MS)
+
+    def _reopen(self) -> None:
+        """Replace the client by a new one; where that fails, the reader is closed, and closing it again does nothing."""
+        self.close()
+        self._open()
+        self.closed = False
 
     def _serve_head(self, head: Head, end: int) -> None:
         """Handle a head that `_take` left: a record at or beyond `end`, or an event."""

@@ -102,7 +102,7 @@ class StreamsConfig(BaseSettings):
     )
     memory_bytes: int = setting(
         "Memory for records and state on each host: micro-batches, write buffers, prefetched records and the stores' caches "
-        "have shares of it. Java and Python themselves come on top, about 600 MiB.",
+        "have shares of it. Java and Python themselves come on top, about 800 MiB.",
         256 * 1024 * 1024,
         unit="bytes",
         ge=16 * 1024 * 1024,

@@ -14,12 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 
-from streams.source.sampling import NEAR_END, BacklogSamples, Curve, Positions, TopicPartition
+from streams.source.sampling import NEAR_END, BacklogSamples, Curve, Positions, Samples, TopicPartition
 
 ROUNDS = 6
 """Most rounds of sampling for one micro-batch. One or two are usual: the rest is known from earlier micro-batches."""
-PRECISION = 8
+NEAR = 256
 """A cut is certain once a record near it was sampled: no further away than this fraction of the partition's share."""
+BETWEEN = 32
+"""Or once it lies between two samples that are no further apart than this fraction, because in between time is almost linear."""
 
 
 def admit(
@@ -50,15 +52,32 @@ def admit(
         curves = {tp: Curve.of(start[tp], end[tp], samples.of(tp), earliest, latest_ms) for tp in waiting}
         cuts = _cuts(curves, limit)
         # For a partition that is not to be read at all, the sample at its start is enough.
-        uncertain = {
-            tp: min(cut, last[tp])
-            for tp, cut in cuts.items()
-            if cut > start[tp] and not samples.of(tp).looked_near(min(cut, last[tp]), (cut - start[tp]) // PRECISION)
+        places = {
+            tp: _look_for(samples.of(tp), start[tp], cut, last[tp]) for tp, cut in cuts.items() if cut > start[tp]
         }
+        uncertain = {tp: place for tp, place in places.items() if place is not None}
         if not uncertain:
             break
         samples.look(uncertain, end)
     return chosen | cuts
+
+
+def _look_for(samples: Samples, start: int, cut: int, last: int) -> int | None:
+    """Where a sample makes a cut more certain; None where it is certain.
+
+    Interpolation alone comes nearer from one side only, ever more slowly. So where one neighbour is much nearer than the other,
+    the next sample is as far on the other side of the cut: then the two are close together.
+    """
+    cut, share = min(cut, last), cut - start
+    around = samples.around(cut)
+    near = min((abs(place - cut) for place in around), default=share)
+    far = max((abs(place - cut) for place in around), default=share)
+    if near <= share // NEAR or (len(around) == 2 and near + far <= max(1, share // BETWEEN)):
+        return None
+    if len(around) == 2 and near * 4 < far:
+        below, above = around
+        return min(cut + near, last) if cut - below < above - cut else max(cut - near, start)
+    return cut
 
 
 def _reaches(samples: BacklogSamples, tp: TopicPartition, start: int, limit: int) -> bool:

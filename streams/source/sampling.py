@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from statistics import median_low
 from typing import Protocol
 
 from state.kafka.topics import TopicPartition
@@ -19,8 +20,8 @@ Positions = Mapping[TopicPartition, int]
 
 AHEAD_MS = 24 * 3600 * 1000
 """Timestamps further ahead of the clock than this are ignored."""
-EARLIEST_OF = 5
-"""The time of a place is the smallest of this many records, so that one record dated ahead does not hide the others."""
+TIME_OF = 5
+"""The time of a place is the median of this many records, so that one that is dated ahead, or is late, does not count."""
 NEAR_END = 5
 """The distance of a partition's last sample from its end, so that there are records to find."""
 
@@ -46,7 +47,7 @@ class Samples:
 
     Attributes:
         asked: The offsets that were sampled, in order.
-        offsets: The offset of the first record found at each of them, without those where nothing was found.
+        offsets: The offset of the middle one of the records found at each of them, without those where nothing was found.
         times: The time of each sample, ms.
         sizes: The mean bytes of a record in each sample.
     """
@@ -61,11 +62,13 @@ class Samples:
         self.asked.insert(bisect_left(self.asked, place), place)
         if not records:
             return
-        index = bisect_left(self.offsets, records[0].offset)
-        if index < len(self.offsets) and self.offsets[index] == records[0].offset:
+        timed = records[:TIME_OF]
+        offset = timed[len(timed) // 2].offset
+        index = bisect_left(self.offsets, offset)
+        if index < len(self.offsets) and self.offsets[index] == offset:
             return
-        self.offsets.insert(index, records[0].offset)
-        self.times.insert(index, min(record.timestamp_ms for record in records[:EARLIEST_OF]))
+        self.offsets.insert(index, offset)
+        self.times.insert(index, median_low(record.timestamp_ms for record in timed))
         self.sizes.insert(index, sum(record.size for record in records) / len(records))
 
     def forget_before(self, offset: int) -> None:
@@ -76,8 +79,12 @@ class Samples:
 
     def looked_near(self, place: int, distance: int) -> bool:
         """Whether an offset within a distance of a place was sampled."""
+        return any(abs(asked - place) <= distance for asked in self.around(place))
+
+    def around(self, place: int) -> list[int]:
+        """The last sampled offset before a place and the first one from there on, as far as there are any."""
         index = bisect_left(self.asked, place)
-        return any(abs(asked - place) <= distance for asked in self.asked[max(0, index - 1) : index + 1])
+        return self.asked[max(0, index - 1) : index + 1]
 
 
 @dataclass(frozen=True)

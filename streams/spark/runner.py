@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -151,22 +151,23 @@ class StreamsApplication:
         application, counts, pauses = prepare_start(self.topology, self.config, self._tell_created)
         self._pauses.take(pauses)
         with stopped_by_signals(self._interrupted), self.progress:
-            own = session is None
             if self._stop.is_set():
                 return
-            if own:
-                self.progress.say("starting Spark …")
-            self._planning = self._queries(application)
-            spark = session or self._start_session()
-            start_workers(spark)
-            try:
-                # Installed again, because pyspark replaces the handler for Ctrl-C by its own when it starts.
-                with stopped_by_signals(self._interrupted), needs_java(self._stop.is_set):
-                    self._run_queries(spark, application, counts)
-            finally:
-                self._planning.close()
-                if own and not has_gone():
-                    spark.stop()
+            with closing(self._queries(application)) as self._planning:
+                self._run_on_spark(session, application, counts)
+
+    def _run_on_spark(self, session: SparkSession | None, application: Application, counts: dict[str, int]) -> None:
+        if session is None:
+            self.progress.say("starting Spark …")
+        spark = session or self._start_session()
+        start_workers(spark)
+        try:
+            # Installed again, because pyspark replaces the handler for Ctrl-C by its own when it starts.
+            with stopped_by_signals(self._interrupted), needs_java(self._stop.is_set):
+                self._run_queries(spark, application, counts)
+        finally:
+            if session is None and not has_gone():
+                spark.stop()
 
     def _queries(self, application: Application) -> Planning:
         """The queries to be planned; others are those of the user, in whose session this one runs, and of ingests and lakes."""

@@ -1,5 +1,6 @@
 """The report: what a page says about results, and that it needs nothing but their files."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,16 @@ def test_the_cores_for_a_rate_are_computed_from_the_cpu_of_a_record(tmp_path: Pa
         "| `windows` | 2.5 | 1 | 5 | 0.0 |"
     ]
     assert sizing.cores(1_000_000, 6.01) == 11
+
+
+def test_sizes_are_computed_from_steady_rates_only(tmp_path: Path) -> None:
+    paced = replace(a_result("streams", a_run(20_000)), workload="latency")
+    text = page(
+        tmp_path, paced, a_result("streams", a_run(100_000)), replace(a_result("streams", a_run(9)), size="full")
+    )
+    assert [line.split(" | ")[0] for line in text[text.index("## Sizing") :].splitlines() if "| `" in line] == [
+        "| `windows`"
+    ]
 
 
 def test_series_have_one_plot(tmp_path: Path) -> None:

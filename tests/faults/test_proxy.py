@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
-
 import pytest
 from confluent_kafka import Producer
 
 from state.errors import ProduceError
-from state.kafka.admin import KafkaAdmin
 from state.kafka.producer import TransactionalProducer
-from state.kafka.topics import TopicSpec
-from streams.drills.brokers import proxied_broker
 from streams.drills.proxy import END_TXN, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, Action, Proxy
 from streams.drills.reader import read_committed
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture(scope="module")
-def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    with proxied_broker(tmp_path_factory.mktemp("kafka")) as (_, started):
-        yield started
-
-
-@pytest.fixture
-def topic(proxy: Proxy) -> str:
-    name = f"topic-{uuid.uuid4().hex}"
-    with KafkaAdmin({"bootstrap.servers": proxy.bootstrap_servers}) as admin:
-        admin.create_topics([TopicSpec(name, 1, {"retention.ms": "-1"}, 1)])
-    return name
 
 
 def visible(proxy: Proxy, topic: str) -> list[bytes | None]:

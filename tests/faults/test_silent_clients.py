@@ -8,7 +8,6 @@ addresses and never asks anybody again.
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -16,34 +15,13 @@ import pytest
 import state.kafka.range_reader
 from state.errors import KafkaClientError, ReadTimeoutError
 from state.kafka.admin import KafkaAdmin
-from state.kafka.producer import TransactionalProducer
 from state.kafka.reader import open_range_reader
 from state.kafka.sampler import RecordSampler
-from state.kafka.topics import TopicSpec
-from streams.drills.brokers import proxied_broker
 from streams.drills.proxy import FETCH, LIST_OFFSETS, Action, Proxy, Rule
+from tests.kafka_client.rows import Row, commit_rows
 
 pytestmark = pytest.mark.kafka
 SILENT_S = 1.0
-
-
-@pytest.fixture(scope="module")
-def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    with proxied_broker(tmp_path_factory.mktemp("kafka")) as (_, started):
-        yield started
-
-
-@pytest.fixture
-def client(proxy: Proxy) -> dict[str, str]:
-    return {"bootstrap.servers": proxy.bootstrap_servers}
-
-
-@pytest.fixture
-def topic(client: dict[str, str]) -> str:
-    name = f"topic-{uuid.uuid4().hex}"
-    with KafkaAdmin(client) as admin:
-        admin.create_topics([TopicSpec(name, 1, {"retention.ms": "-1"}, 1)])
-    return name
 
 
 @pytest.fixture
@@ -53,17 +31,6 @@ def lost(proxy: Proxy) -> Iterator[list[Rule]]:
     yield rules
     for rule in rules:
         rule.release()
-
-
-def commit(client: dict[str, str], topic: str, *values: bytes) -> None:
-    producer = TransactionalProducer(client, topic, 30)
-    producer.init_transactions()
-    producer.begin()
-    for value in values:
-        producer.send(topic, 0, None, value, 1)
-    producer.flush()
-    producer.commit()
-    producer.close()
 
 
 def test_an_admin_client(proxy: Proxy, client: dict[str, str], topic: str, lost: list[Rule]) -> None:
@@ -86,12 +53,12 @@ def test_a_reader(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(state.kafka.range_reader, "_SILENT_S", SILENT_S)
-    commit(client, topic, b"a", b"b")
+    commit_rows(client, topic, [Row(None, b"a"), Row(None, b"b")])
     reader = open_range_reader(client, topic, 0, 0, bulk, timeout_s=20)
     values = [value for run in reader.read(3) for value in run.values.to_pylist()]
     lost.append(proxy.on(FETCH, Action.LOSE_REPLY))
     assert lost[0].hit.wait(20)
-    commit(client, topic, b"c")
+    commit_rows(client, topic, [Row(None, b"c")])
     began = time.monotonic()
     values += [value for run in reader.read(5) for value in run.values.to_pylist()]
     assert values == [b"a", b"b", b"c"]
@@ -100,7 +67,7 @@ def test_a_reader(
 
 
 def test_a_sampler(proxy: Proxy, client: dict[str, str], topic: str, lost: list[Rule]) -> None:
-    commit(client, topic, b"a")
+    commit_rows(client, topic, [Row(None, b"a")])
     sampler = RecordSampler(client, timeout_s=2)
     first, ends = {(topic, 0): 0}, {(topic, 0): 2}
     assert len(sampler.sample(first, ends)[topic, 0]) == 1

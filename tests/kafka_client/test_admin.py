@@ -167,3 +167,24 @@ def test_no_broker_and_closed() -> None:
     admin.close()
     with pytest.raises(KafkaClientError, match="closed"):
         admin.topic_names()
+
+
+def test_a_client_that_replaces_another_learns_leaders_before_a_request_is_distributed_among_them(
+    client: ClientConfig, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, asked = topic(), []
+    counts = AdminRequests._counts
+
+    def noting(requests: AdminRequests, admin: AdminClient) -> dict[str, int]:
+        asked.append(admin)
+        return counts(requests, admin)
+
+    monkeypatch.setattr(AdminRequests, "_counts", noting)
+    requests = AdminRequests(client, 30)
+    first = requests.client_knowing([name])
+    assert requests.client_knowing([name]) is first
+    requests.replace_client()
+    second = requests.client_knowing([name])
+    assert second is not first
+    assert asked == [first, second]
+    requests.close()

@@ -294,3 +294,24 @@ def test_many_readers_of_a_process_fetch_no_more_ahead_than_some(monkeypatch: py
         assert sum(asked[-64:]) <= POOL_PREFETCH_BYTES + 64 * SMALLEST_PREFETCH_BYTES
     assert asked[0] == DEFAULT_PREFETCH_BYTES
     assert min(asked) == SMALLEST_PREFETCH_BYTES
+
+
+def test_a_reader_whose_next_client_cannot_be_opened_releases_the_last_one_once(
+    client: ClientConfig, topic: TopicFactory, bulk: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = open_range_reader(client, topic(), 0, 0, bulk, timeout_s=60)
+    released, close = [], reader._close
+
+    def noting() -> None:
+        released.append(reader)
+        close()
+
+    def refused() -> None:
+        raise KafkaClientError("no more file descriptors")
+
+    monkeypatch.setattr(reader, "_close", noting)
+    monkeypatch.setattr(reader, "_open", refused)
+    with pytest.raises(KafkaClientError, match="descriptors"):
+        reader._reopen()
+    reader.close()
+    assert len(released) == 1

@@ -132,6 +132,18 @@ def test_uneven_logs_stay_together() -> None:
     in_step(log, {("t", 0): 0, ("t", 1): 0}, 400, 2 * 400 // 16 * 100)
 
 
+def test_logs_whose_rates_change_stay_together_though_some_records_are_late() -> None:
+    """The rate of one falls, that of the other grows; one record in twenty is late by a hundredth of what a micro-batch covers."""
+    even = range(40_000)
+    falls = [n * n // 40_000 for n in even]
+    grows = [int((n * 40_000) ** 0.5) for n in even]
+    times = {
+        ("t", number): [time - 200 * (n % 20 == 7) for n, time in enumerate(one)]
+        for number, one in enumerate((falls, grows))
+    }
+    in_step(Log(times), {("t", 0): 0, ("t", 1): 0}, 30_000, 150)
+
+
 def test_little_is_read_for_a_micro_batch() -> None:
     log = Log({("t", p): [n * (p + 1) for n in range(20_000)] for p in range(4)})
     at, batches = dict.fromkeys(log.times, 0), 0

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import psutil
 
 from streams.drills.processes import CommandProcess, own_environment
 from tests.spark.harness import Harness
@@ -28,6 +30,15 @@ class Application(CommandProcess):
     ) -> None:
         given = own_environment() if environment is None else environment
         super().__init__(command, folder, {**given, "APPS_PREFIX": prefix}, ROOT)
+
+
+def command_lines(pid: int | None = None) -> list[str]:
+    """The command lines of all processes below one; default: below this one."""
+    lines = []
+    for process in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.Error):
+            lines.append(" ".join(process.cmdline()))
+    return lines
 
 
 @contextmanager

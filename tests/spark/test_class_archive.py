@@ -37,7 +37,9 @@ def test_an_archive_counts_only_whole(folder: Path) -> None:
         write(size, noted)
         assert (is_whole(archive()), java_options()) == (False, "")
     write(10, "10\n")
-    assert java_options().startswith(f" -XX:SharedArchiveFile={archive()} ")
+    assert java_options() == (
+        f" -XX:SharedArchiveFile={archive()} -XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0 -Xlog:disable"
+    )
 
 
 def test_another_java_has_another_archive(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

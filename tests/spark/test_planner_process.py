@@ -5,17 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-import psutil
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from streams.drills.processes import wait_until
 from streams.spark.jvm.planners import PLANNERS, Planning, end_planners
+from tests.spark.processes import command_lines
 
 PROGRAM = """
 import sys
@@ -85,6 +85,27 @@ def test_processes_that_plan_are_ended_and_come_again_with_the_next_query(spark:
         wait_until(lambda: not planners(), 20, "the processes remain")
 
 
+class OtherSpark:
+    """A session whose Spark has no such field."""
+
+    @property
+    def sparkContext(self) -> OtherSpark:
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+    def __call__(self, *_: object) -> Any:
+        return self
+
+    def getDeclaredField(self, name: str) -> Any:
+        raise Py4JError(f"NoSuchFieldException: {name}")
+
+
+def test_a_spark_without_the_private_field_keeps_the_processes() -> None:
+    assert end_planners(cast(SparkSession, OtherSpark())) == 0
+
+
 def test_processes_are_ended_while_no_application_plans_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[object] = []
     monkeypatch.setattr("streams.spark.jvm.planners.end_planners", ended.append)
@@ -115,8 +136,4 @@ def test_processes_are_ended_while_no_application_plans_a_query(monkeypatch: pyt
 
 def planners() -> list[str]:
     """The command lines of the processes, below this one, in which Spark plans sources."""
-    lines = []
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            lines.append(" ".join(process.cmdline()))
-    return [line for line in lines if line.endswith(PLANNERS)]
+    return [line for line in command_lines() if line.endswith(PLANNERS)]

@@ -9,13 +9,11 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import orjson
-import psutil
 import pytest
 from confluent_kafka import Producer
 
@@ -26,7 +24,7 @@ from streams.drills.processes import START_TIMEOUT_S, wait_until
 from streams.drills.reader import Follower, read_committed
 from streams.spark.jvm.planners import PLANNERS
 from tests.spark.harness import last_per_key
-from tests.spark.processes import ROOT, Application
+from tests.spark.processes import ROOT, Application, command_lines
 from tests.spark.test_counts import increasing
 
 WORDS = [f"word-{n}" for n in range(40)]
@@ -89,10 +87,7 @@ def table_of(totals: Counter[bytes]) -> dict[bytes, bytes]:
 
 def no_planners(app: Application) -> bool:
     """Whether no process is left in which Spark has planned a source and that a running query does not need."""
-    lines = []
-    for process in psutil.Process(app.process.pid).children(recursive=True):
-        with suppress(psutil.Error):
-            lines.append(" ".join(process.cmdline()))
+    lines = command_lines(app.process.pid)
     running = any("streams.spark.daemon" in line for line in lines)
     return running and not any(line.endswith(PLANNERS) for line in lines)
 

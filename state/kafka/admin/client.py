@@ -191,9 +191,9 @@ class KafkaAdmin:
         """
         if not before:
             return {}
-        self._requests.know_leaders(topic for topic, _ in before)
+        client = self._requests.client_knowing(topic for topic, _ in before)
         request = [KafkaPartition(topic, number, offset) for (topic, number), offset in before.items()]
-        futures = self._requests.client.delete_records(request, request_timeout=self._requests.timeout_s)
+        futures = client.delete_records(request, request_timeout=self._requests.timeout_s)
         return {
             (where.topic, where.partition): self._requests.result(
                 future, f"deleting records of {where.topic}-{where.partition} below {where.offset}"

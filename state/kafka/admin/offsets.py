@@ -41,10 +41,9 @@ def list_offsets(
     found: dict[TopicPartition, ListOffsetsResultInfo] = {}
     waiting = {place: (KafkaPartition(*place), spec) for place, spec in specs.items()}
     begun = time.monotonic()
-    requests.know_leaders(topic for topic, _ in specs)
     while waiting:
-        request = dict(waiting.values())
-        futures = requests.client.list_offsets(request, isolation_level=level, request_timeout=requests.timeout_s)
+        client = requests.client_knowing(topic for topic, _ in waiting)
+        futures = client.list_offsets(dict(waiting.values()), isolation_level=level, request_timeout=requests.timeout_s)
         for where, future in futures.items():
             try:
                 info = _listed(requests, future, where)

@@ -93,26 +93,31 @@ class AdminRequests:
 
     def partition_counts(self) -> dict[str, int]:
         """Every topic's number of partitions."""
+        return self._counts(self.client)
+
+    def _counts(self, client: AdminClient) -> dict[str, int]:
         try:
-            topics = self.client.list_topics(timeout=self.timeout_s).topics
+            topics = client.list_topics(timeout=self.timeout_s).topics
         except KafkaException as exception:
             failure = self._failure(exception)
             raise request_error("listing topics", "check the brokers", failure) from exception
         return {name: len(topic.partitions) for name, topic in topics.items()}
 
-    def know_leaders(self, topics: Iterable[str]) -> None:
-        """Let the client learn the leaders of topics, before a request that it distributes among leaders.
+    def client_knowing(self, topics: Iterable[str]) -> AdminClient:
+        """The client, with the leaders of topics learned, for a request that it distributes among leaders.
 
         Where librdkafka 2.16 has to ask for leaders within such a request (`ListOffsets`, `DeleteRecords`), the caller's thread
         goes on to use the request after it has subscribed it to new metadata. Metadata that arrives just then, as it does
         right after a client was made, complete and free the request, and the process dies of SIGSEGV
         (`rd_kafka_topic_partition_list_query_leaders_async`). With leaders that are known nothing is asked.
         """
+        client = self.client  # a replaced client knows no leaders, so it is renewed before they are looked for
         if time.monotonic() - self._leaders_since > _LEADERS_KNOWN_S:
             self._leaders_of = set()
         if not self._leaders_of.issuperset(topics):
             self._leaders_since = time.monotonic()
-            self._leaders_of = set(self.partition_counts())
+            self._leaders_of = set(self._counts(client))
+        return client
 
     def close(self) -> None:
         """Release the client; may be called again."""

@@ -22,8 +22,9 @@ import pyspark
 
 OPTIONS = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0 -Xlog:disable"
 """The archive is mapped at the address for which it was written, if that is free. By default, newer Java 17 moves it to a random
-one and so writes to all its pages: 0.15 s of CPU at a start, and 70 MB that are Java's own instead of the page cache's. Java's log
-would report archives that do not match, which does not concern the user."""
+one and so writes to all its pages: 0.15 s of CPU at a start, and 70 MB that are Java's own instead of the page cache's. What it
+gives up is the random address, a defence against exploits of Java itself. Java's log would report archives that do not match, which
+does not concern the user."""
 
 
 def archive() -> Path:
